@@ -42,17 +42,17 @@
 //!
 //! # The ideas
 //!
-//! - **One service type.** A [`Request`](message::Request) is an MCP message with its
-//!   context; a [`Reply`](message::Reply) is a result, a JSON-RPC error or a
-//!   typed refusal. Everything here is a Tower service from one to the other, so stock
-//!   Tower layers fit above and below, and no client is needed.
+//! - **One service type.** A [`Request`] is an MCP message with its context; a [`Reply`]
+//!   is a result, a JSON-RPC error or a typed refusal. Everything here is a Tower service
+//!   from one to the other, so stock Tower layers fit above and below, and no client is
+//!   needed.
 //! - **Rules.** A layer inspects a request on its way in and its reply on the way out;
 //!   [`intercept`] runs such rules, including your own. A [`catalog`] holds what a rule
 //!   must know of the tools behind it.
-//! - **Composites.** A [`CompositeLayer`](composite::CompositeLayer) adds them to
-//!   `tools/list`, and runs them on `tools/call`: the same call to many tools, or steps
-//!   that use the outputs of others, through [`expr`]essions, and may ask the user of the
-//!   client. A run owns its branches: dropping the call stops them all.
+//! - **Composites.** A [`CompositeLayer`] adds them to `tools/list`, and runs them on
+//!   `tools/call`: the same call to many tools, or steps that use the outputs of others,
+//!   through [`expr`]essions, and may ask the user of the client. A run owns its branches:
+//!   dropping the call stops them all.
 //! - **One order.** A [`stack`] has all layers, each in the position where no rule can be
 //!   bypassed. Calls of composites' targets pass the layers below as direct calls do.
 //! - **Servers anywhere.** The [`adapter`]s make a Tower service of an rmcp server, local
@@ -159,6 +159,21 @@ pub use self::{
     telemetry::{mermaid, observe},
 };
 
+// The types that most programs need, at the root of the docs.
+#[cfg(feature = "remote")]
+#[doc(no_inline)]
+pub use self::adapter::RemoteService;
+#[cfg(feature = "config")]
+#[doc(no_inline)]
+pub use self::config::{Config, Gateway};
+#[doc(no_inline)]
+pub use self::{
+    adapter::{Router, ServeService},
+    composite::{CompositeLayer, CompositeTool, Step},
+    message::{Reply, Request},
+    stack::{Stack, StackLayer},
+};
+
 #[cfg(any(feature = "config", feature = "http"))]
 use self::support::url;
 #[cfg(not(feature = "metrics"))]
@@ -166,11 +181,8 @@ use self::telemetry::metrics;
 use self::{
     middleware::pattern_watch,
     support::{
-        fingerprint, json_pointer, json_size, names, pagination, random, suggest, uri, warnings,
+        fingerprint, json_pointer, json_size, named, names, pagination, random, suggest, uri,
+        warnings,
     },
     telemetry::spans,
 };
-
-#[cfg(all(doctest, feature = "config"))]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -2,11 +2,15 @@
 
 pub(crate) mod coerce;
 pub(crate) mod fit;
+#[cfg(test)]
+pub(crate) mod generators;
+pub(crate) mod json_type;
 pub(crate) mod keywords;
 pub(crate) mod refs;
 mod steps;
 mod unique;
 mod unusable;
+pub(crate) mod walk;
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +29,7 @@ use crate::{
     expr::number::is_whole_float,
     json_pointer,
     json_size::BoundedCounter,
-    message::{MAX_JSON_DEPTH, Refusal, Violation, is_deeper, size},
+    message::{MAX_JSON_DEPTH, Refusal, Violation, content_size, is_deeper},
 };
 
 /// The maximum number of steps of one check: of all validations and the coercion between them. A
@@ -239,7 +243,7 @@ impl Compiled {
     /// Returns the violations of invalid arguments, or a single one if collecting them is too
     /// expensive.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
-        let copies = || steps.saturating_mul(size::of_value(arguments)) > MAX_COPIED_BYTES;
+        let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
             return vec![whole("the value is not valid, and too large to tell where".to_owned())];
         }

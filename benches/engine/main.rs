@@ -17,7 +17,7 @@ mod measure;
 mod tools;
 
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool, Step},
+    composite::{CompositeLayer, CompositeTool, ForEach, Step, ToolCall, Workflow},
     config::Config,
 };
 use serde_json::json;
@@ -61,9 +61,14 @@ fn chains() -> Group {
 /// Steps with many dependencies, and loops.
 fn shapes() -> Group {
     let tools = Tools::new(0);
-    let each = Step::for_each("each", "$input.items", "step")
-        .arguments(json!({ "n": "$item", "q": "q" }))
-        .max_iterations(1_000);
+    let each = Step::new(
+        "each",
+        ForEach::new(
+            "$input.items",
+            ToolCall::new("step").arguments(json!({ "n": "$item", "q": "q" })),
+        )
+        .max_iterations(1_000),
+    );
     let looped = CompositeTool::workflow("run", "Runs", [each]);
     let items: Vec<_> = (0..1_000).collect();
     Group::new("shape")
@@ -134,22 +139,33 @@ fn chain(steps: usize, arguments: Arguments) -> CompositeTool {
             (_, Arguments::References) => "$prev.n",
             (_, Arguments::Template) => "n{{ prev.n }}",
         };
-        Step::new(format!("s{index}"), "step").arguments(json!({ "n": from, "q": "q" }))
+        Step::new(
+            format!("s{index}"),
+            ToolCall::new("step").arguments(json!({ "n": from, "q": "q" })),
+        )
     };
     CompositeTool::pipeline("run", "Runs", (0..steps).map(step))
 }
 
 fn diamond(steps: usize) -> CompositeTool {
-    let first = Step::new("first", "step").arguments(json!({ "n": "$input.n", "q": "q" }));
+    let first =
+        Step::new("first", ToolCall::new("step").arguments(json!({ "n": "$input.n", "q": "q" })));
     let middle = (1..steps - 1).map(|index| {
-        Step::new(format!("m{index}"), "step")
-            .arguments(json!({ "n": "$steps.first.output.n", "q": "q" }))
+        Step::new(
+            format!("m{index}"),
+            ToolCall::new("step").arguments(json!({ "n": "$steps.first.output.n", "q": "q" })),
+        )
     });
-    let last = Step::new("last", "step")
-        .arguments(json!({ "n": "$steps.m1.output.n", "q": "q" }))
-        .depends_on((1..steps - 1).map(|index| format!("m{index}")));
-    CompositeTool::workflow("run", "Runs", [first].into_iter().chain(middle).chain([last]))
-        .max_parallel(100)
+    let last = Step::new(
+        "last",
+        ToolCall::new("step").arguments(json!({ "n": "$steps.m1.output.n", "q": "q" })),
+    )
+    .depends_on((1..steps - 1).map(|index| format!("m{index}")));
+    CompositeTool::new(
+        "run",
+        "Runs",
+        Workflow::new([first].into_iter().chain(middle).chain([last])).max_parallel(100),
+    )
 }
 
 fn readers(arguments: Arguments) -> CompositeTool {
@@ -159,7 +175,10 @@ fn readers(arguments: Arguments) -> CompositeTool {
             Arguments::References => "$steps.large.output.rows[3].n",
             Arguments::Template => "n{{ steps.large.output.rows[3].n }}",
         };
-        Step::new(format!("s{index}"), "step").arguments(json!({ "n": from, "q": "q" }))
+        Step::new(
+            format!("s{index}"),
+            ToolCall::new("step").arguments(json!({ "n": from, "q": "q" })),
+        )
     });
     CompositeTool::pipeline("run", "Runs", [first].into_iter().chain(others))
 }

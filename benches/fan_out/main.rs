@@ -29,7 +29,7 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, Labels, TRACE},
+    composite::{Composite, CompositeLayer, CompositeTool, FanOut, Labels, TRACE},
     message::{Reply, Request},
 };
 use rmcp::model::{
@@ -171,9 +171,11 @@ struct Leaf {
 
 /// Returns a layer with one composite that calls all tools of `leaf`, with a filled catalog.
 fn ours(leaf: &Leaf, report: bool) -> Composite<Leaf> {
-    let composite = CompositeTool::fan_out(FAN_OUT, "Calls all tools", leaf.names().to_vec())
-        .report(report)
-        .labels(Labels::Meta);
+    let composite = CompositeTool::new(
+        FAN_OUT,
+        "Calls all tools",
+        FanOut::new(leaf.names().to_vec()).report(report).labels(Labels::Meta),
+    );
     layered(leaf, [composite])
 }
 

@@ -19,7 +19,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool},
+    composite::{CompositeLayer, CompositeTool, FanOut},
     message::{Reply, Request},
 };
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock};
@@ -145,7 +145,8 @@ fn ours(
 ) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
     let targets = slow.leaf.names().to_vec();
-    let composite = CompositeTool::fan_out(FAN_OUT, "Calls all tools", targets).report(false);
+    let composite =
+        CompositeTool::new(FAN_OUT, "Calls all tools", FanOut::new(targets).report(false));
     CompositeLayer::new([composite]).expect("the composite is sound").layer(slow.clone())
 }
 

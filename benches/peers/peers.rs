@@ -39,7 +39,7 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, Labels},
+    composite::{Composite, CompositeLayer, CompositeTool, FanOut, Labels},
     message::{Reply, Request},
 };
 use mcp_proxy::{
@@ -195,9 +195,8 @@ fn layered(
     report: bool,
 ) -> Composite<Leaf> {
     let composites = composites.map(|(name, targets)| {
-        CompositeTool::fan_out(name, "Calls several tools", targets)
-            .report(report)
-            .labels(Labels::Meta)
+        let fan_out = FanOut::new(targets).report(report).labels(Labels::Meta);
+        CompositeTool::new(name, "Calls several tools", fan_out)
     });
     let layer = CompositeLayer::new(composites).expect("the composites are sound");
     let service = layer.layer(leaf.clone());

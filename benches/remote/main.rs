@@ -28,7 +28,7 @@ use std::{env, sync::Arc};
 
 use mcp_composite::{
     adapter::{RemoteService, Router, ServeService, router::Backend},
-    composite::{Composite, CompositeLayer, CompositeTool, Labels, TRACE},
+    composite::{Composite, CompositeLayer, CompositeTool, FanOut, Labels, TRACE},
     message::Request,
 };
 use rmcp::{
@@ -137,9 +137,11 @@ async fn ours(report: bool, place: Place, era: Era) -> (Client, Arc<[String]>) {
         .backends()
         .map(|backend| router.exposed_name(backend, TOOL).expect("there is this backend"))
         .collect();
-    let all = CompositeTool::fan_out(ALL, "Calls all tools", names.to_vec())
-        .report(report)
-        .labels(Labels::Meta);
+    let all = CompositeTool::new(
+        ALL,
+        "Calls all tools",
+        FanOut::new(names.to_vec()).report(report).labels(Labels::Meta),
+    );
     (composite(router, [all], era).await, names)
 }
 

@@ -345,13 +345,14 @@ impl Arguments {
                     let text = arguments.next().ok_or(USAGE)?;
                     let value = serde_json::from_str(&text);
                     input = Some(
-                        value.map_err(|error| format!("the input is no JSON object: {error}"))?,
+                        value
+                            .map_err(|error| format!("the input is not a JSON object: {error}"))?,
                     );
                 }
                 "--http" => {
                     let address = arguments.next().ok_or(USAGE)?;
                     let address = address.parse().map_err(|_| {
-                        format!("`{address}` is no address and port, such as `127.0.0.1:8080`")
+                        format!("`{address}` is not an address and port, such as `127.0.0.1:8080`")
                     })?;
                     mode = Mode::Http(Http {
                         address,
@@ -425,7 +426,7 @@ fn origin(text: String) -> Result<String, String> {
     match parts {
         Some(true) => Ok(text),
         _ => Err(format!(
-            "`{text}` is no origin: expected scheme, host and port, such as \
+            "`{text}` is not an origin: expected scheme, host and port, such as \
              `https://example.com:443`, or `:*` for any port"
         )),
     }

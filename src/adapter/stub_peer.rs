@@ -122,9 +122,7 @@ impl Transport<RoleServer> for StubTransport {
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
         match message {
             JsonRpcMessage::Request(request) => {
-                let error = unanswered(
-                    "there is no client to ask, or none that can be asked in the middle of a call",
-                );
+                let error = unanswered("the client cannot be asked during a call");
                 // This value owns the receiver, so sending cannot fail.
                 let _ = self.refuse.send(JsonRpcMessage::error(error, Some(request.id)));
             }

@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::{
     compile::{Compiled, ResultForm, Route},
-    definition::{Labels, OnLimit, Order, Success, Trace},
+    definition::{OnLimit, Trace},
     limit_end::{LimitEnd, MAX_NAMED_STEPS},
     report::{add_content, attribute, failure_text, report_of, report_of_step, tool, trace},
+    strategy::{Labels, Order, Success},
     target_call::MAX_RESULT_DEPTH,
 };
 use crate::{
@@ -273,7 +274,7 @@ fn output_of_steps(
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::message));
     let mut result = if let plan::RunOutput::Output(output) = &compiled.plan.answer {
-        let output = state.lend(|data| output.evaluate(data));
+        let output = state.evaluate(|data| output.evaluate(data));
         made(output.map_err(|failure| match &ended {
             None => failure.message,
             Some(ended) => format!("{ended}: {}", failure.message),

@@ -24,16 +24,17 @@ use self::{
     parts::Parts,
 };
 use super::{
-    definition::{CompositeTool, MAX_COMPOSITE_DEPTH, OnLimit, RUN_TIMEOUT, Success, Trace},
+    definition::{CompositeTool, MAX_COMPOSITE_DEPTH, OnLimit, Trace},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
     report::Templates,
+    strategy::{Fallback, Pipeline, Race, Strategy, Success, Workflow},
 };
 use crate::{
     engine::{
         limits::RunLimits,
-        plan::{Action, CallSite, Plan, Step, StepSet, Switch},
+        plan::{CallSite, Plan, Step, StepSet},
     },
     fingerprint::{Fingerprint, Fingerprinter},
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
@@ -120,12 +121,11 @@ impl Program {
 
         let mut compiled: Vec<_> = definitions
             .iter()
-            .cloned()
             .enumerate()
             .map(|(index, definition)| {
-                let name = definition.name.clone();
-                let mut at = mistakes.at(index, &name);
-                if !is_tool_name(&name, separator) {
+                let name = &definition.name;
+                let mut at = mistakes.at(index, name);
+                if !is_tool_name(name, separator) {
                     let separator = separator.to_owned();
                     at.push(["name"], Kind::IllegalName { name: name.clone(), separator });
                 }
@@ -199,12 +199,7 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
             Route::Composite(callee) => composites[callee].is_certain_to_ask(),
             Route::Inner => false,
         };
-        let is_certain = |step: &Step| match &step.action {
-            Action::Call(call) => asks(call),
-            Action::Switch(Switch { default: Some(_), .. }) => step.action.sites().all(asks),
-            // A loop may have no elements, and a switch no case that applies.
-            Action::ForEach(_) | Action::Switch(_) | Action::Elicit(_) => false,
-        };
+        let is_certain = |step: &Step| step.action.always_calls() && step.action.sites().all(asks);
         let steps = plan.steps().iter().enumerate();
         // In a fan-out, each step is the call of one target.
         let is_needed = |at: usize, step: &Step| match answer {
@@ -292,22 +287,42 @@ fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -
     })
 }
 
+/// Compiles the parts of a definition that depend on its strategy.
+fn parts(
+    definition: &CompositeTool,
+    places: &HashMap<String, usize>,
+    at: &mut DefinitionPath<'_>,
+) -> Parts {
+    match &definition.strategy {
+        Strategy::FanOut(fan_out) => fan_out::compile(fan_out, definition, places, at),
+        Strategy::Race(Race { targets, max_parallel }) => {
+            fan_out::compile_race(targets, *max_parallel, definition, places, at)
+        }
+        Strategy::Fallback(Fallback { targets }) => {
+            fan_out::compile_race(targets, 1, definition, places, at)
+        }
+        Strategy::Pipeline(Pipeline { steps, output, report }) => {
+            steps::compile(steps, output.as_ref(), *report, None, definition, places, at)
+        }
+        Strategy::Workflow(Workflow { steps, output, report, max_parallel }) => {
+            let (output, max_parallel) = (output.as_ref(), Some(*max_parallel));
+            steps::compile(steps, output, *report, max_parallel, definition, places, at)
+        }
+    }
+}
+
 // === impl Compiled ===
 
 impl Compiled {
     /// Compiles a definition. The result must not be used if there are errors.
     fn new(
-        mut definition: CompositeTool,
+        definition: &CompositeTool,
         places: &HashMap<String, usize>,
         at: &mut DefinitionPath<'_>,
     ) -> Self {
         at.not_blank("description", &definition.description);
-        at.not_zero("timeout", definition.timeout.is_some_and(|timeout| timeout.is_zero()));
-        let limits = RunLimits {
-            max_calls: definition.max_calls,
-            max_result_bytes: definition.max_result_bytes,
-            max_cost: definition.max_cost,
-        };
+        at.not_zero("timeout", definition.timeout.is_zero());
+        let limits = definition.limits;
         at.not_zero("max_calls", limits.max_calls == Some(0));
         at.not_zero("max_result_bytes", limits.max_result_bytes == Some(0));
         at.not_zero("max_cost", limits.max_cost == Some(0));
@@ -322,22 +337,28 @@ impl Compiled {
             }
         }
 
-        let compile =
-            if definition.strategy.has_steps() { steps::compile } else { fan_out::compile };
-        let Parts { plan, answer, targets, remarks } = compile(&mut definition, places, at);
+        let Parts { plan, answer, targets, remarks } = parts(definition, places, at);
+        let output_schema = match &definition.strategy {
+            Strategy::Pipeline(Pipeline { output: Some(output), .. })
+            | Strategy::Workflow(Workflow { output: Some(output), .. }) => {
+                Some(output::schema(output))
+            }
+            _ => definition.output_schema.clone().map(input::with_object_type),
+        };
         Self {
-            name: definition.name.into(),
-            description: definition.description,
-            title: definition.title,
-            input_schema: definition.input_schema.map(input::with_object_type).map(Arc::new),
-            output_schema: definition
-                .output_schema
+            name: definition.name.as_str().into(),
+            description: definition.description.clone(),
+            title: definition.title.clone(),
+            input_schema: definition
+                .input_schema
+                .clone()
                 .map(input::with_object_type)
-                .map(|schema| InputSchema::new(Arc::new(schema))),
-            annotations: definition.annotations.unwrap_or_default(),
-            timeout: definition.timeout.unwrap_or(RUN_TIMEOUT),
+                .map(Arc::new),
+            output_schema: output_schema.map(|schema| InputSchema::new(Arc::new(schema))),
+            annotations: definition.annotations.clone(),
+            timeout: definition.timeout,
             limits,
-            on_limit: definition.on_limit.unwrap_or_default(),
+            on_limit: definition.on_limit,
             is_limited: !limits.is_empty(),
             asking: {
                 let needed = |&step: &usize| !plan.steps()[step].may_fail();
@@ -345,7 +366,7 @@ impl Compiled {
             },
             plan,
             answer,
-            trace: definition.trace.unwrap_or_default(),
+            trace: definition.trace,
             targets,
             remarks,
             templates: Templates::default(),

@@ -5,17 +5,19 @@ use std::time::Duration;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
 #[cfg(feature = "config")]
-use super::Segment;
-use super::{Output, Step, ToolCall};
+use super::strategy::{Fallback, Race};
+#[cfg(feature = "config")]
+use super::{error::Segment, step::ToolCall};
+use super::{
+    step::Step,
+    strategy::{FanOut, Pipeline, Strategy, Target, Workflow},
+};
+use crate::{engine::limits::RunLimits, named::named};
 
-/// Maximum number of targets of a fan-out.
-pub(crate) const MAX_TARGETS: usize = 64;
 /// Maximum nesting depth of composites, including the outermost.
 pub(crate) const MAX_COMPOSITE_DEPTH: usize = 8;
 /// Default timeout of a run.
 pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// Default timeout of a target.
-pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The definition of a composite tool.
 ///
@@ -27,21 +29,19 @@ pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
 /// ```
 /// use std::time::Duration;
 ///
-/// use mcp_composite::composite::{CompositeLayer, CompositeTool, Success, Target};
+/// use mcp_composite::composite::{CompositeLayer, CompositeTool, FanOut, Success, Target};
 /// use serde_json::json;
 ///
-/// let search = CompositeTool::fan_out(
-///     "search_all",
-///     "Search everywhere",
-///     [
-///         Target::new("github_search").id("code"),
-///         Target::new("docs_search")
-///             .arguments(json!({ "q": "$input.query", "limit": 5 }))
-///             .timeout(Duration::from_secs(5))
-///             .optional(true),
-///     ],
-/// )
-/// .success(Success::Any);
+/// let targets = [
+///     Target::new("github_search").id("code"),
+///     Target::new("docs_search")
+///         .arguments(json!({ "q": "$input.query", "limit": 5 }))
+///         .timeout(Duration::from_secs(5))
+///         .optional(true),
+/// ];
+/// let fan_out = FanOut::new(targets).success(Success::Any);
+/// let search = CompositeTool::new("search_all", "Search everywhere", fan_out)
+///     .timeout(Duration::from_secs(20));
 ///
 /// assert!(CompositeLayer::new([search]).is_ok());
 /// ```
@@ -52,64 +52,13 @@ pub struct CompositeTool {
     pub(crate) title: Option<String>,
     pub(crate) input_schema: Option<JsonObject>,
     pub(crate) output_schema: Option<JsonObject>,
-    pub(crate) annotations: Option<ToolAnnotations>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) max_calls: Option<usize>,
-    pub(crate) max_result_bytes: Option<usize>,
-    pub(crate) max_cost: Option<u64>,
-    pub(crate) on_limit: Option<OnLimit>,
+    pub(crate) annotations: ToolAnnotations,
+    pub(crate) timeout: Duration,
+    pub(crate) limits: RunLimits,
+    pub(crate) on_limit: OnLimit,
     pub(crate) strategy: Strategy,
-    pub(crate) success: Option<Success>,
-    pub(crate) order: Option<Order>,
-    pub(crate) report: Option<bool>,
-    pub(crate) labels: Option<Labels>,
-    pub(crate) trace: Option<Trace>,
-    pub(crate) max_parallel: Option<usize>,
-    pub(crate) targets: Option<Vec<Target>>,
-    pub(crate) steps: Option<Vec<Step>>,
-    pub(crate) output: Option<Output>,
-    pub(crate) strict: Option<bool>,
-}
-
-/// A tool that a composite calls.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Target {
-    pub(crate) call: ToolCall,
-    pub(crate) id: Option<String>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) optional: Option<bool>,
-}
-
-/// The strategy by which a composite calls tools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Strategy {
-    /// All at once.
-    #[default]
-    Parallel,
-    /// One after another, all of them, even if some fail.
-    Sequential,
-    /// All at once; the first success is the answer, the others are cancelled.
-    Race,
-    /// One after another, until one succeeds; it is the answer.
-    Fallback,
-    /// Steps one after another; each can refer to the outputs of earlier steps.
-    Pipeline,
-    /// Each step as soon as the steps that it needs have finished.
-    Workflow,
-}
-
-/// The success rule of a parallel or sequential fan-out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Success {
-    /// Every target that is not optional succeeded.
-    #[default]
-    All,
-    /// At least one target succeeded.
-    Any,
-    /// At least this many targets succeeded, including optional ones.
-    Quorum(usize),
+    pub(crate) trace: Trace,
+    pub(crate) strict: bool,
 }
 
 /// The result of a run that was ended by a limit.
@@ -127,35 +76,13 @@ pub enum OnLimit {
     Fail,
 }
 
-/// The order of the content of the branches in the result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Order {
-    /// The order in which the targets are declared; the same outcomes give the same result.
-    #[default]
-    Declared,
-    /// The order in which they finished.
-    Completion,
-}
-
-/// The place where the content of a fan-out names its branches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Labels {
-    /// In a text before the content of each completed branch, and in the `_meta` of each block.
-    #[default]
-    Text,
-    /// Only in the `_meta` of each block, which models do not see.
-    Meta,
-}
-
 /// The condition under which the result of a composite has the trace of its run in `_meta`, under
 /// [`TRACE`](super::TRACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trace {
     /// If the request has `true` in its own `_meta` under the same key, or if the run fails and
-    /// [reports](CompositeTool::report).
+    /// [reports](FanOut::report).
     #[default]
     OnRequest,
     /// In each result.
@@ -165,50 +92,12 @@ pub enum Trace {
 // === impl CompositeTool ===
 
 impl CompositeTool {
-    /// Defines a tool that calls each of `targets`.
-    ///
-    /// By default all targets are called at once, each with the arguments of the composite, and all
-    /// must succeed.
-    pub fn fan_out<T: Into<Target>>(
+    /// Defines a tool with a [`FanOut`], [`Race`](super::Race), [`Fallback`](super::Fallback),
+    /// [`Pipeline`] or [`Workflow`].
+    pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
-        targets: impl IntoIterator<Item = T>,
-    ) -> Self {
-        let targets = targets.into_iter().map(Into::into).collect();
-        Self { targets: Some(targets), ..Self::of(Strategy::default(), name, description) }
-    }
-
-    /// Defines a tool that runs steps one after another.
-    ///
-    /// Each step can refer to the outputs of earlier steps, and to the output of the previous step
-    /// as `$prev`. The result is that of the last step, or the [`output`](Self::output).
-    pub fn pipeline(
-        name: impl Into<String>,
-        description: impl Into<String>,
-        steps: impl IntoIterator<Item = Step>,
-    ) -> Self {
-        let steps = steps.into_iter().collect();
-        Self { steps: Some(steps), ..Self::of(Strategy::Pipeline, name, description) }
-    }
-
-    /// Defines a tool that runs each step as soon as the steps that it refers to and [depends
-    /// on](Step::depends_on) have finished.
-    ///
-    /// The result is that of the last declared step that completed, or the
-    /// [`output`](Self::output).
-    pub fn workflow(
-        name: impl Into<String>,
-        description: impl Into<String>,
-        steps: impl IntoIterator<Item = Step>,
-    ) -> Self {
-        let steps = steps.into_iter().collect();
-        Self { steps: Some(steps), ..Self::of(Strategy::Workflow, name, description) }
-    }
-
-    pub(crate) fn of(
-        strategy: Strategy,
-        name: impl Into<String>,
-        description: impl Into<String>,
+        strategy: impl Into<Strategy>,
     ) -> Self {
         Self {
             name: name.into(),
@@ -216,40 +105,66 @@ impl CompositeTool {
             title: None,
             input_schema: None,
             output_schema: None,
-            annotations: None,
-            timeout: None,
-            max_calls: None,
-            max_result_bytes: None,
-            max_cost: None,
-            on_limit: None,
-            strategy,
-            success: None,
-            order: None,
-            report: None,
-            labels: None,
-            trace: None,
-            max_parallel: None,
-            targets: None,
-            steps: None,
-            output: None,
-            strict: None,
+            annotations: ToolAnnotations::default(),
+            timeout: RUN_TIMEOUT,
+            limits: RunLimits::default(),
+            on_limit: OnLimit::default(),
+            strategy: strategy.into(),
+            trace: Trace::default(),
+            strict: true,
         }
+    }
+
+    /// Defines a tool that calls each of `targets`, with the defaults of a [`FanOut`].
+    pub fn fan_out<T: Into<Target>>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        targets: impl IntoIterator<Item = T>,
+    ) -> Self {
+        Self::new(name, description, FanOut::new(targets))
+    }
+
+    /// Defines a tool that runs steps one after another, with the defaults of a [`Pipeline`].
+    pub fn pipeline(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        steps: impl IntoIterator<Item = Step>,
+    ) -> Self {
+        Self::new(name, description, Pipeline::new(steps))
+    }
+
+    /// Defines a tool that runs each step as soon as the steps that it refers to and [depends
+    /// on](Step::depends_on) have finished, with the defaults of a [`Workflow`].
+    pub fn workflow(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        steps: impl IntoIterator<Item = Step>,
+    ) -> Self {
+        Self::new(name, description, Workflow::new(steps))
     }
 
     /// Returns all tools that it calls, with their paths in the definition.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
-        let mut calls = Vec::new();
-        for (place, target) in self.targets.iter_mut().flatten().enumerate() {
-            calls.push((vec!["targets".into(), place.into()], &mut target.call));
+        match &mut self.strategy {
+            Strategy::FanOut(FanOut { targets, .. })
+            | Strategy::Race(Race { targets, .. })
+            | Strategy::Fallback(Fallback { targets }) => {
+                let targets = targets.iter_mut().enumerate();
+                let path = |place: usize| vec!["targets".into(), place.into()];
+                targets.map(|(place, target)| (path(place), &mut target.call)).collect()
+            }
+            Strategy::Pipeline(Pipeline { steps, .. })
+            | Strategy::Workflow(Workflow { steps, .. }) => {
+                let calls = steps.iter_mut().enumerate().flat_map(|(place, step)| {
+                    let calls = step.calls_mut().into_iter();
+                    calls.map(move |(path, call)| {
+                        ([&["steps".into(), place.into()], &path[..]].concat(), call)
+                    })
+                });
+                calls.collect()
+            }
         }
-        for (place, step) in self.steps.iter_mut().flatten().enumerate() {
-            let path: [Segment; 2] = ["steps".into(), place.into()];
-            calls.extend(
-                step.calls_mut().map(|(within, call)| ([&path[..], &within].concat(), call)),
-            );
-        }
-        calls
     }
 
     /// Returns the name of the tool.
@@ -273,7 +188,7 @@ impl CompositeTool {
     }
 
     /// Sets the output schema. Defaults to that of the report of a fan-out, of the
-    /// [`output`](Self::output) block, or of the tool whose result is passed on: the last
+    /// [`output`](Workflow::output) block, or of the tool whose result is passed on: the last
     /// step's, or that of all targets of a race or fallback if it is the same.
     ///
     /// A result that does not fit the schema is an error. An output schema must describe
@@ -290,14 +205,14 @@ impl CompositeTool {
     /// logged.
     #[must_use]
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
-        self.annotations = Some(annotations);
+        self.annotations = annotations;
         self
     }
 
     /// Sets the timeout of a run. Defaults to 30 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.timeout = timeout;
         self
     }
 
@@ -308,7 +223,7 @@ impl CompositeTool {
     /// [what a run may use](crate::composite#what-a-run-may-use).
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
-        self.max_calls = Some(calls);
+        self.limits.max_calls = Some(calls);
         self
     }
 
@@ -316,7 +231,7 @@ impl CompositeTool {
     /// values. By default only the [`Limits`](super::Limits) of all runs apply.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
-        self.max_result_bytes = Some(bytes);
+        self.limits.max_result_bytes = Some(bytes);
         self
     }
 
@@ -325,7 +240,7 @@ impl CompositeTool {
     /// layer, calls have no cost.
     #[must_use]
     pub const fn max_cost(mut self, cost: u64) -> Self {
-        self.max_cost = Some(cost);
+        self.limits.max_cost = Some(cost);
         self
     }
 
@@ -333,46 +248,7 @@ impl CompositeTool {
     /// that called it. Defaults to the partial result.
     #[must_use]
     pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
-        self.on_limit = Some(on_limit);
-        self
-    }
-
-    /// Sets the strategy by which the targets are called.
-    #[must_use]
-    pub const fn strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Sets the success rule. By default all targets that are not optional must succeed.
-    #[must_use]
-    pub const fn success(mut self, success: Success) -> Self {
-        self.success = Some(success);
-        self
-    }
-
-    /// Sets the order of the content. Defaults to [`Order::Declared`].
-    #[must_use]
-    pub const fn order(mut self, order: Order) -> Self {
-        self.order = Some(order);
-        self
-    }
-
-    /// Sets whether the result reports the branches or steps. Defaults to `true`.
-    ///
-    /// The report of a fan-out is its structured content. The report of a failed pipeline or
-    /// workflow is the outputs of the completed steps, up to 64 KiB together; without it, a failure
-    /// only names these steps.
-    #[must_use]
-    pub const fn report(mut self, report: bool) -> Self {
-        self.report = Some(report);
-        self
-    }
-
-    /// Sets where the content of a fan-out names its branches. Defaults to [`Labels::Text`].
-    #[must_use]
-    pub const fn labels(mut self, labels: Labels) -> Self {
-        self.labels = Some(labels);
+        self.on_limit = on_limit;
         self
     }
 
@@ -404,22 +280,7 @@ impl CompositeTool {
     /// ```
     #[must_use]
     pub const fn trace(mut self, trace: Trace) -> Self {
-        self.trace = Some(trace);
-        self
-    }
-
-    /// Sets the maximum number of targets or steps that run at the same time. Defaults to all
-    /// targets, and to 10 steps of a workflow.
-    #[must_use]
-    pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
-        self.max_parallel = Some(max_parallel);
-        self
-    }
-
-    /// Sets the output of a pipeline or workflow, which replaces the result of the last step.
-    #[must_use]
-    pub fn output(mut self, output: Output) -> Self {
-        self.output = Some(output);
+        self.trace = trace;
         self
     }
 
@@ -430,128 +291,21 @@ impl CompositeTool {
     /// each reference ended in `?`. Templates are not affected.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
-        self.strict = Some(strict);
+        self.strict = strict;
         self
     }
 }
 
-// === impl Target ===
-
-impl Target {
-    /// Creates a target that calls `tool` with the arguments of the composite.
-    ///
-    /// A composite of the layer takes precedence over a tool behind it with the same name.
-    pub fn new(tool: impl Into<String>) -> Self {
-        Self { call: ToolCall::new(tool), id: None, timeout: None, optional: None }
-    }
-
-    /// Like [`new`](Self::new), but `tool` is a tool behind the layer even if a composite wraps it
-    /// under the same name.
-    pub fn behind(tool: impl Into<String>) -> Self {
-        Self { call: ToolCall::behind(tool), ..Self::new("") }
-    }
-
-    /// Sets the name of the branch. Defaults to the name of the tool.
-    #[must_use]
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
-        self
-    }
-
-    /// Sets the arguments, an object in which strings such as `$input.query` refer to the arguments
-    /// of the composite.
-    ///
-    /// See [`expr`](crate::expr) for the values that can be referenced.
-    #[must_use]
-    pub fn arguments(mut self, arguments: serde_json::Value) -> Self {
-        self.call = self.call.arguments(arguments);
-        self
-    }
-
-    /// Sets the timeout of the call. Defaults to 60 seconds.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// Sets whether the composite can succeed without this target. Defaults to `false`.
-    #[must_use]
-    pub const fn optional(mut self, optional: bool) -> Self {
-        self.optional = Some(optional);
-        self
+named! {
+    OnLimit {
+        Partial => "partial",
+        Fail => "fail",
     }
 }
 
-impl From<&str> for Target {
-    fn from(tool: &str) -> Self {
-        Self::new(tool)
-    }
-}
-
-impl From<String> for Target {
-    fn from(tool: String) -> Self {
-        Self::new(tool)
-    }
-}
-
-// === impl OnLimit ===
-
-impl OnLimit {
-    /// Returns the name in configuration files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Partial => "partial",
-            Self::Fail => "fail",
-        }
-    }
-}
-
-// === impl Labels ===
-
-impl Labels {
-    /// Returns the name in configuration files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Meta => "meta",
-        }
-    }
-}
-
-// === impl Trace ===
-
-impl Trace {
-    /// Returns the name in configuration files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OnRequest => "on_request",
-            Self::Always => "always",
-        }
-    }
-}
-
-// === impl Strategy ===
-
-impl Strategy {
-    /// Returns `true` if the strategy runs steps instead of targets.
-    pub(crate) const fn has_steps(self) -> bool {
-        matches!(self, Self::Pipeline | Self::Workflow)
-    }
-
-    /// Returns the name in configuration files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Parallel => "parallel",
-            Self::Sequential => "sequential",
-            Self::Race => "race",
-            Self::Fallback => "fallback",
-            Self::Pipeline => "pipeline",
-            Self::Workflow => "workflow",
-        }
+named! {
+    Trace {
+        OnRequest => "on_request",
+        Always => "always",
     }
 }

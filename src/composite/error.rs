@@ -80,17 +80,6 @@ pub enum DefinitionErrorKind {
         /// The maximum number of steps.
         max: usize,
     },
-    /// The definition has `steps` but no strategy that runs steps.
-    #[error("`steps` need `strategy = \"pipeline\"` or `strategy = \"workflow\"`")]
-    NoStrategy,
-    /// A required key is missing.
-    #[error("missing key `{key}`: {in_} needs it")]
-    Missing {
-        /// The key.
-        key: &'static str,
-        /// The construct that requires the key.
-        in_: &'static str,
-    },
     /// A switch has no cases.
     #[error("no cases: expected at least one")]
     NoCases,
@@ -177,9 +166,6 @@ pub enum DefinitionErrorKind {
         /// The maximum number of levels.
         max: usize,
     },
-    /// A property has neither or both of `value` and `properties`.
-    #[error("expected either `value` or `properties`")]
-    ValueOrProperties,
     /// The default of a property does not have its type.
     #[error("the default is not of type {kind}")]
     DefaultType {

@@ -8,19 +8,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    definition::{CompositeTool, Order, Strategy, Success, Target},
-    output::{Output, OutputProperty},
-    step::{Case, OnError, Otherwise, Retry, Step, Then, ToolCall},
+    definition::CompositeTool,
+    output::{Output, OutputProperty, PropertySource},
+    step::{Action, Case, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Switch, ToolCall},
+    strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Success, Target, Workflow},
 };
-use crate::{engine::plan::OnRefusal, fingerprint::Fingerprint};
+use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
 
 /// Returns the fingerprint of a definition, without the composites that it calls.
 pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
-    Fingerprint::of(&tool(composite))
-}
-
-#[expect(clippy::too_many_lines, reason = "one entry per key of a definition")]
-fn tool(composite: &CompositeTool) -> Value {
     let CompositeTool {
         name,
         // Descriptions do not affect a run, so texts can be corrected while runs are suspended.
@@ -30,65 +26,56 @@ fn tool(composite: &CompositeTool) -> Value {
         output_schema: _,
         input_schema,
         timeout,
-        max_calls,
-        max_result_bytes,
-        max_cost,
+        limits: RunLimits { max_calls, max_result_bytes, max_cost },
         on_limit,
-        strategy,
-        success,
-        order,
-        report,
-        labels,
+        strategy: by,
         trace,
-        max_parallel,
-        targets,
-        steps,
-        output,
         strict,
     } = composite;
-    let mut value = json!({
+    Fingerprint::of(&json!({
         "name": name,
         "input_schema": input_schema,
-        "timeout": timeout.map(duration),
-        "strategy": match strategy {
-            Strategy::Parallel => "parallel",
-            Strategy::Sequential => "sequential",
-            Strategy::Race => "race",
-            Strategy::Fallback => "fallback",
-            Strategy::Pipeline => "pipeline",
-            Strategy::Workflow => "workflow",
-        },
-        "success": success.map(|success| match success {
-            Success::All => json!("all"),
-            Success::Any => json!("any"),
-            Success::Quorum(quorum) => json!(quorum),
-        }),
-        "order": order.map(|order| match order {
-            Order::Declared => "declared",
-            Order::Completion => "completion",
-        }),
-        "report": report,
-        "max_parallel": max_parallel,
-        "targets": all(targets.as_deref(), target),
-        "steps": all(steps.as_deref(), step),
-        "output": output.as_ref().map(self::output),
+        "timeout": duration(*timeout),
+        "limits": [max_calls, max_result_bytes, max_cost],
+        "on_limit": on_limit.name(),
+        "strategy": [by.name(), strategy(by)],
+        "trace": trace.name(),
         "strict": strict,
-    });
-    // Absent rather than null, so that runs that were suspended before these keys existed can
-    // continue.
-    for (key, given) in [
-        ("max_calls", max_calls.map(Value::from)),
-        ("max_result_bytes", max_result_bytes.map(Value::from)),
-        ("max_cost", max_cost.map(Value::from)),
-        ("on_limit", on_limit.map(|on_limit| on_limit.name().into())),
-        ("labels", labels.map(|labels| labels.name().into())),
-        ("trace", trace.map(|trace| trace.name().into())),
-    ] {
-        if let Some(given) = given {
-            value[key] = given;
+    }))
+}
+
+fn strategy(strategy: &Strategy) -> Value {
+    match strategy {
+        Strategy::FanOut(FanOut { targets, success, order, report, labels, max_parallel }) => {
+            json!({
+                "targets": all(targets, target),
+                "success": match success {
+                    Success::All => json!("all"),
+                    Success::Any => json!("any"),
+                    Success::Quorum(quorum) => json!(quorum),
+                },
+                "order": order.name(),
+                "report": report,
+                "labels": labels.name(),
+                "max_parallel": max_parallel,
+            })
         }
+        Strategy::Race(Race { targets, max_parallel }) => {
+            json!({ "targets": all(targets, target), "max_parallel": max_parallel })
+        }
+        Strategy::Fallback(Fallback { targets }) => json!({ "targets": all(targets, target) }),
+        Strategy::Pipeline(Pipeline { steps, output, report }) => json!({
+            "steps": all(steps, step),
+            "output": output.as_ref().map(self::output),
+            "report": report,
+        }),
+        Strategy::Workflow(Workflow { steps, output, report, max_parallel }) => json!({
+            "steps": all(steps, step),
+            "output": output.as_ref().map(self::output),
+            "report": report,
+            "max_parallel": max_parallel,
+        }),
     }
-    value
 }
 
 fn target(target: &Target) -> Value {
@@ -96,67 +83,60 @@ fn target(target: &Target) -> Value {
     json!({
         "call": self::call(call),
         "id": id,
-        "timeout": timeout.map(duration),
+        "timeout": duration(*timeout),
         "optional": optional,
     })
 }
 
 fn step(step: &Step) -> Value {
-    let Step {
-        id,
-        kind,
-        call,
-        depends_on,
-        condition,
-        timeout,
-        on_error,
-        default_results,
-        parse_json,
-        collection,
-        item_var,
-        max_parallel,
-        max_iterations,
-        cases,
-        default,
-        message,
-        schema,
-        on_decline,
-        on_cancel,
-    } = step;
+    let Step { id, action: what, depends_on, condition, timeout, on_error, default_results } = step;
     json!({
         "id": id,
-        "kind": kind.name(),
-        "call": call.as_ref().map(self::call),
+        "action": [what.name(), action(what)],
         "depends_on": depends_on,
         "condition": condition,
         "timeout": timeout.map(duration),
-        "on_error": on_error.map(self::on_error),
+        "on_error": self::on_error(*on_error),
         "default_results": given(default_results.as_ref()),
-        "parse_json": parse_json,
-        "collection": given(collection.as_ref()),
-        "item_var": item_var,
-        "max_parallel": max_parallel,
-        "max_iterations": max_iterations,
-        "cases": all(cases.as_deref(), case),
-        "default": default.as_ref().map(|default| match default {
-            Otherwise::Skip => json!("skip"),
-            Otherwise::Call(call) => self::call(call),
-        }),
-        "message": message,
-        "schema": given(schema.as_ref()),
-        "on_decline": on_decline.map(on_refusal),
-        "on_cancel": on_cancel.map(on_refusal),
     })
 }
 
-fn call(call: &ToolCall) -> Value {
-    let ToolCall { tool, behind, arguments } = call;
-    json!({ "tool": tool, "behind": behind, "arguments": given(arguments.as_ref()) })
+fn action(action: &Action) -> Value {
+    match action {
+        Action::Tool(tool) => call(tool),
+        Action::ForEach(ForEach { collection, call, item_var, max_parallel, max_iterations }) => {
+            json!({
+                "collection": collection,
+                "call": self::call(call),
+                "item_var": item_var,
+                "max_parallel": max_parallel,
+                "max_iterations": max_iterations,
+            })
+        }
+        Action::Switch(Switch { cases, default }) => json!({
+            "cases": all(cases, |Case { when, call }| json!([when, self::call(call)])),
+            "default": match default {
+                Otherwise::Skip => json!("skip"),
+                Otherwise::Call(tool) => call(tool),
+            },
+        }),
+        Action::Elicitation(Elicitation { message, schema, on_decline, on_cancel }) => json!({
+            "message": message,
+            "schema": schema,
+            "on_decline": on_decline.name(),
+            "on_cancel": on_cancel.name(),
+        }),
+    }
 }
 
-fn case(case: &Case) -> Value {
-    let Case { when, call } = case;
-    json!({ "when": when, "call": self::call(call) })
+fn call(call: &ToolCall) -> Value {
+    let ToolCall { tool, behind, arguments, parse_json } = call;
+    json!({
+        "tool": tool,
+        "behind": behind,
+        "arguments": given(arguments.as_ref()),
+        "parse_json": parse_json,
+    })
 }
 
 fn on_error(on_error: OnError) -> Value {
@@ -167,19 +147,8 @@ fn on_error(on_error: OnError) -> Value {
             "count": count,
             "delay": duration(delay),
             "max_delay": duration(max_delay),
-            "then": match then {
-                Then::Abort => "abort",
-                Then::Continue => "continue",
-            },
+            "then": then.name(),
         }),
-    }
-}
-
-const fn on_refusal(on_refusal: OnRefusal) -> &'static str {
-    match on_refusal {
-        OnRefusal::Abort => "abort",
-        OnRefusal::Continue => "continue",
-        OnRefusal::SkipRemaining => "skip_remaining",
     }
 }
 
@@ -190,28 +159,27 @@ fn output(output: &Output) -> Value {
 
 /// As an array, because the order of properties matters.
 fn members(properties: &[(String, OutputProperty)]) -> Value {
-    properties.iter().map(|(name, property)| json!([name, self::property(property)])).collect()
+    all(properties, |(name, property)| json!([name, self::property(property)]))
 }
 
 fn property(property: &OutputProperty) -> Value {
     let OutputProperty {
-        kind,
+        source,
         // Ignored like the description of the composite.
         description: _,
-        value,
-        properties,
         default,
     } = property;
     json!({
-        "kind": kind.map(|kind| kind.name()),
-        "value": given(value.as_ref()),
-        "properties": properties.as_deref().map(members),
+        "source": match source {
+            PropertySource::Value(kind, value) => json!([kind.name(), value]),
+            PropertySource::Properties(properties) => members(properties),
+        },
         "default": given(default.as_ref()),
     })
 }
 
-fn all<T>(values: Option<&[T]>, of: impl Fn(&T) -> Value) -> Value {
-    values.map(|values| values.iter().map(of).collect()).unwrap_or_default()
+fn all<T>(values: &[T], of: impl Fn(&T) -> Value) -> Value {
+    values.iter().map(of).collect()
 }
 
 /// Encodes an optional value; null differs from `None`.

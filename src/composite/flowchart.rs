@@ -2,7 +2,7 @@
 
 use super::{
     compile::{Compiled, CompiledTarget, Program, ResultForm, Route},
-    definition::{CompositeTool, Strategy, Success},
+    strategy::{FanOut, MAX_TARGETS, Race, Strategy, Success, WORKFLOW_PARALLEL, Workflow},
 };
 use crate::{
     engine::plan::{self, Action, CallSite, OnFailure, OnRefusal, Plan, StepSet},
@@ -50,16 +50,16 @@ impl Drawn<'_> {
     fn graph(&mut self, composite: usize) -> Graph {
         let program = self.program;
         let compiled = &program.composites[composite];
-        let definition = program.definition(composite);
+        let strategy = &program.definition(composite).strategy;
         let steps = compiled.plan.steps().iter().map(|step| self.node(compiled, step));
         let mut nodes = vec![Node::new(Shape::Input, vec!["input".to_owned()])];
         nodes.extend(steps.collect::<Vec<_>>());
         nodes.push(Node::new(Shape::Answer, vec!["answer".to_owned(), answer(compiled)]));
         Graph {
             composite: compiled.name.to_string(),
-            manner: manner(definition),
+            manner: manner(strategy),
             nodes,
-            edges: edges(definition.strategy, &compiled.plan),
+            edges: edges(strategy, &compiled.plan),
         }
     }
 
@@ -155,11 +155,18 @@ impl Drawn<'_> {
 }
 
 /// Describes how a composite calls tools.
-fn manner(definition: &CompositeTool) -> String {
-    let strategy = definition.strategy.name();
-    match definition.max_parallel {
-        Some(max_parallel) => format!("{strategy}, {max_parallel} at a time"),
-        None => strategy.to_owned(),
+fn manner(strategy: &Strategy) -> String {
+    let (max_parallel, default) = match strategy {
+        Strategy::FanOut(FanOut { max_parallel, .. })
+        | Strategy::Race(Race { max_parallel, .. }) => (*max_parallel, MAX_TARGETS),
+        Strategy::Workflow(Workflow { max_parallel, .. }) => (*max_parallel, WORKFLOW_PARALLEL),
+        Strategy::Fallback(_) | Strategy::Pipeline(_) => (1, 1),
+    };
+    let name = strategy.name();
+    if max_parallel == default || name == "sequential" {
+        name.to_owned()
+    } else {
+        format!("{name}, {max_parallel} at a time")
     }
 }
 
@@ -188,21 +195,23 @@ fn answer(compiled: &Compiled) -> String {
 }
 
 /// Returns the edges from the input through the steps to the answer.
-fn edges(strategy: Strategy, plan: &Plan) -> Vec<Edge> {
+fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     let count = plan.steps().len();
     let (input, answer) = (0, count + 1);
     let edge = |from, to| Edge { from, to, label: None };
     let mut edges = Vec::new();
     match strategy {
-        Strategy::Sequential => edges.extend((0..=count).map(|at| edge(at, at + 1))),
-        Strategy::Fallback => {
+        Strategy::FanOut(FanOut { max_parallel: 1, .. }) => {
+            edges.extend((0..=count).map(|at| edge(at, at + 1)))
+        }
+        Strategy::Fallback(_) => {
             for at in 1..=count {
                 let label = (at > 1).then_some("if it fails");
                 edges.push(Edge { label, ..edge(at - 1, at) });
                 edges.push(edge(at, answer));
             }
         }
-        Strategy::Parallel | Strategy::Race | Strategy::Pipeline | Strategy::Workflow => {
+        Strategy::FanOut(_) | Strategy::Race(_) | Strategy::Pipeline(_) | Strategy::Workflow(_) => {
             let direct = direct_needs(plan);
             let mut last = StepSet::first(count);
             for (step, needs) in direct.into_iter().enumerate() {

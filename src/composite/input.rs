@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     message::Refusal,
-    schema::{self, InputSchema, refs::resolve},
+    schema::{self, InputSchema, walk::Walk},
     warnings::sanitize::Reason,
 };
 
@@ -41,7 +41,7 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
         Some(Value::String(name)) if name == "object" => (),
         Some(other) => return Err(format!("its `type` is {other}: expected \"object\"")),
     }
-    schema::reject(schema).map_err(|unusable| format!("it is no valid JSON Schema: {unusable}"))
+    schema::reject(schema).map_err(|unusable| format!("it is not a valid JSON Schema: {unusable}"))
 }
 
 /// Adds `"type": "object"`, which the protocol requires at the root of a tool's schema.
@@ -91,10 +91,10 @@ impl Input {
         if !self.has_defaults {
             return false;
         }
-        let mut defaults =
-            Defaults { root: self.schema(), left: MAX_DEFAULT_VISITS, has_added: false };
+        let walk = Walk::new(self.schema(), MAX_DEFAULT_VISITS);
+        let mut defaults = Defaults { walk, has_added: false };
         defaults.apply(self.schema(), arguments, 0);
-        if defaults.left == 0 {
+        if defaults.walk.is_exhausted() {
             tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
         }
         defaults.has_added
@@ -130,54 +130,46 @@ fn mentions_default(schema: &Value, depth: usize) -> bool {
 
 /// Adds the defaults of a schema to a value.
 struct Defaults<'s> {
-    root: &'s JsonObject,
-    /// The remaining number of visits.
-    left: usize,
+    walk: Walk<'s>,
     /// Whether any default was added.
     has_added: bool,
 }
 
 // === impl Defaults ===
 
-impl Defaults<'_> {
+impl<'s> Defaults<'s> {
     /// Adds the defaults of a schema to a value.
-    fn apply(&mut self, schema: &JsonObject, value: &mut Value, depth: usize) {
-        if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
+    fn apply(&mut self, schema: &'s JsonObject, value: &mut Value, depth: usize) {
+        if depth > MAX_SCHEMA_DEPTH || !self.walk.take(1) {
             return;
         }
-        self.left -= 1;
-        let schema = resolve(self.root, schema);
-        match value {
-            Value::Object(members) => self.apply_members(schema, members, depth),
-            Value::Array(elements) => {
-                if let Some(Value::Object(items)) = schema.get("items") {
-                    for element in elements {
-                        self.apply(items, element, depth + 1);
+        for schema in self.applying(schema) {
+            match value {
+                Value::Object(members) => self.apply_members(schema, members, depth),
+                Value::Array(elements) => {
+                    for (index, element) in elements.iter_mut().enumerate() {
+                        if let Some(Value::Object(schema)) = self.walk.element(schema, index) {
+                            self.apply(schema, element, depth + 1);
+                        }
                     }
                 }
+                _ => (),
             }
-            _ => (),
-        }
-        let parts = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
-        for part in parts.filter_map(Value::as_object) {
-            self.apply(part, value, depth + 1);
         }
     }
 
-    fn apply_members(&mut self, schema: &JsonObject, members: &mut JsonObject, depth: usize) {
+    fn apply_members(&mut self, schema: &'s JsonObject, members: &mut JsonObject, depth: usize) {
         let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         for (key, property) in properties {
             let Value::Object(property) = property else { continue };
             if !members.contains_key(key) {
                 // A default beside a reference takes precedence over that of the referenced schema.
-                let default = property.get("default");
-                let Some(default) = default.or_else(|| resolve(self.root, property).get("default"))
-                else {
+                let mut applying = self.applying(property).into_iter();
+                let Some(default) = applying.find_map(|schema| schema.get("default")) else {
                     continue;
                 };
                 // A schema can have a large default in each element of an array.
-                self.left = self.left.saturating_sub(visits(default));
-                if self.left == 0 {
+                if !self.walk.take(visits(default)) {
                     return;
                 }
                 members.insert(key.clone(), default.clone());
@@ -187,6 +179,13 @@ impl Defaults<'_> {
                 self.apply(property, member, depth + 1);
             }
         }
+    }
+
+    /// Returns a schema and all others that it always applies to the same value.
+    fn applying(&mut self, schema: &'s JsonObject) -> Vec<&'s JsonObject> {
+        let mut schemas = Vec::new();
+        self.walk.collect(schema, &mut schemas);
+        schemas
     }
 }
 

@@ -9,8 +9,7 @@ use super::{
     flowchart::{self, UnknownComposite},
 };
 use crate::{
-    catalog::CatalogSettings,
-    changes::Epoch,
+    catalog::{CatalogSettings, catalog_setters},
     engine::limits::{HEARTBEAT, Limits},
     mermaid::Flowchart,
     message::{Context, ContextKey},
@@ -118,16 +117,6 @@ impl CompositeLayer {
         self
     }
 
-    /// Invalidates the known lists of tools whenever `epoch` is bumped.
-    ///
-    /// Without an epoch, a change of the tools behind the layer is noticed within a minute, or when
-    /// a composite is called that could not run before.
-    #[must_use]
-    pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.catalogs.epoch = epoch;
-        self
-    }
-
     /// Returns the warnings about composites and the current tools: missing tools, and annotations
     /// that claim more safety than the tools have.
     ///
@@ -168,20 +157,6 @@ impl CompositeLayer {
         Ok(flowchart::flowchart(&self.program, at))
     }
 
-    /// Caches lists of tools per key of the request's context, for servers that list different
-    /// tools for different callers.
-    ///
-    /// Tools are then listed in the context of the first caller of each key; requests without a key
-    /// share a list that is requested without context. The lists of the last 1000 keys are kept.
-    #[must_use]
-    pub fn vary_by<F>(mut self, key: F) -> Self
-    where
-        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
-    {
-        self.catalogs.vary_by = Some(Arc::new(key));
-        self
-    }
-
     /// Sets the store of suspended runs. Defaults to sending them to their clients,
     /// [signed](SignedStore::ephemeral) with a key of this process.
     ///
@@ -216,6 +191,12 @@ impl CompositeLayer {
         self.observers.push(observer);
         self
     }
+}
+
+catalog_setters! {
+    /// Without an epoch, a change of the tools behind the layer is noticed within a minute, or when
+    /// a composite is called that could not run before.
+    CompositeLayer: catalogs
 }
 
 #[cfg(all(test, feature = "config", feature = "redis"))]

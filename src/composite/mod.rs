@@ -9,12 +9,11 @@
 //!
 //! | [`Strategy`] | tools are called | the answer is |
 //! |---|---|---|
-//! | `Parallel` | all at once | every branch, by [`Success`] |
-//! | `Sequential` | one after another, even if some fail | every branch, by [`Success`] |
-//! | `Race` | all at once, the rest cancelled after the first success | that success, unchanged |
-//! | `Fallback` | one after another, until one succeeds | that success, unchanged |
-//! | `Pipeline` | step by step, each with the outputs of earlier steps | the last result, or an [`Output`] |
-//! | `Workflow` | each step as soon as the steps that it needs have finished | the same |
+//! | [`FanOut`] | all at once, or [one after another](FanOut::sequential), even if some fail | every branch, by [`Success`] |
+//! | [`Race`] | all at once, the rest cancelled after the first success | that success, unchanged |
+//! | [`Fallback`] | one after another, until one succeeds | that success, unchanged |
+//! | [`Pipeline`] | step by step, each with the outputs of earlier steps | the last result, or an [`Output`] |
+//! | [`Workflow`] | each step as soon as the steps that it needs have finished | the same |
 //!
 //! Branches that run at the same time are polled once in the task of the call. A branch that is
 //! then pending becomes a task in a `JoinSet` of the call; a branch that runs alone stays. A panic
@@ -54,7 +53,7 @@
 //!   any other if the request asks for it or the composite has [`Trace::Always`].
 //! - `isError` is `false` if the run has succeeded by its success rule.
 //!
-//! Without a [`report`](CompositeTool::report), the result has only content and `isError`.
+//! Without a [`report`](FanOut::report), the result has only content and `isError`.
 //!
 //! The same outcomes give the same bytes, except for the times in the trace.
 //!
@@ -77,7 +76,7 @@
 //! text mentions the truncation, and `truncated` is `true`. Images, audio and resources are named.
 //! While a run is suspended for a question, the outputs of the steps before it take at most a
 //! quarter of the size that the [store](CompositeLayer::state) allows a run. Answers of a person
-//! are left out. With [`report(false)`](CompositeTool::report) the steps are named without their
+//! are left out. With [`report(false)`](Workflow::report) the steps are named without their
 //! outputs.
 //!
 //! A result that does not fit the advertised
@@ -123,13 +122,15 @@
 //! # #[cfg(feature = "testing")]
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
-//! use mcp_composite::{composite::{CompositeLayer, CompositeTool, LIMIT, Strategy}, testing::{self, Server}};
+//! use mcp_composite::{
+//!     composite::{CompositeLayer, CompositeTool, FanOut, LIMIT},
+//!     testing::{self, Server},
+//! };
 //! use serde_json::json;
 //! use tower::Layer;
 //!
-//! let look = CompositeTool::fan_out("look", "Looks", ["near", "far", "away"])
-//!     .strategy(Strategy::Sequential)
-//!     .max_calls(2);
+//! let targets = FanOut::new(["near", "far", "away"]).sequential();
+//! let look = CompositeTool::new("look", "Looks", targets).max_calls(2);
 //! let server = Server::new().says("near", "a ship").says("far", "a port").says("away", "a storm");
 //! let service = CompositeLayer::new([look]).unwrap().layer(server);
 //!
@@ -213,7 +214,7 @@
 //! use std::convert::Infallible;
 //!
 //! use mcp_composite::{
-//!     composite::{CompositeLayer, CompositeTool, Success},
+//!     composite::{CompositeLayer, CompositeTool, FanOut, Success},
 //!     message::{Reply, Request},
 //! };
 //! use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ListToolsResult, Tool};
@@ -235,7 +236,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let look = CompositeTool::fan_out("look", "Looks everywhere", ["near", "far"]).success(Success::Any);
+//! let targets = FanOut::new(["near", "far"]).success(Success::Any);
+//! let look = CompositeTool::new("look", "Looks everywhere", targets);
 //! let service = CompositeLayer::new([look])?.layer(service_fn(server));
 //!
 //! let reply = service.oneshot(Request::call_tool("look")).await?;
@@ -248,7 +250,7 @@
 //! # }
 //! ```
 
-#![doc = include_str!("../guide/steps.md")]
+#![doc = include_str!("../guide/workflows.md")]
 
 mod answer;
 mod compile;
@@ -272,24 +274,30 @@ mod run;
 mod schema;
 mod service;
 mod step;
+mod strategy;
 mod target_call;
 
 #[cfg(feature = "config")]
 pub(crate) use self::error::DisplayPath;
 pub use self::{
     answer::{LIMIT, STEPS, TRACE},
-    definition::{CompositeTool, Labels, OnLimit, Order, Strategy, Success, Target, Trace},
+    definition::{CompositeTool, OnLimit, Trace},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     flowchart::UnknownComposite,
     form_error::FormError,
     layer::CompositeLayer,
-    output::{Output, OutputProperty, OutputType},
+    output::{JsonType, Output, OutputProperty},
     plan::Plan,
     preview::{
         CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, Preview, StepPreview, Wave,
     },
     service::{Composite, ResponseFuture},
-    step::{Case, OnError, Otherwise, Retry, Step, StepKind, Then, ToolCall},
+    step::{
+        Action, Case, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Switch, Then, ToolCall,
+    },
+    strategy::{
+        Fallback, FanOut, Labels, Order, Pipeline, Race, Strategy, Success, Target, Workflow,
+    },
 };
 pub use crate::{
     engine::{limits::Limits, plan::OnRefusal},

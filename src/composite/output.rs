@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-pub use crate::engine::output::OutputType;
+pub use crate::schema::json_type::JsonType;
 
 /// The output of a pipeline or workflow: an object built from the outputs of its steps.
 ///
@@ -12,19 +12,19 @@ pub use crate::engine::output::OutputType;
 /// # Examples
 ///
 /// ```
-/// use mcp_composite::composite::{CompositeLayer, CompositeTool, Output, OutputProperty, OutputType, Step};
+/// use mcp_composite::composite::{
+///     CompositeLayer, CompositeTool, Output, OutputProperty, JsonType, Pipeline, Step,
+/// };
 /// use serde_json::json;
 ///
-/// let count = CompositeTool::pipeline("count", "Count hits", [Step::new("search", "web_search")])
-///     .output(
-///         Output::new()
-///             .property("hits", OutputProperty::new(OutputType::Integer, "$prev.total").default(json!(0)))
-///             .property(
-///                 "about",
-///                 OutputProperty::object([("run", OutputProperty::new(OutputType::String, "$workflow.id"))]),
-///             )
-///             .required(["hits"]),
-///     );
+/// let hits = OutputProperty::new(JsonType::Integer, "$prev.total").default(json!(0));
+/// let run = OutputProperty::new(JsonType::String, "$workflow.id");
+/// let output = Output::new()
+///     .property("hits", hits)
+///     .property("about", OutputProperty::object([("run", run)]))
+///     .required(["hits"]);
+/// let pipeline = Pipeline::new([Step::new("search", "web_search")]).output(output);
+/// let count = CompositeTool::new("count", "Count hits", pipeline);
 ///
 /// assert!(CompositeLayer::new([count]).is_ok());
 /// ```
@@ -37,11 +37,18 @@ pub struct Output {
 /// A property of an [`Output`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputProperty {
-    pub(crate) kind: Option<OutputType>,
+    pub(crate) source: PropertySource,
     pub(crate) description: Option<String>,
-    pub(crate) value: Option<Value>,
-    pub(crate) properties: Option<Vec<(String, Self)>>,
     pub(crate) default: Option<Value>,
+}
+
+/// The source of a property's value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PropertySource {
+    /// Any JSON in which strings can be references and templates, converted to this type.
+    Value(JsonType, Value),
+    /// An object of nested properties.
+    Properties(Vec<(String, OutputProperty)>),
 }
 
 // === impl Output ===
@@ -75,26 +82,14 @@ impl OutputProperty {
     /// templates](crate::expr) to the steps and to the input.
     ///
     /// A string is converted to the type if it represents one, such as `"42"`.
-    pub fn new(kind: OutputType, value: impl Into<Value>) -> Self {
-        Self {
-            kind: Some(kind),
-            description: None,
-            value: Some(value.into()),
-            properties: None,
-            default: None,
-        }
+    pub fn new(kind: JsonType, value: impl Into<Value>) -> Self {
+        PropertySource::Value(kind, value.into()).into()
     }
 
     /// Creates a property that is an object of properties.
     pub fn object<N: Into<String>>(properties: impl IntoIterator<Item = (N, Self)>) -> Self {
         let properties = properties.into_iter().map(|(name, property)| (name.into(), property));
-        Self {
-            kind: Some(OutputType::Object),
-            description: None,
-            value: None,
-            properties: Some(properties.collect()),
-            default: None,
-        }
+        PropertySource::Properties(properties.collect()).into()
     }
 
     /// Sets the description that clients see.
@@ -110,5 +105,22 @@ impl OutputProperty {
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);
         self
+    }
+}
+
+impl From<PropertySource> for OutputProperty {
+    fn from(source: PropertySource) -> Self {
+        Self { source, description: None, default: None }
+    }
+}
+
+// === impl PropertySource ===
+
+impl PropertySource {
+    pub(crate) const fn kind(&self) -> JsonType {
+        match self {
+            Self::Value(kind, _) => *kind,
+            Self::Properties(_) => JsonType::Object,
+        }
     }
 }

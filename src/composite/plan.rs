@@ -39,7 +39,7 @@ use crate::{
 ///
 /// ```
 /// use mcp_composite::{
-///     composite::{CompositeTool, Plan, Step},
+///     composite::{CompositeTool, Plan, Step, ToolCall},
 ///     message::Context,
 /// };
 /// use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData};
@@ -47,14 +47,10 @@ use crate::{
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let plan = Plan::new(CompositeTool::pipeline(
-///     "shout_twice",
-///     "Shouts",
-///     [
-///         Step::new("once", "upper").arguments(json!({ "text": "$input.text" })),
-///         Step::new("twice", "double").arguments(json!({ "text": "{{ prev.text }}!" })),
-///     ],
-/// ))?;
+/// let upper = ToolCall::new("upper").arguments(json!({ "text": "$input.text" }));
+/// let double = ToolCall::new("double").arguments(json!({ "text": "{{ prev.text }}!" }));
+/// let steps = [Step::new("once", upper), Step::new("twice", double)];
+/// let plan = Plan::new(CompositeTool::pipeline("shout_twice", "Shouts", steps))?;
 ///
 /// let call = |call: CallToolRequestParams, _: Context| async move {
 ///     let text = call.arguments.unwrap_or_default()["text"].as_str().unwrap_or_default().to_owned();

@@ -5,11 +5,11 @@ use std::{fmt::Write, sync::OnceLock};
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value};
 
-use super::definition::Labels;
+use super::strategy::Labels;
 use crate::{
     engine::{
         outcome::{Outcome, Status},
-        plan::{Action, Step},
+        plan::Step,
         state::RunState,
         step_output::output_text,
     },
@@ -71,7 +71,7 @@ impl Cached {
 
 impl Template {
     fn of(step: &Step) -> Option<Self> {
-        let Action::Call(call) = &step.action else { return None };
+        let call = step.action.as_call()?;
         let mut attribution = MetaObject(Map::with_capacity(2));
         write_branch(&mut attribution, &step.id, &call.tool);
         Some(Self { attribution, trace: trace_of(step, Some(&call.tool), Status::Completed) })
@@ -144,13 +144,13 @@ fn mark(block: &mut ContentBlock) {
 
 /// Returns the tool that a step has called or would have called.
 pub(super) fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
-    if let Action::Call(call) = &step.action {
+    if let Some(call) = step.action.as_call() {
         return Some(&call.tool);
     }
     let mut sites = step.action.sites();
     let site = match outcome.site {
         Some(site) => sites.find(|call| call.site == site),
-        None => sites.next().filter(|_| !matches!(step.action, Action::Switch(_))),
+        None => sites.next().filter(|_| step.action.as_switch().is_none()),
     };
     site.map(|call| &*call.tool)
 }

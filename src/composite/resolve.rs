@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     answer::OutputSchema,
     compile::{Compiled, Program, ResultForm, Route},
-    error::{DisplayPath, Segment},
+    error::DisplayPath,
     input::{Checked, Input},
     schema::{self, Need, Source},
 };
@@ -16,7 +16,7 @@ use crate::{
     catalog::Tools,
     engine::{
         outcome::StepError,
-        plan::{self, Action, Arguments, CallSite, Plan, Step},
+        plan::{self, Arguments, CallSite, Elicitation, Plan, Step},
     },
     expr::Use,
     message::Refusal,
@@ -182,10 +182,10 @@ fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warni
 fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) {
     let name = &compiled.name;
     for step in compiled.plan.steps() {
-        for call in step.action.sites() {
-            let tool = found.get(call.site).copied().flatten();
-            let place = [place(&step.action, call), vec!["arguments".into()]].concat();
-            let misfits = tool.map(|tool| misfits_of(call, tool));
+        for call in step.action.calls() {
+            let tool = found.get(call.site.site).copied().flatten();
+            let place = [call.path, vec!["arguments".into()]].concat();
+            let misfits = tool.map(|tool| misfits_of(call.site, tool));
             for Misfit { path, message } in misfits.into_iter().flatten() {
                 warnings.warn(format_args!(
                     "composite `{name}`, `{}`, `{}`: {message}",
@@ -244,20 +244,6 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Returns the path of a call in the definition of its step.
-fn place(action: &Action, call: &CallSite) -> Vec<Segment> {
-    match action {
-        Action::Call(_) | Action::ForEach(_) | Action::Elicit(_) => Vec::new(),
-        Action::Switch(switch) => {
-            let mut cases = switch.cases.iter();
-            match cases.position(|(_, case)| case.site == call.site) {
-                Some(case) => vec!["cases".into(), case.into()],
-                None => vec!["default".into()],
-            }
-        }
-    }
-}
-
 /// Returns the input properties that a plan needs besides the arguments of its targets.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
     fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
@@ -271,24 +257,11 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
             add(&mut needs, condition.uses(), aborts);
         }
         let certain = aborts && step.condition.is_none();
-        match &step.action {
-            Action::Call(_) => (),
-            Action::ForEach(each) => {
-                needs.extend(each.collection.uses().into_iter().map(|used| {
-                    // Only the whole collection is an array, and not an element of a literal.
-                    let schema = used.place.is_empty().then(|| json!({ "type": "array" }));
-                    Need { used, certain, schema }
-                }));
-            }
-            Action::Switch(switch) => {
-                for (at, (when, _)) in switch.cases.iter().enumerate() {
-                    add(&mut needs, when.uses(), certain && at == 0);
-                }
-            }
-            Action::Elicit(ask) => {
-                add(&mut needs, ask.message.uses(), certain);
-                add(&mut needs, ask.form.uses(), certain);
-            }
+        for (is_first, used) in step.action.decisions() {
+            // Only the whole collection is an array, and not an element of a literal.
+            let is_collection = step.action.as_loop().is_some() && used.place.len() == 1;
+            let schema = is_collection.then(|| json!({ "type": "array" }));
+            needs.push(Need { used, certain: certain && is_first, schema });
         }
     }
     if let plan::RunOutput::Output(output) = &plan.answer {
@@ -309,10 +282,10 @@ fn schema_of_tools<'t>(
     let mut schemas = found.iter().map(|tool| tool.and_then(|tool| tool.output_schema.as_ref()));
     match compiled.answer {
         ResultForm::Branches { .. } => None,
-        ResultForm::Steps { .. } => match certain_last(compiled)?.action {
-            Action::Call(_) => schemas.next_back().flatten(),
-            Action::ForEach(_) | Action::Elicit(_) | Action::Switch(_) => None,
-        },
+        ResultForm::Steps { .. } => {
+            certain_last(compiled)?.action.as_call()?;
+            schemas.next_back().flatten()
+        }
         ResultForm::Winner => {
             let first = schemas.next().flatten();
             first.filter(|first| schemas.all(|schema| schema == Some(first)))
@@ -344,13 +317,12 @@ fn tool(
             Some(Arc::new(schema::report_schema(ids)))
         }
         (None, ResultForm::Branches { report: false, .. }) => None,
-        (None, ResultForm::Steps { .. }) => {
-            of_tools.or_else(|| match &certain_last(compiled)?.action {
-                Action::ForEach(_) => Some(Arc::new(schema::loop_schema())),
-                Action::Elicit(ask) => Some(Arc::new(schema::answer_schema(ask.schema.schema()))),
-                Action::Call(_) | Action::Switch(_) => None,
-            })
-        }
+        (None, ResultForm::Steps { .. }) => of_tools.or_else(|| {
+            let action = &certain_last(compiled)?.action;
+            let of_loop = action.as_loop().map(|_| schema::loop_schema());
+            let answer = |ask: &Elicitation| schema::answer_schema(ask.schema.schema());
+            of_loop.or_else(|| action.as_elicitation().map(answer)).map(Arc::new)
+        }),
         (None, ResultForm::Winner) => of_tools,
     };
     tool

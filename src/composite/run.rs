@@ -194,6 +194,7 @@ impl<S> Caller for Targets<S>
 where
     S: ToolService,
 {
+    #[inline]
     fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
         let available = self.runner.known.derived().available(self.composite);
         let Some(target) = available.map(|available| &available.targets[site]) else {
@@ -231,6 +232,7 @@ where
         }
     }
 
+    #[inline]
     fn call_here(
         &mut self,
         site: &CallSite,

@@ -1,6 +1,9 @@
 //! Derives the schemas and annotations of a composite from its targets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+};
 
 use rmcp::model::{JsonObject, ToolAnnotations};
 use serde_json::{Map, Value, json};
@@ -498,11 +501,10 @@ enum Refers {
 
 /// Returns the kind of references of a schema to its own document.
 fn refers(schema: &Value) -> Refers {
-    let of_all = |values: &mut dyn Iterator<Item = &Value>| values.map(refers).max();
     match schema {
         Value::Object(members) => members
             .iter()
-            .filter_map(|(key, value)| match (key.as_str(), value) {
+            .filter_map(|(keyword, value)| match (keyword.as_str(), value) {
                 ("$ref", Value::String(reference)) => match reference.strip_prefix('#') {
                     Some("") => Some(Refers::ToPlaces),
                     Some(path) if path.starts_with('/') => Some(Refers::ToPlaces),
@@ -510,43 +512,41 @@ fn refers(schema: &Value) -> Refers {
                     None => None,
                 },
                 ("$dynamicRef" | "$recursiveRef", _) => Some(Refers::ToAnchors),
-                (key, Value::Object(named)) if keywords::NAMING.contains(&key) => {
-                    of_all(&mut named.values())
-                }
-                (key, value) => (!keywords::DATA.contains(&key)).then(|| refers(value)),
+                (keyword, value) => keywords::values(keyword, value).map(refers).max(),
             })
             .max()
             .unwrap_or(Refers::Nowhere),
-        Value::Array(elements) => of_all(&mut elements.iter()).unwrap_or(Refers::Nowhere),
+        Value::Array(elements) => elements.iter().map(refers).max().unwrap_or(Refers::Nowhere),
         _ => Refers::Nowhere,
     }
 }
 
 /// Copies a schema; redirects references to its own document to the definition `home`.
 fn rehome(schema: &Value, home: Option<&str>) -> Value {
-    let Value::Object(members) = schema else {
-        return match schema {
-            Value::Array(elements) => {
-                elements.iter().map(|element| rehome(element, home)).collect()
-            }
-            _ => schema.clone(),
-        };
+    let members = match schema {
+        Value::Object(members) => members,
+        // In an unknown keyword.
+        Value::Array(elements) => {
+            return elements.iter().map(|element| rehome(element, home)).collect();
+        }
+        other => return other.clone(),
     };
-    let members = members.iter().filter(|(key, _)| *key != HEADER_KEYWORD);
-    let members = members.map(|(key, value)| {
-        let value = match (key.as_str(), value, home) {
+    let mut copy = Map::new();
+    for (keyword, value) in members.iter().filter(|(keyword, _)| *keyword != HEADER_KEYWORD) {
+        let value = match (keyword.as_str(), value, home) {
             ("$ref", Value::String(reference), Some(home)) if reference.starts_with('#') => {
                 format!("#/$defs/{home}{}", &reference[1..]).into()
             }
-            // Its keys are property names, not keywords.
-            (key, Value::Object(named), _) if keywords::NAMING.contains(&key) => {
-                let named = named.iter().map(|(name, schema)| (name.clone(), rehome(schema, home)));
-                named.collect::<Map<_, _>>().into()
+            (keyword, value, _) => {
+                let rehomed = |schema| Ok::<_, Infallible>(rehome(schema, home));
+                let Ok(value) = keywords::try_map(keyword, value, rehomed);
+                value
             }
-            (key, value, _) if keywords::DATA.contains(&key) => value.clone(),
-            (_, value, _) => rehome(value, home),
         };
-        (key.clone(), value)
-    });
-    members.collect::<Map<_, _>>().into()
+        copy.insert(keyword.clone(), value);
+    }
+    copy.into()
 }
+
+#[cfg(test)]
+mod tests;

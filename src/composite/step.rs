@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 #[cfg(feature = "config")]
-use super::Segment;
-use crate::engine::plan::OnRefusal;
+use super::error::Segment;
+use crate::{engine::plan::OnRefusal, named::named};
 
 /// Default number of retries of a step.
 const RETRIES: u32 = 3;
@@ -16,8 +16,14 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Default timeout of one attempt of a step.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// The default number of elements of a loop that run at the same time.
+const LOOP_PARALLEL: usize = 10;
+/// The default maximum number of elements of a loop.
+const ITERATIONS: usize = 100;
+/// Default name of the element of a loop.
+const ITEM: &str = "item";
 
-/// A step of a pipeline or workflow.
+/// A step of a pipeline or workflow: an [`Action`], and the settings that all actions share.
 ///
 /// Like a [`CompositeTool`](super::CompositeTool) it is only data; errors in it are reported when a
 /// layer is built.
@@ -25,21 +31,23 @@ pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// # Examples
 ///
 /// ```
-/// use mcp_composite::composite::{CompositeLayer, CompositeTool, OnError, Retry, Step};
+/// use mcp_composite::composite::{
+///     CompositeLayer, CompositeTool, ForEach, OnError, Retry, Step, ToolCall,
+/// };
 /// use serde_json::json;
 ///
+/// let search = ToolCall::new("web_search").arguments(json!({ "query": "$input.topic" }));
+/// let read = ToolCall::new("read_page").arguments(json!({ "url": "$item.url" }));
+/// let summarize = ToolCall::new("summarize_text")
+///     .arguments(json!({ "text": "{{ steps.read.output.iterations | tojson }}" }));
 /// let research = CompositeTool::workflow(
 ///     "research",
 ///     "Research a topic",
 ///     [
-///         Step::new("search", "web_search")
-///             .arguments(json!({ "query": "$input.topic" }))
-///             .on_error(OnError::Retry(Retry::times(2))),
-///         Step::for_each("read", "$steps.search.output.hits", "read_page")
-///             .arguments(json!({ "url": "$item.url" }))
+///         Step::new("search", search).on_error(OnError::Retry(Retry::times(2))),
+///         Step::new("read", ForEach::new("$steps.search.output.hits", read))
 ///             .on_error(OnError::Continue),
-///         Step::new("summarise", "summarise_text")
-///             .arguments(json!({ "text": "{{ steps.read.output.iterations | tojson }}" })),
+///         Step::new("summarize", summarize),
 ///     ],
 /// );
 ///
@@ -48,58 +56,76 @@ pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub(crate) id: String,
-    pub(crate) kind: StepKind,
-    pub(crate) call: Option<ToolCall>,
-    pub(crate) depends_on: Option<Vec<String>>,
+    pub(crate) action: Action,
+    pub(crate) depends_on: Vec<String>,
     pub(crate) condition: Option<String>,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) on_error: Option<OnError>,
+    pub(crate) on_error: OnError,
     pub(crate) default_results: Option<Value>,
-    pub(crate) parse_json: bool,
-    pub(crate) collection: Option<Value>,
-    pub(crate) item_var: Option<String>,
-    pub(crate) max_parallel: Option<usize>,
-    pub(crate) max_iterations: Option<usize>,
-    pub(crate) cases: Option<Vec<Case>>,
-    pub(crate) default: Option<Otherwise>,
-    pub(crate) message: Option<String>,
-    pub(crate) schema: Option<Value>,
-    pub(crate) on_decline: Option<OnRefusal>,
-    pub(crate) on_cancel: Option<OnRefusal>,
 }
 
-/// The kind of a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The action of a step.
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum StepKind {
+pub enum Action {
     /// Calls a tool.
-    #[default]
-    Tool,
+    Tool(ToolCall),
     /// Calls a tool for each element of a collection.
-    ForEach,
+    ForEach(ForEach),
     /// Calls the tool of the first case whose condition is true.
-    Switch,
+    Switch(Switch),
     /// Asks the user of the client.
-    Elicitation,
+    Elicitation(Elicitation),
 }
 
 /// A tool and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
+    /// The tool: a name as clients see it, `backend/tool`, or another composite.
     pub(crate) tool: String,
     /// Whether composites of that name are ignored.
     pub(crate) behind: bool,
+    /// Arguments of the tool, such as `{ q = "$input.query" }`. Defaults to none in a step, and to
+    /// the arguments of the composite in a target.
     pub(crate) arguments: Option<Value>,
+    /// How to parse a result that consists of text only.
+    pub(crate) parse_json: bool,
 }
 
-/// A case of a [`Step::switch`].
+/// A loop: calls a tool for each element of a collection.
+///
+/// In the arguments of the call, `$item` is the element and `$index` its index from zero. The
+/// output is an object with `iterations`, in the order of the collection, each an object with
+/// `index`, `item`, `status` and `output` or `error`; and with the numbers `count`, `completed` and
+/// `failed`.
+///
+/// [`on_error`](Step::on_error) and [`timeout`](Step::timeout) of the step apply to each element.
+/// With [`OnError::Continue`] the step completes even if elements fail; otherwise the first failure
+/// cancels the other elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForEach {
+    pub(crate) collection: Value,
+    pub(crate) call: ToolCall,
+    pub(crate) item_var: String,
+    pub(crate) max_parallel: usize,
+    pub(crate) max_iterations: usize,
+}
+
+/// A choice: calls the tool of the first case that applies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Switch {
+    pub(crate) cases: Vec<Case>,
+    pub(crate) default: Otherwise,
+}
+
+/// A case of a [`Switch`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub(crate) when: String,
     pub(crate) call: ToolCall,
 }
 
-/// Behavior of a [`Step::switch`] if no case applies.
+/// The behavior of a [`Switch`] if no case applies.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Otherwise {
@@ -107,6 +133,47 @@ pub enum Otherwise {
     Skip,
     /// Calls this tool.
     Call(ToolCall),
+}
+
+/// A question to the user of the client.
+///
+/// The output is an object with the `action`, `accept`, `decline`, `cancel` or `timeout`, and after
+/// `accept` the `content`, which fits the schema.
+///
+/// [`timeout`](Step::timeout) of the step limits the time to answer, which does not count toward
+/// the time of the run. With [`OnError::Retry`] the question is repeated if an answer does not fit
+/// the schema; a delay of its retries is an error in the definition.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::composite::{
+///     CompositeLayer, CompositeTool, Elicitation, OnRefusal, Step, ToolCall,
+/// };
+/// use serde_json::json;
+///
+/// let form = json!({
+///     "properties": { "environment": { "type": "string", "enum": ["staging", "production"] } },
+///     "required": ["environment"],
+/// });
+/// let ask = Elicitation::new("Deploy {{ input.release }}?", form)
+///     .on_decline(OnRefusal::SkipRemaining);
+/// let go = ToolCall::new("deploy_release")
+///     .arguments(json!({ "to": "$steps.ask.output.content.environment" }));
+/// let deploy = CompositeTool::workflow(
+///     "deploy",
+///     "Deploys a release after an approval",
+///     [Step::new("ask", ask), Step::new("go", go)],
+/// );
+///
+/// assert!(CompositeLayer::new([deploy]).is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elicitation {
+    pub(crate) message: String,
+    pub(crate) schema: Value,
+    pub(crate) on_decline: OnRefusal,
+    pub(crate) on_cancel: OnRefusal,
 }
 
 /// Behavior of a run when one of its steps fails.
@@ -151,149 +218,27 @@ pub enum Then {
 // === impl Step ===
 
 impl Step {
-    pub(crate) fn of(kind: StepKind, id: impl Into<String>) -> Self {
-        Self {
-            id: id.into(),
-            kind,
-            call: None,
-            depends_on: None,
-            condition: None,
-            timeout: None,
-            on_error: None,
-            default_results: None,
-            parse_json: false,
-            collection: None,
-            item_var: None,
-            max_parallel: None,
-            max_iterations: None,
-            cases: None,
-            default: None,
-            message: None,
-            schema: None,
-            on_decline: None,
-            on_cancel: None,
-        }
-    }
-
-    /// Iterates over the tools that the step may call, with their paths in the definition.
-    #[cfg(feature = "config")]
-    pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
-        let call = self.call.as_mut().filter(|_| self.kind.calls_one());
-        let cases = self.cases.iter_mut().flatten().enumerate();
-        let default = match &mut self.default {
-            Some(Otherwise::Call(call)) => Some(call),
-            Some(Otherwise::Skip) | None => None,
-        };
-        call.map(|call| (Vec::new(), call))
-            .into_iter()
-            .chain(cases.map(|(place, case)| (vec!["cases".into(), place.into()], &mut case.call)))
-            .chain(default.map(|call| (vec!["default".into()], call)))
-    }
-
-    /// Creates a step that calls `tool` once, without arguments unless they are set.
+    /// Creates a step. Its action is a [`ToolCall`] or the name of a tool, a [`ForEach`], a
+    /// [`Switch`] or an [`Elicitation`].
     ///
     /// The id names the step in references and in the trace: 1 to 64 letters, digits, `_` and `-`.
-    pub fn new(id: impl Into<String>, tool: impl Into<ToolCall>) -> Self {
-        Self { call: Some(tool.into()), ..Self::of(StepKind::Tool, id) }
-    }
-
-    /// Creates a step that calls `tool` for each element of `collection`: an array, a reference or
-    /// template that gives one, or a string that is a JSON array.
-    ///
-    /// In the [`arguments`](Self::arguments), `$item` is the element and `$index` its index from
-    /// zero. The output is an object with `iterations`, in the order of the collection, each an
-    /// object with `index`, `item`, `status` and `output` or `error`; and with the numbers `count`,
-    /// `completed` and `failed`.
-    ///
-    /// [`on_error`](Self::on_error) and [`timeout`](Self::timeout) apply to each element. With
-    /// [`OnError::Continue`] the step completes even if elements fail; otherwise the first failure
-    /// cancels the other elements.
-    pub fn for_each(
-        id: impl Into<String>,
-        collection: impl Into<Value>,
-        tool: impl Into<ToolCall>,
-    ) -> Self {
+    pub fn new(id: impl Into<String>, action: impl Into<Action>) -> Self {
         Self {
-            collection: Some(collection.into()),
-            call: Some(tool.into()),
-            ..Self::of(StepKind::ForEach, id)
+            id: id.into(),
+            action: action.into(),
+            depends_on: Vec::new(),
+            condition: None,
+            timeout: None,
+            on_error: OnError::default(),
+            default_results: None,
         }
     }
 
-    /// Creates a step that calls the tool of the first case that applies, or else follows
-    /// `default`.
-    pub fn switch(
-        id: impl Into<String>,
-        cases: impl IntoIterator<Item = Case>,
-        default: Otherwise,
-    ) -> Self {
-        Self {
-            cases: Some(cases.into_iter().collect()),
-            default: Some(default),
-            ..Self::of(StepKind::Switch, id)
-        }
-    }
-
-    /// Creates a step that asks the user of the client and waits for the answer.
-    ///
-    /// The `message` can be a [reference or template](crate::expr). The `schema` is that of the
-    /// form to fill in: an object whose properties are strings, numbers, integers, booleans and
-    /// choices, as MCP allows there. Without properties the user can only accept or decline. Titles
-    /// and descriptions can be references and templates too. Forms must not ask for passwords or
-    /// other secrets.
-    ///
-    /// The output is an object with the `action`, `accept`, `decline`, `cancel` or `timeout`, and
-    /// after `accept` the `content`, which fits the schema.
-    ///
-    /// [`timeout`](Self::timeout) limits the time to answer, which does not count toward the time
-    /// of the run. With [`OnError::Retry`] the question is repeated if an answer does not fit the
-    /// schema; delays have no meaning there.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use mcp_composite::composite::{CompositeLayer, CompositeTool, OnRefusal, Step};
-    /// use serde_json::json;
-    ///
-    /// let form = json!({
-    ///     "properties": { "environment": { "type": "string", "enum": ["staging", "production"] } },
-    ///     "required": ["environment"],
-    /// });
-    /// let deploy = CompositeTool::workflow(
-    ///     "deploy",
-    ///     "Deploys a release, if somebody agrees",
-    ///     [
-    ///         Step::elicitation("ask", "Deploy {{ input.release }}?", form)
-    ///             .on_decline(OnRefusal::SkipRemaining),
-    ///         Step::new("go", "deploy_release")
-    ///             .arguments(json!({ "to": "$steps.ask.output.content.environment" })),
-    ///     ],
-    /// );
-    ///
-    /// assert!(CompositeLayer::new([deploy]).is_ok());
-    /// ```
-    pub fn elicitation(id: impl Into<String>, message: impl Into<String>, schema: Value) -> Self {
-        Self {
-            message: Some(message.into()),
-            schema: Some(schema),
-            ..Self::of(StepKind::Elicitation, id)
-        }
-    }
-
-    /// Sets the arguments of the call, an object in which strings can be [references and
-    /// templates](crate::expr).
-    #[must_use]
-    pub fn arguments(mut self, arguments: Value) -> Self {
-        let call = self.call.take().unwrap_or_else(|| ToolCall::new(String::new()));
-        self.call = Some(call.arguments(arguments));
-        self
-    }
-
-    /// Sets the steps that must finish before this one, in addition to those that it refers to. Has
-    /// no meaning in a pipeline.
+    /// Sets the steps that must finish before this one, in addition to those that it refers to. An
+    /// error in a pipeline, whose steps always run in their order.
     #[must_use]
     pub fn depends_on<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
-        self.depends_on = Some(steps.into_iter().map(Into::into).collect());
+        self.depends_on = steps.into_iter().map(Into::into).collect();
         self
     }
 
@@ -316,7 +261,7 @@ impl Step {
     /// Sets the behavior of the run if the step fails. Defaults to failing the run.
     #[must_use]
     pub const fn on_error(mut self, on_error: OnError) -> Self {
-        self.on_error = Some(on_error);
+        self.on_error = on_error;
         self
     }
 
@@ -329,69 +274,53 @@ impl Step {
         self
     }
 
-    /// Parses the text of a result without other content as JSON; the parsed value is the output.
-    #[must_use]
-    pub const fn parse_json(mut self) -> Self {
-        self.parse_json = true;
-        self
-    }
-
-    /// Sets the name of `$item` in a loop.
-    #[must_use]
-    pub fn item_var(mut self, name: impl Into<String>) -> Self {
-        self.item_var = Some(name.into());
-        self
-    }
-
-    /// Sets the maximum number of elements of a loop that run at the same time. Defaults to 10, at
-    /// most 50.
-    #[must_use]
-    pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
-        self.max_parallel = Some(max_parallel);
-        self
-    }
-
-    /// Sets the maximum number of elements of a loop. Defaults to 100, at most 1000. With more
-    /// elements the step fails before any call.
-    #[must_use]
-    pub const fn max_iterations(mut self, max_iterations: usize) -> Self {
-        self.max_iterations = Some(max_iterations);
-        self
-    }
-
-    /// Sets the behavior of the run if the user declines a question. Defaults to failing the run.
-    #[must_use]
-    pub const fn on_decline(mut self, on_decline: OnRefusal) -> Self {
-        self.on_decline = Some(on_decline);
-        self
-    }
-
-    /// Sets the behavior of the run if the user dismisses a question or does not answer in time.
-    /// Defaults to failing the run.
-    #[must_use]
-    pub const fn on_cancel(mut self, on_cancel: OnRefusal) -> Self {
-        self.on_cancel = Some(on_cancel);
-        self
+    /// Iterates over the tools that the step may call, with their paths in the definition.
+    #[cfg(feature = "config")]
+    pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
+        match &mut self.action {
+            Action::Tool(call) | Action::ForEach(ForEach { call, .. }) => vec![(Vec::new(), call)],
+            Action::Switch(switch) => switch.calls_mut().collect(),
+            Action::Elicitation(_) => Vec::new(),
+        }
     }
 }
 
-// === impl StepKind ===
+// === impl Action ===
 
-impl StepKind {
-    /// Returns the name of the kind in configuration files.
+impl Action {
+    /// Returns the type of the step in configuration files.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
-            Self::Tool => "tool",
-            Self::ForEach => "for_each",
-            Self::Switch => "switch",
-            Self::Elicitation => "elicitation",
+            Self::Tool(_) => "tool",
+            Self::ForEach(_) => "for_each",
+            Self::Switch(_) => "switch",
+            Self::Elicitation(_) => "elicitation",
         }
     }
+}
 
-    /// Returns `true` if the step has a single tool of its own to call.
-    pub(crate) const fn calls_one(self) -> bool {
-        matches!(self, Self::Tool | Self::ForEach)
+impl<C: Into<ToolCall>> From<C> for Action {
+    fn from(call: C) -> Self {
+        Self::Tool(call.into())
+    }
+}
+
+impl From<ForEach> for Action {
+    fn from(each: ForEach) -> Self {
+        Self::ForEach(each)
+    }
+}
+
+impl From<Switch> for Action {
+    fn from(switch: Switch) -> Self {
+        Self::Switch(switch)
+    }
+}
+
+impl From<Elicitation> for Action {
+    fn from(elicitation: Elicitation) -> Self {
+        Self::Elicitation(elicitation)
     }
 }
 
@@ -402,7 +331,7 @@ impl ToolCall {
     ///
     /// A composite of the layer takes precedence over a tool behind it with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
-        Self { tool: tool.into(), behind: false, arguments: None }
+        Self { tool: tool.into(), behind: false, arguments: None, parse_json: false }
     }
 
     /// Like [`new`](Self::new), but `tool` is a tool behind the layer even if a composite wraps it
@@ -416,6 +345,13 @@ impl ToolCall {
     #[must_use]
     pub fn arguments(mut self, arguments: Value) -> Self {
         self.arguments = Some(arguments);
+        self
+    }
+
+    /// Parses the text of a result without other content as JSON; the parsed value is the output.
+    #[must_use]
+    pub const fn parse_json(mut self) -> Self {
+        self.parse_json = true;
         self
     }
 }
@@ -432,6 +368,65 @@ impl From<String> for ToolCall {
     }
 }
 
+// === impl ForEach ===
+
+impl ForEach {
+    /// Creates a loop over `collection`: an array, a reference or template that gives one, or a
+    /// string that is a JSON array.
+    pub fn new(collection: impl Into<Value>, call: impl Into<ToolCall>) -> Self {
+        Self {
+            collection: collection.into(),
+            call: call.into(),
+            item_var: ITEM.to_owned(),
+            max_parallel: LOOP_PARALLEL,
+            max_iterations: ITERATIONS,
+        }
+    }
+
+    /// Sets the name of the element in arguments. Defaults to `item`.
+    #[must_use]
+    pub fn item_var(mut self, name: impl Into<String>) -> Self {
+        self.item_var = name.into();
+        self
+    }
+
+    /// Sets the maximum number of elements that run at the same time. Defaults to 10, at most 50.
+    #[must_use]
+    pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
+        self.max_parallel = max_parallel;
+        self
+    }
+
+    /// Sets the maximum number of elements. Defaults to 100, at most 1000. With more elements the
+    /// step fails before any call.
+    #[must_use]
+    pub const fn max_iterations(mut self, max_iterations: usize) -> Self {
+        self.max_iterations = max_iterations;
+        self
+    }
+}
+
+// === impl Switch ===
+
+impl Switch {
+    /// Creates a choice between cases, with the behavior if none applies.
+    pub fn new(cases: impl IntoIterator<Item = Case>, default: Otherwise) -> Self {
+        Self { cases: cases.into_iter().collect(), default }
+    }
+
+    /// Iterates over the tools of the cases and the default, with their paths in the definition.
+    #[cfg(feature = "config")]
+    pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
+        let cases = self.cases.iter_mut().enumerate();
+        let cases = cases.map(|(place, case)| (vec!["cases".into(), place.into()], &mut case.call));
+        let default = match &mut self.default {
+            Otherwise::Call(call) => Some((vec!["default".into()], call)),
+            Otherwise::Skip => None,
+        };
+        cases.chain(default)
+    }
+}
+
 // === impl Case ===
 
 impl Case {
@@ -439,6 +434,41 @@ impl Case {
     /// [condition](Step::condition).
     pub fn new(when: impl Into<String>, call: impl Into<ToolCall>) -> Self {
         Self { when: when.into(), call: call.into() }
+    }
+}
+
+// === impl Elicitation ===
+
+impl Elicitation {
+    /// Creates a question.
+    ///
+    /// The `message` can be a [reference or template](crate::expr). The `schema` is that of the
+    /// form to fill in: an object whose properties are strings, numbers, integers, booleans and
+    /// choices, as MCP allows there. Without properties the user can only accept or decline. Titles
+    /// and descriptions can be references and templates too. Forms must not ask for passwords or
+    /// other secrets.
+    pub fn new(message: impl Into<String>, schema: Value) -> Self {
+        Self {
+            message: message.into(),
+            schema,
+            on_decline: OnRefusal::default(),
+            on_cancel: OnRefusal::default(),
+        }
+    }
+
+    /// Sets the behavior of the run if the user declines. Defaults to failing the run.
+    #[must_use]
+    pub const fn on_decline(mut self, on_decline: OnRefusal) -> Self {
+        self.on_decline = on_decline;
+        self
+    }
+
+    /// Sets the behavior of the run if the user dismisses the question or does not answer in time.
+    /// Defaults to failing the run.
+    #[must_use]
+    pub const fn on_cancel(mut self, on_cancel: OnRefusal) -> Self {
+        self.on_cancel = on_cancel;
+        self
     }
 }
 
@@ -479,5 +509,12 @@ impl Retry {
 impl Default for Retry {
     fn default() -> Self {
         Self::times(RETRIES)
+    }
+}
+
+named! {
+    Then {
+        Abort => "abort",
+        Continue => "continue",
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration of a whole file.
 
-use std::{env, path::Path};
+use std::{env, fmt, path::Path};
 
 use super::{
     BackendConfig, ConfigError, RouterConfig,
@@ -9,7 +9,7 @@ use super::{
     backends::{self, BackendTable},
     budget::{self, BudgetTable},
     caller::{self, CallerTable},
-    composite_tools::{self, CompositeToolTable},
+    composite_tools,
     filter::{self, FilterTable},
     include::{self, Parsed, Sources, Texts},
     json_schema::JSON_SCHEMA,
@@ -32,7 +32,7 @@ use crate::{
     stack::StackLayer,
     trace::TraceLayer,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Visitor};
 
 /// The configuration of a file.
 ///
@@ -90,7 +90,32 @@ pub(super) struct FileTable {
     /// Advertised tools and search mode.
     advertise: AdvertiseTable,
     /// Tools composed of other tools.
-    composite_tools: Vec<CompositeToolTable>,
+    #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
+    composite_tools: Unread,
+}
+
+/// A section that is read by other code.
+#[derive(Default)]
+struct Unread;
+
+// === impl Unread ===
+
+impl<'de> Deserialize<'de> for Unread {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct("Unread", Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unread {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a section")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, _: D) -> Result<Self, D::Error> {
+        Ok(Self)
+    }
 }
 
 // === impl Config ===
@@ -206,8 +231,7 @@ impl Config {
         let aliases = [aliases::SECTION.into()];
         let alias = aliases::build(file.aliases, router.separator(), &aliases, reader);
         let advertise = advertise::build(file.advertise, reader);
-        let (composite_tools, layer) =
-            composite_tools::build(file.composite_tools, &backends, &router, &alias, reader);
+        let (composite_tools, layer) = composite_tools::build(&backends, &router, &alias, reader);
         let limits = limits::build(&file.limits, reader);
         let redact = redactions::build(file.redactions, reader);
         let redis = redis::build(file.redis, environment, reader);

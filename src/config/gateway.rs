@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_watches_is_told_of_the_runs_of_the_files_that_were_given_it() {
+    async fn observer_receives_the_runs_of_its_own_files() {
         let composite = "[[composite_tools]]\nname = 'ask'\ndescription = 'Asks'\n\
             strategy = 'pipeline'\n[[composite_tools.steps]]\nid = 'sure'\n\
             type = 'elicitation'\nmessage = 'Sure?'\nschema = {}\n";
@@ -441,12 +441,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_closed_waits_until_it_is_known_what_calls_have_used() {
+    async fn closing_waits_until_usage_is_settled() {
         assert_eq!(close(Far::default()).await, (Duration::ZERO, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_long_for_a_store_that_is_away() {
+    async fn unreachable_store_delays_closing_briefly() {
         assert_eq!(close(Far { is_away: true, ..Far::default() }).await, (FLUSHING, 1));
     }
 }

@@ -152,8 +152,8 @@ impl Texts {
             }
             Err(error) => {
                 let reason = match error.kind() {
-                    io::ErrorKind::NotFound => "there is no such file".to_owned(),
-                    io::ErrorKind::InvalidData => "it is no text".to_owned(),
+                    io::ErrorKind::NotFound => "file not found".to_owned(),
+                    io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
                     io::ErrorKind::FileTooLarge => error.to_string(),
                     kind => kind.to_string(),
                 };
@@ -206,7 +206,7 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     let mut file = fs::File::open(path)?.take(room + 1);
     file.read_to_end(&mut text)?;
     if file.limit() > 0 {
-        let no_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is no text");
+        let no_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text");
         return String::from_utf8(text).map_err(no_text);
     }
     let why = format!("all files together have more than {} MiB", MAX_FILE_BYTES >> 20);

@@ -481,6 +481,7 @@ mod state;
 mod steps;
 mod store_limits;
 mod stores;
+mod table;
 mod targets;
 mod truncate;
 mod validate;

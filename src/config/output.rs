@@ -1,100 +1,50 @@
 //! The output of `[[composite_tools]]`.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
 use serde_json::Value;
 
-use crate::composite::{Output, OutputProperty, OutputType};
+use super::table::TableReader;
+use crate::composite::{JsonType, Output, OutputProperty};
 
-/// The output of a pipeline or workflow.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("required" = ["properties"])))]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct OutputTable {
-    /// The properties of the output.
-    properties: BTreeMap<String, PropertyTable>,
-    /// The properties that must be present and not null.
-    required: Vec<String>,
+/// The keys of an output.
+pub(super) const OUTPUT: [&str; 2] = ["properties", "required"];
+/// The keys of a property of an output.
+pub(super) const PROPERTY: [&str; 5] = ["type", "description", "value", "properties", "default"];
+
+/// Reads the output of a pipeline or workflow.
+pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Output {
+    table.only(&OUTPUT);
+    let properties = properties(table).unwrap_or_default();
+    let output = Output::new().required(table.get::<Vec<String>>("required").unwrap_or_default());
+    properties.into_iter().fold(output, |output, (name, property)| output.property(name, property))
 }
 
-/// A property of an output.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("required" = ["type"])))]
-#[serde(default, deny_unknown_fields)]
-struct PropertyTable {
-    /// JSON type of the property.
-    #[serde(rename = "type")]
-    kind: Option<TypeName>,
-    /// Description of the property.
-    description: Option<String>,
-    /// Value of the property, such as `"$steps.search.output.count"`.
-    value: Option<Value>,
-    /// Nested properties of an object, instead of `value`.
-    properties: Option<BTreeMap<String, Self>>,
-    /// Value of the property if `value` cannot be resolved.
-    default: Option<Value>,
+fn properties(table: &mut TableReader<'_, '_, '_>) -> Option<Vec<(String, OutputProperty)>> {
+    table.table("properties", |table| table.members(property))
 }
 
-/// A JSON type.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum TypeName {
-    /// A string.
-    String,
-    /// An integer.
-    Integer,
-    /// A number.
-    Number,
-    /// `true` or `false`.
-    Boolean,
-    /// An object.
-    Object,
-    /// An array.
-    Array,
-}
-
-// === impl OutputTable ===
-
-impl From<OutputTable> for Output {
-    fn from(OutputTable { properties, required }: OutputTable) -> Self {
-        Self { properties: all(properties), required }
+fn property(table: &mut TableReader<'_, '_, '_>) -> OutputProperty {
+    table.only(&PROPERTY);
+    let kind: Option<JsonType> = table.required("type");
+    let has_properties = table.has("properties");
+    if table.has("value") == has_properties {
+        table.report_here("expected either `value` or `properties`");
     }
-}
-
-fn all(properties: BTreeMap<String, PropertyTable>) -> Vec<(String, OutputProperty)> {
-    properties.into_iter().map(|(name, table)| (name, table.into())).collect()
-}
-
-// === impl PropertyTable ===
-
-impl From<PropertyTable> for OutputProperty {
-    fn from(table: PropertyTable) -> Self {
-        let PropertyTable { kind, description, value, properties, default } = table;
-        Self {
-            kind: kind.map(OutputType::from),
-            description,
-            value,
-            properties: properties.map(all),
-            default,
+    let mismatch = kind.filter(|kind| has_properties && *kind != JsonType::Object);
+    if let Some(kind) = mismatch {
+        let message = format!("`properties` need `type = \"object\"`, not \"{}\"", kind.name());
+        table.report("properties", message);
+    }
+    let value = table.get::<Value>("value");
+    let mut property = match (value, properties(table)) {
+        (None, Some(properties)) => OutputProperty::object(properties),
+        // A type that allows the value to be checked too.
+        (value, _) => {
+            OutputProperty::new(kind.unwrap_or(JsonType::Object), value.unwrap_or_default())
         }
-    }
-}
-
-// === impl TypeName ===
-
-impl From<TypeName> for OutputType {
-    fn from(name: TypeName) -> Self {
-        match name {
-            TypeName::String => Self::String,
-            TypeName::Integer => Self::Integer,
-            TypeName::Number => Self::Number,
-            TypeName::Boolean => Self::Boolean,
-            TypeName::Object => Self::Object,
-            TypeName::Array => Self::Array,
-        }
-    }
+    };
+    table.set("description", &mut property.description);
+    // A default fits no type that is missing or mistaken.
+    let default = table.get("default");
+    property.default = default.filter(|_| kind.is_some() && mismatch.is_none());
+    property
 }

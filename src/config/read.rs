@@ -28,6 +28,8 @@ use crate::{
     suggest::nearest,
 };
 
+/// Keys with another name, which is the one in a file if the key is not.
+const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "parameters")];
 /// Maximum number of characters of a message. Only messages that quote a long text exceed it.
 const MAX_MESSAGE: usize = 2000;
 
@@ -107,7 +109,7 @@ impl<'a, 't> Reader<'a, 't> {
     ) -> T {
         // Each failure hides a value, but the rest of its table may fail once more.
         for _ in 0..2 * MAX_MISTAKES {
-            if self.faults.len() >= MAX_MISTAKES {
+            if self.is_full() {
                 break;
             }
             let root = self.root;
@@ -186,11 +188,7 @@ impl<'a, 't> Reader<'a, 't> {
     ) -> String {
         value.unwrap_or_else(|| {
             self.report(&[path, &[key.into()]].concat(), format!("missing key `{key}`"));
-            let places = path.iter().map(|segment| match segment {
-                Segment::Index(index) => format!("_{index}"),
-                Segment::Key(_) => String::new(),
-            });
-            format!("missing_{key}{}", places.collect::<String>())
+            placeholder(key, path)
         })
     }
 
@@ -225,8 +223,18 @@ impl<'a, 't> Reader<'a, 't> {
         for segment in path {
             let (segment, child) = match (segment, node.map(Spanned::get_ref)) {
                 (Segment::Key(key), Some(DeValue::Table(table))) => {
-                    (segment.clone(), table.get(key.as_str()))
+                    let key = match SHORT_FORMS.iter().find(|(long, _)| long == key) {
+                        Some((_, short))
+                            if !table.contains_key(key.as_str()) && table.contains_key(*short) =>
+                        {
+                            short
+                        }
+                        _ => key.as_str(),
+                    };
+                    (key.into(), table.get(key))
                 }
+                // A word stands for the whole table.
+                (Segment::Key(_), Some(DeValue::String(_))) => break,
                 (Segment::Index(index), Some(DeValue::Array(array))) => {
                     let index = self.index_in_file(&located, *index);
                     (Segment::Index(index), array.get(index))
@@ -251,22 +259,61 @@ impl<'a, 't> Reader<'a, 't> {
         self.hidden.contains(&address(node))
     }
 
-    /// Reports and hides the keys of a table that are not in `fields`.
-    pub(super) fn check_keys(&mut self, table: &'a DeTable<'t>, fields: &[&str]) {
+    /// Returns `true` if there are so many mistakes that no more are sought.
+    pub(super) const fn is_full(&mut self) -> bool {
+        let is_full = self.faults.len() >= MAX_MISTAKES;
+        if is_full {
+            self.complete = false;
+        }
+        is_full
+    }
+
+    /// Reports a mistake in or below the value at the current path, and hides it.
+    pub(super) fn fail_here(&mut self, failure: Failure, node: &Node<'t>) {
+        if let Failure { message, culprit: Some(culprit) } = failure.of(&self.path, node) {
+            self.fail(culprit, message);
+        }
+    }
+
+    /// Reports a mistake in the value at the current path, unless it follows from another one.
+    pub(super) fn report_here(&mut self, message: String, span: Range<usize>) {
+        let path = self.path.clone();
+        if !self.reported.contains(&DisplayPath(&path).to_string()) {
+            self.push(&path, message, span);
+        }
+    }
+
+    /// Returns the value of a key of the file.
+    pub(super) fn section(&self, key: &str) -> Option<&'a Node<'t>> {
+        let root: &'a Node<'t> = self.root;
+        root.get_ref().as_table()?.get(key).filter(|node| !self.hides(node))
+    }
+
+    /// Reports and hides the keys of a table that are not in `fields`; `elsewhere` is the message
+    /// about a key that belongs to other tables.
+    pub(super) fn check_keys(
+        &mut self,
+        table: &'a DeTable<'t>,
+        fields: &[&str],
+        elsewhere: impl Fn(&str) -> Option<String>,
+    ) {
         for (key, node) in table {
             if fields.contains(&key.get_ref().as_ref()) || self.hides(node) {
                 continue;
             }
             let what = if self.path.is_empty() && is_section(node) { "section" } else { "key" };
             let hint = hints::of_key(&self.path, key.get_ref());
-            let message = match &hint {
-                Some(hint) => format!("unknown {what} `{}`: {}", key.get_ref(), hint.text),
-                None => unknown(what, key.get_ref(), fields),
+            let elsewhere = elsewhere(key.get_ref());
+            let is_foreign = elsewhere.is_some() || hint.is_some();
+            let message = match (elsewhere, &hint) {
+                (Some(message), _) => message,
+                (None, Some(hint)) => format!("unknown {what} `{}`: {}", key.get_ref(), hint.text),
+                (None, None) => unknown(what, key.get_ref(), fields),
             };
             self.hidden.insert(address(node));
             let mut path = self.path.clone();
             // The correct spelling of a misspelled or foreign key is not reported as missing.
-            let near = nearest(key.get_ref(), fields).filter(|_| hint.is_none());
+            let near = nearest(key.get_ref(), fields).filter(|_| !is_foreign);
             let meant = hint.map_or(&[][..], |hint| hint.keys).iter().copied().chain(near);
             for near in meant.filter(|near| !table.contains_key(*near)) {
                 path.push(near.into());
@@ -293,6 +340,15 @@ impl<'a, 't> Reader<'a, 't> {
     pub(super) fn finish(self) -> (Vec<Fault>, bool) {
         (self.faults, self.complete)
     }
+}
+
+/// Returns a text in place of a missing one of the table at `path`, which causes no other mistake.
+pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
+    let places = path.iter().map(|segment| match segment {
+        Segment::Index(index) => format!("_{index}"),
+        Segment::Key(_) => String::new(),
+    });
+    format!("missing_{key}{}", places.collect::<String>())
 }
 
 /// Removes the unknown word, which may be a secret, from the message.

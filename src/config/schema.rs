@@ -1,11 +1,16 @@
-//! The JSON Schema of a file, generated from its table types.
+//! The JSON Schema of a file, generated from its table types. The definitions of composites are
+//! written in a file of their own, because the types of composites do not depend on files.
 
-use std::{borrow::Cow, env, fs, path::Path};
+use std::{borrow::Cow, collections::BTreeSet, env, fs, path::Path};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
-use super::{Config, duration::Duration, file::FileTable};
+use super::{Config, composite_tools, duration::Duration, file::FileTable, output, steps};
+use crate::{
+    composite::{JsonType, Labels, OnLimit, Order, Then, Trace},
+    named::Named,
+};
 
 /// Path of the schema in the package.
 const FILE: &str = "src/config/mcp-composite.schema.json";
@@ -43,9 +48,77 @@ fn every_key_is_described() {
     assert_eq!(found, [""; 0]);
 }
 
+/// The definitions of composites.
+fn composites() -> Value {
+    serde_json::from_str(include_str!("composite_tools.schema.json")).expect("it is JSON")
+}
+
+#[test]
+fn keys_of_composites_are_those_that_are_read() {
+    fn union<'k>(
+        common: &[&'k str],
+        tag: &'k str,
+        variants: &[(&str, &[&'k str])],
+    ) -> BTreeSet<&'k str> {
+        let own = variants.iter().flat_map(|(_, keys)| keys.iter());
+        common.iter().chain([&tag]).chain(own).copied().collect()
+    }
+    fn words(schema: &Value) -> Vec<&str> {
+        schema["oneOf"]
+            .as_array()
+            .expect("words")
+            .iter()
+            .filter_map(|one| one["const"].as_str())
+            .collect()
+    }
+    fn named<T: Named>() -> Vec<&'static str> {
+        T::ALL.iter().map(|(name, _)| *name).collect()
+    }
+    fn tags(variants: &[(&'static str, &[&str])]) -> Vec<&'static str> {
+        variants.iter().map(|(name, _)| *name).collect()
+    }
+
+    let schema = composites();
+    let keys = |name: &str| -> BTreeSet<String> {
+        schema[name]["properties"].as_object().expect("keys").keys().cloned().collect()
+    };
+    for (name, expected) in [
+        (
+            "CompositeTool",
+            union(&composite_tools::COMPOSITE, "strategy", composite_tools::STRATEGIES),
+        ),
+        ("Target", composite_tools::TARGET.into()),
+        ("Step", union(&steps::STEP, "type", steps::TYPES)),
+        ("Case", steps::CASE.into()),
+        ("OtherwiseTable", steps::CALL.into()),
+        ("OnErrorTable", union(&[], "action", steps::ON_ERROR)),
+        ("OnRefusalTable", union(&[], "action", steps::ON_REFUSAL)),
+        ("Output", output::OUTPUT.into()),
+        ("OutputProperty", output::PROPERTY.into()),
+    ] {
+        assert!(keys(name).iter().eq(&expected), "{name}: {:?}, {expected:?}", keys(name));
+    }
+    for (name, expected) in [
+        ("Strategy", tags(composite_tools::STRATEGIES)),
+        ("StepType", tags(steps::TYPES)),
+        ("OnErrorAction", tags(steps::ON_ERROR)),
+        ("OnRefusalAction", tags(steps::ON_REFUSAL)),
+        ("OnLimit", named::<OnLimit>()),
+        ("Trace", named::<Trace>()),
+        ("Order", named::<Order>()),
+        ("Labels", named::<Labels>()),
+        ("Then", named::<Then>()),
+        ("JsonType", named::<JsonType>()),
+    ] {
+        assert_eq!(words(&schema[name]), expected, "{name}");
+    }
+}
+
 fn generated() -> String {
     let settings = SchemaSettings::draft07();
     let mut schema = settings.into_generator().into_root_schema_for::<FileTable>().to_value();
+    let definitions = schema["definitions"].as_object_mut().expect("it has tables");
+    definitions.extend(composites().as_object().expect("an object").clone());
     schema["title"] = json!("A file of mcp-composite");
     tidy(&mut schema);
     format!("{:#}\n", schema)
@@ -82,6 +155,19 @@ fn tidy(schema: &mut Value) {
         }
         Value::Array(elements) => elements.iter_mut().for_each(tidy),
         _ => (),
+    }
+}
+
+/// A composite in the schema.
+pub(super) struct Composite;
+
+impl JsonSchema for Composite {
+    fn schema_name() -> Cow<'static, str> {
+        "CompositeTool".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        Schema::default()
     }
 }
 

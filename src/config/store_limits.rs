@@ -45,7 +45,8 @@ impl StoreOf {
 // === impl StoreLimits ===
 
 impl StoreLimits {
-    /// Checks the limits of an item, of all items and of one caller, in bytes, and reports mistakes.
+    /// Checks the limits of an item, of all items and of one caller, in bytes, and reports
+    /// mistakes.
     pub(super) fn build(
         of: StoreOf,
         ttl: Option<Duration>,

@@ -7,10 +7,10 @@ use serde::{
         Unexpected, VariantAccess, Visitor, value::BorrowedStrDeserializer,
     },
 };
-use toml::de::{DeArray, DeInteger, DeValue};
+use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use super::{
-    failure::{Failure, one_of},
+    failure::{Failure, one_of, unknown},
     hints,
     node::Node,
     read::Reader,
@@ -18,14 +18,10 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// The serde name of structs that can also be written as a word, which is the value of their first
-/// field. In a table, this field is not allowed.
-const WORD_OR_TABLE: &str = "WordOrTable";
-
 /// Deserializes one value.
-struct Value<'r, 'a, 't> {
-    reader: &'r mut Reader<'a, 't>,
-    node: &'a Node<'t>,
+pub(super) struct Value<'r, 'a, 't> {
+    pub(super) reader: &'r mut Reader<'a, 't>,
+    pub(super) node: &'a Node<'t>,
 }
 
 struct Elements<'r, 'a, 't> {
@@ -38,12 +34,6 @@ struct Entries<'r, 'a, 't> {
     reader: &'r mut Reader<'a, 't>,
     entries: Vec<(&'a str, &'a Node<'t>)>,
     next: usize,
-}
-
-/// A word instead of a table.
-struct Word<'r, 'a, 't> {
-    key: &'static str,
-    value: Option<Value<'r, 'a, 't>>,
 }
 
 /// A word such as `"all"`, or a table with one key such as `{ quorum = 2 }`.
@@ -87,7 +77,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
             DeValue::Float(float) => match float.as_str().parse() {
                 Ok(float) => visitor.visit_f64(float),
                 Err(_) => {
-                    Err(Failure::new(format!("`{}` is no number", sanitized(float.as_str()))))
+                    Err(Failure::new(format!("`{}` is not a number", sanitized(float.as_str()))))
                 }
             },
             DeValue::Boolean(boolean) => visitor.visit_bool(*boolean),
@@ -104,7 +94,50 @@ impl<'a, 't> Value<'_, 'a, 't> {
     }
 }
 
-impl Value<'_, '_, '_> {
+impl<'a, 't> Value<'_, 'a, 't> {
+    /// Returns the array.
+    pub(super) fn array(self) -> Result<&'a DeArray<'t>, Failure> {
+        self.reject_header()?;
+        match self.node.get_ref() {
+            DeValue::Array(array) => Ok(array),
+            other => Err(Failure::new(format!("expected an array, found {}", found(other)))),
+        }
+    }
+
+    /// Returns the table.
+    pub(super) fn table(self) -> Result<&'a DeTable<'t>, Failure> {
+        match self.node.get_ref() {
+            DeValue::Table(table) => Ok(table),
+            DeValue::Array(_) => Err(Failure::new(self.instead_of_a_table())),
+            other => Err(Failure::new(format!("expected a table, found {}", found(other)))),
+        }
+    }
+
+    /// Returns the place of the text among these words.
+    pub(super) fn one_of(self, words: &[&str]) -> Result<usize, Failure> {
+        match self.node.get_ref() {
+            DeValue::String(text) => {
+                let place = words.iter().position(|word| *word == text);
+                place.ok_or_else(|| Failure::new(unknown("value", text, words)))
+            }
+            other => {
+                Err(Failure::new(format!("expected {}, found {}", one_of(words), found(other))))
+            }
+        }
+    }
+
+    /// Returns an error for a table whose header lacks the brackets of an array.
+    fn reject_header(&self) -> Result<(), Failure> {
+        if self.node.get_ref().is_table()
+            && let header = self.reader.source.sanitized(&self.node.span())
+            && header.starts_with('[')
+        {
+            let message = format!("expected an array, found a table: write `[{header}]`");
+            return Err(Failure::new(message));
+        }
+        Ok(())
+    }
+
     /// Returns the error message for an array where a table is expected.
     fn instead_of_a_table(&self) -> String {
         let array = self.node.get_ref().as_array();
@@ -114,6 +147,19 @@ impl Value<'_, '_, '_> {
         let hint = Some(&self.reader.path).filter(|_| has_tables);
         let hint = hint.and_then(|path| hints::of_array(path)).map(|hint| format!(": {hint}"));
         format!("expected a table, found an array{}", hint.unwrap_or_default())
+    }
+}
+
+/// Returns the type of a value, with its article.
+fn found(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a float",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
     }
 }
 
@@ -158,14 +204,7 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
     }
 
     fn deserialize_seq<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
-        if self.node.get_ref().is_table()
-            && let header = self.reader.source.sanitized(&self.node.span())
-            && header.starts_with('[')
-        {
-            return Err(Failure::new(format!(
-                "expected an array, found a table: write `[{header}]`"
-            )));
-        }
+        self.reject_header()?;
         self.visit(visitor)
     }
 
@@ -183,21 +222,14 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
 
     fn deserialize_struct<V: Visitor<'a>>(
         self,
-        name: &'static str,
+        _name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Failure> {
-        let (word, keys) = match fields.split_first() {
-            Some((word, keys)) if name == WORD_OR_TABLE => (Some(*word), keys),
-            _ => (None, fields),
-        };
-        match (self.node.get_ref(), word) {
+        match self.node.get_ref() {
             // The type would find unknown keys too, but one at a time.
-            (DeValue::Table(table), _) => self.reader.check_keys(table, keys),
-            (DeValue::Array(_), _) => return Err(Failure::new(self.instead_of_a_table())),
-            (DeValue::String(_), Some(word)) => {
-                return visitor.visit_map(Word { key: word, value: Some(self) });
-            }
+            DeValue::Table(table) => self.reader.check_keys(table, fields, |_| None),
+            DeValue::Array(_) => return Err(Failure::new(self.instead_of_a_table())),
             _ => (),
         }
         self.visit(visitor)
@@ -222,11 +254,7 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
                 }
                 format!("a table with {} keys", table.len())
             }
-            DeValue::Integer(_) => "an integer".to_owned(),
-            DeValue::Float(_) => "a float".to_owned(),
-            DeValue::Boolean(_) => "a boolean".to_owned(),
-            DeValue::Datetime(_) => "a date".to_owned(),
-            DeValue::Array(_) => "an array".to_owned(),
+            other => found(other).to_owned(),
         };
         let expected = match (&visitor as &dyn Expected).to_string() {
             unnamed if unnamed.starts_with("enum ") => one_of(variants),
@@ -312,27 +340,6 @@ impl<'a> MapAccess<'a> for Entries<'_, 'a, '_> {
         self.next += 1;
         let read = |value: Value<'_, 'a, '_>| seed.deserialize(value);
         self.reader.step(Segment::Key(key.to_owned()), node, read)
-    }
-}
-
-// === impl Word ===
-
-impl<'a> MapAccess<'a> for Word<'_, 'a, '_> {
-    type Error = Failure;
-
-    fn next_key_seed<K: DeserializeSeed<'a>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Failure> {
-        let key = self.value.as_ref().map(|_| BorrowedStrDeserializer::new(self.key));
-        key.map(|key| seed.deserialize(key)).transpose()
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Failure> {
-        match self.value.take() {
-            Some(value) => seed.deserialize(value),
-            None => Err(Failure::new("a value without its key, this is a bug")),
-        }
     }
 }
 

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_values() {
+    fn errors_contain_no_values() {
         for (written, message) in [
             ("${NO}", "environment variable `NO` is not set"),
             ("${NO}${A}${NO_2}", "environment variables `NO`, `NO_2` are not set"),

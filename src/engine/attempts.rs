@@ -2,15 +2,14 @@
 
 use std::{mem, time::Duration};
 
+use fastrand::Rng;
 use rmcp::model::{CallToolResult, ErrorCode, JsonObject};
-use tokio::time::Instant;
 
 use super::{
     branches::BranchId,
-    limits::after,
     milliseconds::milliseconds,
     outcome::{ErrorKind, Outcome, Status, StepError},
-    plan::{CallSite, Retry},
+    plan::{CallSite, Retry, Step},
     questions::Answered,
     step_output,
 };
@@ -21,17 +20,20 @@ use crate::message::ToolResult;
 const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
 /// A pending call of a step, or of an element of its loop.
+///
+/// All times are durations since the start of the run.
 pub(super) struct Attempts<'p> {
     pub(super) id: BranchId,
     pub(super) site: &'p CallSite,
     /// The number of calls of the tool.
     pub(super) count: u32,
     /// The start of this attempt, or the end of the last one.
-    since: Instant,
+    since: Duration,
     /// The deadline of this attempt, or the start of the next one.
-    pub(super) due: Instant,
+    pub(super) due: Duration,
     phase: Phase,
-    pub(super) begun: Instant,
+    /// The start of the first attempt.
+    pub(super) begun: Duration,
     /// The timeout of an attempt.
     timeout: Duration,
     arguments: JsonObject,
@@ -46,6 +48,8 @@ enum Phase {
     Calling,
     /// Waiting for the next attempt.
     Waiting,
+    /// The next attempt is due.
+    Due,
 }
 
 struct Retries {
@@ -54,35 +58,31 @@ struct Retries {
     error: Option<StepError>,
 }
 
-/// The start times of the run and of a step.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    pub(super) run: Instant,
-    pub(super) step: Instant,
-}
+/// The arguments of an attempt that begins, and the answers to the tool's questions.
+pub(super) type AttemptInput = (JsonObject, Option<Box<Answered>>);
 
 // === impl Attempts ===
 
 impl<'p> Attempts<'p> {
-    /// Creates a call that begins now.
+    /// Creates a call of this step that begins now.
+    #[inline]
     pub(super) fn new(
         id: BranchId,
         site: &'p CallSite,
         arguments: JsonObject,
-        timeout: Duration,
-        retry: Option<Retry>,
-        now: Instant,
+        step: &Step,
+        now: Duration,
     ) -> Self {
-        let retry = retry.filter(|retry| retry.count > 0);
+        let retry = step.retry.filter(|retry| retry.count > 0);
         Self {
             id,
             site,
             count: 0,
             since: now,
-            due: after(now, timeout),
+            due: now.saturating_add(step.timeout),
             phase: Phase::Calling,
             begun: now,
-            timeout,
+            timeout: step.timeout,
             arguments,
             answered: None,
             retry: retry.map(|policy| Box::new(Retries { policy, error: None })),
@@ -90,16 +90,17 @@ impl<'p> Attempts<'p> {
     }
 
     /// Resumes an attempt of this call with answers.
-    pub(super) fn resumed(self, begun: Instant, attempts: u32, answered: Box<Answered>) -> Self {
+    pub(super) fn resumed(self, begun: Duration, attempts: u32, answered: Box<Answered>) -> Self {
         // The attempt was counted when it began.
         Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
     }
 
-    /// Begins the next attempt; returns its arguments.
-    pub(super) fn begin(&mut self, now: Instant) -> (JsonObject, Option<Box<Answered>>) {
+    /// Begins the next attempt.
+    #[inline]
+    pub(super) fn begin(&mut self, now: Duration) -> AttemptInput {
         self.count += 1;
         self.since = now;
-        self.due = after(now, self.timeout);
+        self.due = now.saturating_add(self.timeout);
         self.phase = Phase::Calling;
         if self.may_be_tried_again() {
             (self.arguments.clone(), self.answered.clone())
@@ -109,7 +110,7 @@ impl<'p> Attempts<'p> {
     }
 
     /// Waits for the next attempt after a failed one; returns `false` if there is none.
-    pub(super) fn wait(&mut self, failed: &mut Outcome, now: Instant) -> bool {
+    pub(super) fn wait(&mut self, failed: &mut Outcome, now: Duration, random: &mut Rng) -> bool {
         let lasting = |error: &StepError| {
             // The next attempt would end the same way.
             matches!(error.kind, ErrorKind::Definition | ErrorKind::Limit)
@@ -122,7 +123,7 @@ impl<'p> Attempts<'p> {
         retry.error = failed.error.take().map(|error| *error);
         self.phase = Phase::Waiting;
         self.since = now;
-        self.due = after(now, retry.policy.wait(self.count));
+        self.due = now.saturating_add(retry.policy.wait(self.count, random));
         true
     }
 
@@ -134,21 +135,27 @@ impl<'p> Attempts<'p> {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        self.phase == Phase::Waiting
+        self.phase != Phase::Calling
     }
 
-    pub(super) const fn times(&self, run: Instant) -> Times {
-        Times { run, step: self.begun }
+    /// Makes the next attempt due; returns `false` if it was due before.
+    pub(super) fn make_due(&mut self) -> bool {
+        mem::replace(&mut self.phase, Phase::Due) != Phase::Due
+    }
+
+    /// Returns `true` if the next attempt is due.
+    pub(super) fn is_due(&self) -> bool {
+        self.phase == Phase::Due
     }
 
     /// Returns the error of a call that has not ended when the run ends.
-    pub(super) fn cut_off(&self, now: Instant) -> StepError {
+    pub(super) fn cut_off(&self, now: Duration) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(error) if self.is_waiting() => StepError::new(
                 ErrorKind::Timeout,
                 format!("the run ended before it was tried again: {}", error.message),
             ),
-            _ => no_answer(now - self.since),
+            _ => no_answer(now.saturating_sub(self.since)),
         }
     }
 
@@ -170,8 +177,8 @@ impl<'p> Attempts<'p> {
     }
 
     /// Returns the outcome of an attempt that is aborted now.
-    pub(super) fn late(&self, run: Instant, now: Instant) -> Outcome {
-        self.times(run).outcome(Err(no_answer(now - self.since)), now)
+    pub(super) fn late(&self, now: Duration) -> Outcome {
+        Outcome::answered(self.begun, now, Err(no_answer(now.saturating_sub(self.since))))
     }
 }
 
@@ -182,10 +189,10 @@ impl Retry {
     ///
     /// It is random up to the longest delay, so that calls that failed together are not retried
     /// together.
-    fn wait(self, attempts: u32) -> Duration {
+    fn wait(self, attempts: u32, random: &mut Rng) -> Duration {
         let longest = self.longest_wait(attempts);
         let nanoseconds = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(fastrand::u64(0..=nanoseconds))
+        Duration::from_nanos(random.u64(0..=nanoseconds))
     }
 
     /// Returns the upper bound of the delay after this many attempts.
@@ -195,11 +202,24 @@ impl Retry {
     }
 }
 
-// === impl Times ===
+/// Returns the error of a call that was not answered.
+pub(super) fn no_answer(within: Duration) -> StepError {
+    // Rounded to milliseconds, so that messages do not show `4.999812s`.
+    let within = Duration::from_millis(milliseconds(within));
+    StepError::new(ErrorKind::Timeout, format!("no answer within {within:?}"))
+}
 
-impl Times {
-    /// Returns the outcome of a step that ended `at` this time, with one attempt.
-    pub(super) fn outcome(self, result: Result<ToolResult, StepError>, at: Instant) -> Outcome {
+// === impl Outcome ===
+
+impl Outcome {
+    /// Creates the outcome of a step that was called at `since` and answered at `at`, with one
+    /// attempt. Both are durations since the start of the run.
+    #[inline]
+    pub(super) fn answered(
+        since: Duration,
+        at: Duration,
+        result: Result<ToolResult, StepError>,
+    ) -> Self {
         let (status, result, error) = match result {
             Ok(result) if result.is_error == Some(true) => {
                 let error = StepError::new(ErrorKind::Tool, failure_text(&result));
@@ -208,31 +228,31 @@ impl Times {
             Ok(result) => (Status::Completed, Some(result), None),
             Err(error) => (error.status(), None, Some(error)),
         };
-        Outcome { result, ..self.ended(status, error, at) }
+        Self { result, ..Self::ended(since, at, status, error) }
     }
 
-    /// Returns the outcome of a step that ended `at` this time without a result.
-    pub(super) fn ended(self, status: Status, error: Option<StepError>, at: Instant) -> Outcome {
+    /// Creates the outcome of a step that ended at `at` without a result.
+    #[inline]
+    pub(super) fn ended(
+        since: Duration,
+        at: Duration,
+        status: Status,
+        error: Option<StepError>,
+    ) -> Self {
         // Within a millisecond after the start of the run, neither time has to be computed.
-        let is_soon = at - self.run < Duration::from_millis(1);
-        let passed = |from: Instant, to| if is_soon { 0 } else { milliseconds(to - from) };
-        Outcome {
+        let is_soon = at < Duration::from_millis(1);
+        let of = |duration| if is_soon { 0 } else { milliseconds(duration) };
+        Self {
             status,
             result: None,
             record: None,
             error: error.map(Box::new),
             site: None,
             attempts: 1,
-            started_ms: passed(self.run, self.step),
-            duration_ms: passed(self.step, at),
+            started_ms: of(since),
+            duration_ms: of(at.saturating_sub(since)),
         }
     }
-}
-
-pub(super) fn no_answer(within: Duration) -> StepError {
-    // Rounded to milliseconds, so that messages do not show `4.999812s`.
-    let within = Duration::from_millis(milliseconds(within));
-    StepError::new(ErrorKind::Timeout, format!("no answer within {within:?}"))
 }
 
 /// Returns the message of a failed tool.

@@ -43,9 +43,19 @@ const CALLS_AFTER_WAIT: u8 = 2;
 /// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
     place: Executor,
-    /// The runtime of the run, which may be polled by another executor.
+    /// The runtime of the run, which may be polled by another executor; `None` if no task is
+    /// spawned.
     runtime: Option<Handle>,
-    /// Created with the first task, since most runs of fast tools need none.
+    /// Whether branches that start now become tasks immediately, because another one took long.
+    spawns: bool,
+    /// Created with the first branch that does not end when it begins, since most runs of fast
+    /// tools have none.
+    started: Option<Box<Started<T>>>,
+}
+
+/// The branches that did not end when they began.
+struct Started<T> {
+    /// Created with the first task.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
     /// The branches polled in the task of the run: the single one, and new ones.
@@ -56,8 +66,6 @@ pub(super) struct Branches<T> {
     long: Option<usize>,
     /// Whether the next branches are still to be polled.
     is_interrupted: bool,
-    /// Whether branches that start now become tasks immediately, because another one took long.
-    spawns: bool,
 }
 
 /// Whether the next calls of a tool start in a task: because its last call took long without
@@ -103,31 +111,20 @@ pub(super) enum Lost {
 impl<T: Send + 'static> Branches<T> {
     /// Creates an empty set of branches; `alone` if no two ever run at the same time.
     pub(super) fn new(alone: bool) -> Self {
-        let runtime = Handle::try_current().ok();
-        let flavor = runtime.as_ref().map(Handle::runtime_flavor);
-        let place = match flavor {
+        let runtime = if alone { None } else { Handle::try_current().ok() };
+        let place = match runtime.as_ref().map(Handle::runtime_flavor) {
             _ if alone => Executor::Here,
             Some(RuntimeFlavor::CurrentThread) => Executor::HereFirst,
             _ => Executor::HereFirstOfThreads,
         };
-        Self {
-            place,
-            runtime,
-            tasks: None,
-            handles: Vec::new(),
-            here: VecDeque::new(),
-            ended: VecDeque::new(),
-            long: None,
-            is_interrupted: false,
-            spawns: false,
-        }
+        Self { place, runtime, spawns: false, started: None }
     }
 
     /// Returns `true` if a branch with this hint can be polled as soon as it starts: it does not
     /// start in a task, and no earlier branch is still to be polled.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
         let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
-        self.here.is_empty() && !in_task
+        self.started.as_ref().is_none_or(|started| started.here.is_empty()) && !in_task
     }
 
     /// Records that the first poll of a branch took long; returns `true` if other threads run the
@@ -144,7 +141,7 @@ impl<T: Send + 'static> Branches<T> {
         branch: impl Future<Output = T> + Send + 'static,
     ) {
         if self.place == Executor::Here {
-            self.here.push_back((id, caught(branch)));
+            self.started().here.push_back((id, caught(branch)));
         } else {
             self.spawn(id, branch.map(Ok));
         }
@@ -161,7 +158,11 @@ impl<T: Send + 'static> Branches<T> {
             // `map` and not `async`, which would reserve memory for the branch twice.
             return self.spawn(id, branch.map(Ok));
         }
-        self.here.push_back((id, caught(branch)));
+        self.started().here.push_back((id, caught(branch)));
+    }
+
+    fn started(&mut self) -> &mut Started<T> {
+        self.started.get_or_insert_default()
     }
 
     fn spawn(
@@ -169,50 +170,73 @@ impl<T: Send + 'static> Branches<T> {
         id: BranchId,
         branch: impl Future<Output = Result<T, Lost>> + Send + 'static,
     ) {
+        let started = self.started.get_or_insert_default();
+        started.spawn(self.runtime.as_ref(), id, branch);
+    }
+
+    /// Returns the step of a branch whose first poll took long, once.
+    pub(super) fn took_long(&mut self) -> Option<usize> {
+        self.started.as_mut()?.long.take()
+    }
+
+    /// Returns `true` if a branch that took long delays others, and all ended branches have been
+    /// returned.
+    pub(super) fn is_interrupted(&self) -> bool {
+        let started = self.started.as_ref();
+        started.is_some_and(|started| started.is_interrupted && started.ended.is_empty())
+    }
+
+    /// Aborts a branch; it will not be returned.
+    pub(super) fn abort(&mut self, id: BranchId) {
+        let Some(started) = &mut self.started else { return };
+        if let Some(place) = started.handles.iter().position(|(other, _)| *other == id) {
+            started.handles.swap_remove(place).1.abort();
+        }
+        started.here.retain(|(other, _)| *other != id);
+        started.ended.retain(|(other, _)| *other != id);
+    }
+
+    /// Returns the next branch that ends; pending forever if no branch is left.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
+        let Some(started) = &mut self.started else { return Poll::Pending };
+        if self.place == Executor::Here
+            && let Some((id, branch)) = started.here.front_mut()
+        {
+            let ended = branch.poll_unpin(cx).map(|end| (*id, end));
+            if ended.is_ready() {
+                started.here.clear();
+            }
+            return ended;
+        }
+        if started.ended.is_empty() {
+            self.spawns = false;
+            started.poll_here(self.place, self.runtime.as_ref(), cx);
+        }
+        started.poll_ended(cx)
+    }
+}
+
+// === impl Started ===
+
+impl<T: Send + 'static> Started<T> {
+    fn spawn(
+        &mut self,
+        runtime: Option<&Handle>,
+        id: BranchId,
+        branch: impl Future<Output = Result<T, Lost>> + Send + 'static,
+    ) {
         // Tasks do not inherit the current span.
         let branch = branch.in_current_span();
         let tasks = self.tasks.get_or_insert_with(JoinSet::new);
-        let handle = match &self.runtime {
+        let handle = match runtime {
             Some(runtime) => tasks.spawn_on(branch, runtime),
             None => tasks.spawn(branch),
         };
         self.handles.push((id, handle));
     }
 
-    /// Returns the step of a branch whose first poll took long, once.
-    pub(super) fn took_long(&mut self) -> Option<usize> {
-        self.long.take()
-    }
-
-    /// Returns `true` if a branch that took long delays others, and all ended branches have been
-    /// returned.
-    pub(super) fn is_interrupted(&self) -> bool {
-        self.is_interrupted && self.ended.is_empty()
-    }
-
-    /// Aborts a branch; it will not be returned.
-    pub(super) fn abort(&mut self, id: BranchId) {
-        if let Some(place) = self.handles.iter().position(|(other, _)| *other == id) {
-            self.handles.swap_remove(place).1.abort();
-        }
-        self.here.retain(|(other, _)| *other != id);
-        self.ended.retain(|(other, _)| *other != id);
-    }
-
-    /// Returns the next branch that ends; pending forever if no branch is left.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
-        if self.place == Executor::Here
-            && let Some((id, branch)) = self.here.front_mut()
-        {
-            let ended = branch.poll_unpin(cx).map(|end| (*id, end));
-            if ended.is_ready() {
-                self.here.clear();
-            }
-            return ended;
-        }
-        if self.ended.is_empty() {
-            self.poll_here(cx);
-        }
+    /// Returns the next branch that has ended.
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
         if let Some(ended) = self.ended.pop_front() {
             return Poll::Ready(ended);
         }
@@ -235,8 +259,8 @@ impl<T: Send + 'static> Branches<T> {
     }
 
     /// Polls new branches once, and spawns tasks for those that wait.
-    fn poll_here(&mut self, cx: &mut Context<'_>) {
-        (self.is_interrupted, self.spawns) = (false, false);
+    fn poll_here(&mut self, place: Executor, runtime: Option<&Handle>, cx: &mut Context<'_>) {
+        self.is_interrupted = false;
         if self.here.is_empty() {
             return;
         }
@@ -245,16 +269,16 @@ impl<T: Send + 'static> Branches<T> {
             match branch.poll_unpin(cx) {
                 Poll::Ready(end) => self.ended.push_back((id, end)),
                 // Polling it again as a task registers that task's waker.
-                Poll::Pending => self.spawn(id, branch),
+                Poll::Pending => self.spawn(runtime, id, branch),
             }
             let begun = mem::replace(&mut now, Instant::now());
             if now - begun <= LONG {
                 continue;
             }
             self.long = Some(id.step);
-            if self.place == Executor::HereFirstOfThreads {
+            if place == Executor::HereFirstOfThreads {
                 for (id, branch) in mem::take(&mut self.here) {
-                    self.spawn(id, branch);
+                    self.spawn(runtime, id, branch);
                 }
             } else if !self.here.is_empty() {
                 // The caller checks deadlines and polls again.
@@ -262,6 +286,19 @@ impl<T: Send + 'static> Branches<T> {
                 cx.waker().wake_by_ref();
                 return;
             }
+        }
+    }
+}
+
+impl<T> Default for Started<T> {
+    fn default() -> Self {
+        Self {
+            tasks: None,
+            handles: Vec::new(),
+            here: VecDeque::new(),
+            ended: VecDeque::new(),
+            long: None,
+            is_interrupted: false,
         }
     }
 }

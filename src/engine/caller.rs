@@ -14,7 +14,7 @@ use super::{
     questions::{Answered, Questions},
     scope::Scope,
 };
-use crate::message::{Context, ToolResult, size};
+use crate::message::{Context, ToolResult, content_size};
 
 /// Calls tools for the engine; its only connection to services.
 ///
@@ -136,9 +136,11 @@ impl Scope {
     /// Returns an error if the answer exceeds a limit.
     pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
         let bytes = match answer {
-            Ok(ToolReply::Result(result)) => size::of_result(result),
+            Ok(ToolReply::Result(result)) => content_size::of_result(result),
             Ok(ToolReply::Asks(questions)) => questions.size(),
-            Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
+            Err(error) => {
+                error.message.len() + error.data.as_ref().map_or(0, content_size::of_value)
+            }
         };
         self.keep_answer(bytes)
     }

@@ -2,50 +2,42 @@
 
 use std::{
     borrow::Cow,
-    fmt, mem,
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
 };
 
 use serde_json::Value;
 
 use super::{outcome::StepError, state::RunState};
-use crate::expr::{Data, EvaluationError, Root};
+use crate::expr::{Data, Root};
 
 /// A run and the current element of one of its loops.
-#[derive(Clone, Debug, Default)]
-struct Element {
-    state: RunState,
-    items: Vec<Value>,
+struct Element<'a> {
+    state: &'a RunState,
+    items: &'a [Value],
     index: usize,
 }
 
 // === impl RunState ===
 
 impl RunState {
-    /// Lends the state to an evaluation.
-    ///
-    /// It is moved into an `Arc` and back: sharing it all the time would cost an allocation even
-    /// for runs that evaluate nothing.
-    pub(crate) fn lend<R, E: fmt::Display>(
-        &mut self,
-        evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, E>,
+    /// Evaluates an expression with the data of the run.
+    pub(crate) fn evaluate<R, E: fmt::Display>(
+        &self,
+        evaluate: impl FnOnce(&dyn Data) -> Result<R, E>,
     ) -> Result<R, StepError> {
-        lend(self, evaluate)
+        caught(|| evaluate(self))
     }
 
-    /// Lends the state with an element of a loop.
-    pub(super) fn lend_at<R>(
-        &mut self,
-        items: &mut Vec<Value>,
+    /// Evaluates an expression with the data of the run and an element of a loop.
+    pub(super) fn evaluate_at<R, E: fmt::Display>(
+        &self,
+        items: &[Value],
         index: usize,
-        evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, EvaluationError>,
+        evaluate: impl FnOnce(&dyn Data) -> Result<R, E>,
     ) -> Result<R, StepError> {
-        let mut element = Element { state: mem::take(self), items: mem::take(items), index };
-        let result = lend(&mut element, evaluate);
-        *self = element.state;
-        *items = element.items;
-        result
+        let element = Element { state: self, items, index };
+        caught(|| evaluate(&element))
     }
 }
 
@@ -64,7 +56,7 @@ impl Data for RunState {
 
 // === impl Element ===
 
-impl Data for Element {
+impl Data for Element<'_> {
     fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
         match root {
             Root::Item => self.items.get(self.index).map(Cow::Borrowed),
@@ -74,18 +66,10 @@ impl Data for Element {
     }
 }
 
-fn lend<D: Data + Clone + Default, R, E: fmt::Display>(
-    data: &mut D,
-    evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, E>,
-) -> Result<R, StepError> {
-    let lent = Arc::new(mem::take(data));
-    let shared: Arc<dyn Data> = lent.clone();
+/// Evaluates, and turns an error into that of a step.
+fn caught<R, E: fmt::Display>(evaluate: impl FnOnce() -> Result<R, E>) -> Result<R, StepError> {
     // A panic would be a bug in this crate, and must not lose the run.
-    let result = catch_unwind(AssertUnwindSafe(|| evaluate(&shared)));
-    drop(shared);
-    // No reference is left; if one were, the state would be cloned.
-    *data = Arc::unwrap_or_clone(lent);
-    match result {
+    match catch_unwind(AssertUnwindSafe(evaluate)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(StepError::definition(error.to_string())),
         Err(_) => Err(StepError::definition("it could not be evaluated")),
@@ -99,14 +83,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_evaluation_that_panics_fails_and_leaves_the_state_as_it_was() {
-        let before = RunState::new(json!({ "a": 1 }), 2);
-        let (mut state, mut items) = (before.clone(), vec![json!(1)]);
-        let failed = state.lend::<(), String>(|_| panic!("secret"));
-        let failed_at = state.lend_at::<()>(&mut items, 0, |_| panic!("secret"));
-
+    fn evaluation_that_panics_fails_without_its_message() {
+        let state = RunState::new(json!({ "a": 1 }), 2);
+        let failed = state.evaluate::<(), String>(|_| panic!("secret"));
+        let failed_at = state.evaluate_at::<(), String>(&[json!(1)], 0, |_| panic!("secret"));
         let expected = Err(StepError::definition("it could not be evaluated"));
         assert_eq!((&failed, &failed_at), (&expected, &expected));
-        assert_eq!((state, items), (before, vec![json!(1)]));
     }
 }

@@ -1,19 +1,16 @@
 //! A running loop and the results of its elements.
 
-use std::{mem, ops::Range, sync::Arc};
+use std::{mem, ops::Range, time::Duration};
 
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::{
     loop_state::{Iteration, LoopState},
     milliseconds::milliseconds,
     outcome::{Outcome, Status, StepError},
     plan::ForEach,
-    progress::in_words,
     state::RunState,
 };
-use crate::message::{Account, BranchParts, Context, Labels, Parts, Progress};
 
 /// A running loop.
 pub(super) struct Loop<'p> {
@@ -28,9 +25,8 @@ pub(super) struct Loop<'p> {
     running: usize,
     /// The number of calls of the tool.
     pub(super) attempts: u32,
-    pub(super) since: Instant,
-    /// The progress of the elements; `None` if the client did not ask for it.
-    progress: Option<Arc<Parts>>,
+    /// The time from the start of the run to that of the loop.
+    pub(super) since: Duration,
 }
 
 // === impl Loop ===
@@ -40,47 +36,30 @@ impl<'p> Loop<'p> {
         step: usize,
         definition: &'p ForEach,
         items: Vec<Value>,
-        since: Instant,
-        progress: Option<&Progress>,
+        since: Duration,
     ) -> Self {
         let mut iterations = Vec::new();
         iterations.resize_with(items.len(), || None);
-        Self {
-            step,
-            definition,
-            iterations,
-            next: 0,
-            running: 0,
-            attempts: 0,
-            since,
-            progress: progress
-                .map(|progress| progress.split(Labels::Numbered("element", items.len()).into())),
-            items,
-        }
+        Self { step, definition, iterations, next: 0, running: 0, attempts: 0, since, items }
     }
 
-    /// Resumes a loop that began at `since`, with this number of elements waiting for answers.
-    pub(super) fn resumed(
-        state: LoopState,
-        definition: &'p ForEach,
-        since: Instant,
-        asked: usize,
-        progress: Option<&Progress>,
-    ) -> Self {
-        let LoopState { step, items, iterations, next, attempts, .. } = state;
-        let new = Self::new(step, definition, items, since, progress);
-        if let Some(progress) = &new.progress {
-            let ended = iterations.iter().enumerate().filter(|(_, ended)| ended.is_some());
-            ended.for_each(|(element, _)| progress.skip(element));
-        }
-        Self { iterations, next, running: asked, attempts, ..new }
+    /// Resumes a loop with this number of elements waiting for answers.
+    pub(super) fn resumed(state: LoopState, definition: &'p ForEach, asked: usize) -> Self {
+        let LoopState { step, items, iterations, next, attempts, started_ms } = state;
+        let since = Duration::from_millis(started_ms);
+        Self { step, definition, items, iterations, next, running: asked, attempts, since }
     }
 
     /// Returns the state of a loop to suspend, in which only questions are pending.
-    pub(super) fn into_state(self, run: Instant) -> LoopState {
+    pub(super) fn into_state(self) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
-        let started_ms = milliseconds(since.saturating_duration_since(run));
-        LoopState { step, items, iterations, next, attempts, started_ms }
+        LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
+    }
+
+    /// Returns the elements that have ended.
+    pub(super) fn ended(&self) -> impl Iterator<Item = usize> {
+        let ended = self.iterations.iter().enumerate().filter(|(_, ended)| ended.is_some());
+        ended.map(|(element, _)| element)
     }
 
     /// Returns `true` if an element may begin.
@@ -93,11 +72,7 @@ impl<'p> Loop<'p> {
         self.may_begin().then(|| {
             self.running += 1;
             self.next += 1;
-            let element = self.next - 1;
-            if let Some(progress) = &self.progress {
-                progress.begin(element);
-            }
-            element
+            self.next - 1
         })
     }
 
@@ -141,9 +116,6 @@ impl<'p> Loop<'p> {
         self.running -= 1;
         self.attempts += outcome.attempts;
         let status = outcome.status;
-        if let Some(progress) = &self.progress {
-            progress.end(index, in_words(status));
-        }
         outcome.add_details();
         let error = outcome.error.take().map(|error| *error);
         let output = outcome.into_output();
@@ -152,19 +124,6 @@ impl<'p> Loop<'p> {
 
     pub(super) fn is_done(&self) -> bool {
         self.running == 0 && self.next == self.items.len()
-    }
-
-    /// Returns the context of the call for an element of the step with this id.
-    pub(super) fn context(
-        &self,
-        id: &str,
-        index: usize,
-        (run, parts): (&Context, &BranchParts),
-        account: Option<&Arc<Account>>,
-    ) -> Context {
-        let name: Arc<str> = format!("{id}[{index}]").into();
-        let progress = self.progress.as_ref().map(|elements| elements.part(index));
-        run.branch_charged(parts, name, progress, account)
     }
 
     /// Returns the output of a loop that ends before all of its elements have ended.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     outcome::{Status, StepError},
-    plan::{Action, Plan},
+    plan::Plan,
     record::present,
 };
 
@@ -42,10 +42,8 @@ impl LoopState {
     /// Returns `true` if this can be a loop of this plan in a run in which this number of its
     /// elements wait for answers.
     pub(super) fn fits(&self, plan: &Plan, waiting: usize) -> bool {
-        let is_loop = plan.steps().get(self.step).is_some_and(|step| match &step.action {
-            Action::ForEach(each) => each.reject(self.items.len()).is_none(),
-            _ => false,
-        });
+        let each = plan.steps().get(self.step).and_then(|step| step.action.as_loop());
+        let is_loop = each.is_some_and(|each| each.reject(self.items.len()).is_none());
         // Each element that has begun and not ended has a question, and there is at least one.
         let open = (0..self.items.len()).filter(|&element| self.is_running(element)).count();
         is_loop

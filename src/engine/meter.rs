@@ -20,6 +20,9 @@ pub(crate) struct Reached {
     pub(crate) of: Arc<str>,
 }
 
+/// The name of the limit that ended the run before the other steps, if any.
+pub(super) type LimitName = Option<&'static str>;
+
 /// The kinds of limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {

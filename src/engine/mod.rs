@@ -5,18 +5,20 @@
 //! engine does not depend on Tower, services or files: it calls tools only through a
 //! [`Caller`](caller::Caller).
 //!
-//! Suggested reading order: `plan` (with `step_set`), `record` and `outcome` (the outcomes of
-//! steps), `step_output` (the kept parts of results), `preserved_outputs` (outputs for the answer of
-//! a failed run), `meter` and `scope` (used resources and limits), `observation`, `question` (one
-//! question to the user), `loop_state`, `state` (the state of a run), `retention` (the outcomes that
-//! it keeps), `suspension` (the state kept for a question), `expression_data` (the state as
-//! expressions read it), `questions` (all questions of a run and their answers), `caller`,
-//! `attempts` (one call with its retries), `progress`, `for_each` and `run`. `output` builds the
-//! answer of a plan; `preview` shows its calls without making them.
+//! Suggested reading order: `action`, `plan` (with `step_set`), `record` and `outcome` (the
+//! outcomes of steps), `step_output` (the kept parts of results), `preserved_outputs` (outputs for
+//! the answer of a failed run), `meter` and `scope` (used resources and limits), `observation`,
+//! `question` (one question to the user), `loop_state`, `state` (the state of a run), `retention`
+//! (the outcomes that it keeps), `suspension` (the state kept for a question), `expression_data`
+//! (the state as expressions read it), `questions` (all questions of a run and their answers),
+//! `attempts` (one call with its retries), `for_each`, `scheduler` (a run as a state machine
+//! without I/O), `caller`, `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
+//! `output` builds the answer of a plan; `preview` shows its calls without making them.
 //!
 //! A run owns everything it starts. Dropping it aborts its branches, and is the only way to cancel
 //! it.
 
+mod action;
 mod attempts;
 mod branches;
 pub(crate) mod caller;
@@ -38,6 +40,7 @@ pub(crate) mod questions;
 mod record;
 mod retention;
 pub(crate) mod run;
+mod scheduler;
 pub(crate) mod scope;
 pub(crate) mod state;
 pub(crate) mod step_output;

@@ -1,6 +1,10 @@
 //! The events, spans and metrics of a run.
 
-use std::{fmt, mem, sync::Arc, time::Duration};
+use std::{
+    fmt, mem,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use rmcp::model::JsonObject;
 use tokio::time::Instant;
@@ -8,6 +12,7 @@ use tracing::Span;
 
 use super::{
     branches::BranchId,
+    meter::LimitName,
     outcome::{Outcome, Status},
     plan::Plan,
 };
@@ -26,10 +31,9 @@ pub(crate) struct Observation<'p> {
     phase: Phase,
     /// Whether the run is ending, so that no further step begins.
     is_ending: bool,
+    /// Whether spans have the results of tools.
+    traces_contents: bool,
 }
-
-/// The name of the limit that ended the run before the other steps, if any.
-type Limit = Option<&'static str>;
 
 /// The reported state of a run, and its observers.
 struct ObservedRun {
@@ -50,9 +54,12 @@ struct ObservedRun {
 /// An observed run that is suspended in this process until its questions are answered.
 ///
 /// If it is dropped before another run resumes it or it is handed over, it reports the run as
-/// dropped. A clone reports nothing.
-#[derive(Default)]
-pub(super) struct Suspended(Option<Box<(ObservedRun, Duration)>>);
+/// dropped. Clones share the run, which is reported when the last one is dropped.
+#[derive(Clone, Default)]
+pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
+
+/// A suspended run and its running time until then; `None` after another run has resumed it.
+struct SuspendedRun(Mutex<Option<(ObservedRun, Duration)>>);
 
 /// A branch that has begun.
 struct Open {
@@ -126,7 +133,8 @@ impl<'p> Observation<'p> {
             open: Vec::new(),
         };
         let phase = Phase::Before { was_put_away: false };
-        Some(Box::new(Self { plan, observed, phase, is_ending: false }))
+        let traces_contents = context.is_traced_with_contents();
+        Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
     }
 
     /// Adds a branch that began before the run was suspended and waits for the user.
@@ -201,9 +209,11 @@ impl<'p> Observation<'p> {
     }
 
     /// Ends the span of a branch's call, if it has one.
-    pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome, with_contents: bool) {
+    pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome) {
         let Some(call) = self.take_call(id) else { return };
-        if with_contents && let Some(result) = &outcome.result {
+        if self.traces_contents
+            && let Some(result) = &outcome.result
+        {
             spans::record_result(&call.span, result);
         }
         call.end(&outcome.end());
@@ -220,7 +230,7 @@ impl<'p> Observation<'p> {
     }
 
     /// Reports that a step has ended.
-    pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: Limit) {
+    pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: LimitName) {
         // Elements that the loop aborted.
         let id = &self.plan.steps()[step].id;
         let is_element = |open: &mut Open| open.place.id == *id && open.place.element.is_some();
@@ -231,12 +241,12 @@ impl<'p> Observation<'p> {
     }
 
     /// Reports that an element of a loop has ended.
-    pub(super) fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: Limit) {
+    pub(super) fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: LimitName) {
         self.end(id.step, Some(id.element), outcome, limit);
     }
 
     /// Reports that an element of a loop is skipped.
-    pub(super) fn skip_element(&self, id: BranchId, limit: Limit) {
+    pub(super) fn skip_element(&self, id: BranchId, limit: LimitName) {
         let place = self.place(id.step, Some(id.element));
         let reason = self.reason(limit);
         self.notify(What::BranchSkipped { branch: place.branch(), reason });
@@ -267,11 +277,12 @@ impl<'p> Observation<'p> {
             open: mem::take(open),
         };
         let took = observed.took();
-        (observed.run.0, Suspended(Some(Box::new((observed, took)))))
+        let id = observed.run.0;
+        (id, Suspended(Some(Arc::new(SuspendedRun(Mutex::new(Some((observed, took))))))))
     }
 
     /// Reports the answer of the run.
-    pub(crate) fn finish(&mut self, is_error: bool, limit: Limit) {
+    pub(crate) fn finish(&mut self, is_error: bool, limit: LimitName) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
             self.notify(What::RunFinished { is_error, limit, took });
@@ -280,7 +291,7 @@ impl<'p> Observation<'p> {
         }
     }
 
-    fn end(&mut self, step: usize, element: Option<usize>, outcome: &Outcome, limit: Limit) {
+    fn end(&mut self, step: usize, element: Option<usize>, outcome: &Outcome, limit: LimitName) {
         let place = self.place(step, element);
         let branch = place.branch();
         let is_open = self.observed.open.iter().any(|open| open.place == place);
@@ -319,7 +330,7 @@ impl<'p> Observation<'p> {
     }
 
     /// Returns the reason why a step or an element is skipped.
-    const fn reason(&self, limit: Limit) -> &'static str {
+    const fn reason(&self, limit: LimitName) -> &'static str {
         match limit {
             // Conditions are not evaluated after a limit was reached.
             Some(limit) => limit,
@@ -424,13 +435,18 @@ impl Drop for OpenCall {
 impl Suspended {
     /// Called when another run resumes this one.
     pub(super) fn release(&mut self) {
-        self.0 = None;
+        if let Some(run) = self.0.take() {
+            run.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
     }
 }
 
-impl Drop for Suspended {
+// === impl SuspendedRun ===
+
+impl Drop for SuspendedRun {
     fn drop(&mut self) {
-        if let Some((mut observed, took)) = self.0.take().map(|suspended| *suspended) {
+        let run = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some((mut observed, took)) = run.take() {
             // The time that the user takes does not count for the run.
             let now = Instant::now();
             observed.begun = now.checked_sub(took).unwrap_or(now);
@@ -439,15 +455,10 @@ impl Drop for Suspended {
     }
 }
 
-impl Clone for Suspended {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
+/// The same run, or none.
 impl PartialEq for Suspended {
-    fn eq(&self, _: &Self) -> bool {
-        true
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
     }
 }
 

@@ -1,12 +1,12 @@
 //! The output block: the answer of a plan.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use serde_json::{Map, Value};
 
 use crate::{
     expr::{Data, Expression, Field, PathSegment, Root, Use, json, kind},
-    schema::coerce::Kind,
+    schema::json_type::JsonType,
 };
 
 /// The output block: an object built from the data of a run at its end.
@@ -20,7 +20,7 @@ pub(crate) struct Output {
 /// One member of an output.
 #[derive(Debug)]
 pub(crate) struct Property {
-    pub(crate) kind: OutputType,
+    pub(crate) kind: JsonType,
     pub(crate) source: Source,
     /// The value if the source has none; it has the declared type.
     pub(crate) default: Option<Value>,
@@ -32,24 +32,6 @@ pub(crate) enum Source {
     Value(Expression),
     /// An object of nested properties.
     Properties(Vec<(String, Property)>),
-}
-
-/// The JSON type of a member of an output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OutputType {
-    /// A string.
-    String,
-    /// A number without a fraction.
-    Integer,
-    /// A number.
-    Number,
-    /// `true` or `false`.
-    Boolean,
-    /// An object.
-    Object,
-    /// An array.
-    Array,
 }
 
 /// The path of a property, such as `output.summary.count`.
@@ -68,7 +50,7 @@ impl Output {
     ///
     /// Returns a message for a client that names the property without a value of its type and
     /// without a default.
-    pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Value, String> {
+    pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Value, String> {
         let output = PropertyPath { within: None, name: "output" };
         let object = object(&self.properties, data, &output)?;
         for name in &self.required {
@@ -93,7 +75,7 @@ impl Output {
 
 fn object(
     properties: &[(String, Property)],
-    data: &Arc<dyn Data>,
+    data: &dyn Data,
     within: &PropertyPath<'_>,
 ) -> Result<Map<String, Value>, String> {
     let mut object = Map::with_capacity(properties.len());
@@ -127,11 +109,7 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 
 impl Property {
     /// Returns the value, or `None` if it is null or an optional reference without a value.
-    fn evaluate(
-        &self,
-        data: &Arc<dyn Data>,
-        place: &PropertyPath<'_>,
-    ) -> Result<Option<Value>, String> {
+    fn evaluate(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),
             (Ok(None), None) => return Ok(None),
@@ -144,7 +122,7 @@ impl Property {
     }
 
     /// Returns the reason why the property has no value, if a referenced step or null is the cause.
-    fn why_empty(&self, data: &Arc<dyn Data>) -> Option<String> {
+    fn why_empty(&self, data: &dyn Data) -> Option<String> {
         let Source::Value(expression) = &self.source else { return None };
         let uses = expression.uses();
         let cause = uses.iter().find_map(|used| {
@@ -166,11 +144,7 @@ impl Property {
         })
     }
 
-    fn value(
-        &self,
-        data: &Arc<dyn Data>,
-        place: &PropertyPath<'_>,
-    ) -> Result<Option<Value>, String> {
+    fn value(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let expression = match &self.source {
             Source::Value(expression) => expression,
             Source::Properties(properties) => {
@@ -180,7 +154,7 @@ impl Property {
         let value = expression.evaluate_in(data).map_err(|error| format!("{place}: {error}"))?;
         // Null counts as no value: no output type includes it.
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
-        let found = self.kind.described_of(&value);
+        let found = found(&value, self.kind);
         match self.kind.coerce(value) {
             Some(value) => Ok(Some(value)),
             None => Err(format!("{place}: {found} where {} is declared", self.kind.described())),
@@ -188,65 +162,13 @@ impl Property {
     }
 }
 
-// === impl OutputType ===
-
-impl OutputType {
-    /// The type's name in a JSON Schema.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::Object => "object",
-            Self::Array => "array",
+/// Describes a value that does not have the declared type.
+fn found(value: &Value, declared: JsonType) -> &'static str {
+    match (declared, value) {
+        (JsonType::Object | JsonType::Array, Value::String(text)) if json::is_too_large(text) => {
+            json::TOO_LARGE
         }
-    }
-
-    /// Returns the name with its article.
-    const fn described(self) -> &'static str {
-        match self {
-            Self::String => "a string",
-            Self::Integer => "an integer",
-            Self::Number => "a number",
-            Self::Boolean => "a boolean",
-            Self::Object => "an object",
-            Self::Array => "an array",
-        }
-    }
-
-    /// Describes a value that does not have this type.
-    fn described_of(self, value: &Value) -> &'static str {
-        match (self, value) {
-            (Self::Object | Self::Array, Value::String(text)) if json::is_too_large(text) => {
-                json::TOO_LARGE
-            }
-            (_, value) => kind(Some(value)),
-        }
-    }
-
-    /// Converts a value to this type if the conversion is unambiguous.
-    fn coerce(self, value: Value) -> Option<Value> {
-        match (self, value) {
-            (Self::String, value @ Value::String(_))
-            | (Self::Number, value @ Value::Number(_))
-            | (Self::Boolean, value @ Value::Bool(_))
-            | (Self::Object, value @ Value::Object(_))
-            | (Self::Array, value @ Value::Array(_)) => Some(value),
-            (_, value) => self.kind().convert(&value),
-        }
-    }
-
-    const fn kind(self) -> Kind {
-        match self {
-            Self::String => Kind::String,
-            Self::Integer => Kind::Integer,
-            Self::Number => Kind::Number,
-            Self::Boolean => Kind::Boolean,
-            Self::Object => Kind::Object,
-            Self::Array => Kind::Array,
-        }
+        (_, value) => kind(Some(value)),
     }
 }
 

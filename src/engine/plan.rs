@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::Serialize;
 use serde_json::Value;
 
+pub use super::action::OnRefusal;
+pub(crate) use super::action::{Action, Arguments, CallSite, Elicitation, ForEach, Switch};
 pub(crate) use super::branches::SpawnHint;
 use super::output::{Output, placed};
 pub(crate) use super::step_set::StepSet;
 use crate::{
-    expr::{Collection, Condition, Expression, Field, PathSegment, Root, Use},
+    expr::{Condition, Field, Root, Use},
     message::Labels,
-    schema::InputSchema,
 };
 
 /// The maximum number of steps in a plan.
@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) questions: StepSet,
     /// The steps that call a tool at most once and whose failure stops no running step.
     single_calls: StepSet,
+    /// Whether any call is retried.
+    pub(super) has_retries: bool,
     /// The steps that read the input.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
@@ -62,87 +64,6 @@ pub(crate) struct Step {
     pub(crate) on_failure: OnFailure,
     /// The output if the step is skipped or fails.
     pub(crate) default_results: Option<Value>,
-    /// Whether to parse the text of a text-only result as JSON.
-    pub(crate) parse_json: bool,
-}
-
-/// The action of a step.
-#[derive(Debug)]
-pub(crate) enum Action {
-    /// Calls a tool.
-    Call(CallSite),
-    /// Calls a tool for each element of a collection.
-    ForEach(ForEach),
-    /// Calls the tool of the first case whose condition holds.
-    Switch(Switch),
-    /// Asks the user.
-    Elicit(Elicitation),
-}
-
-/// A place in a plan where a tool is called.
-#[derive(Debug)]
-pub(crate) struct CallSite {
-    /// The index among all call sites of the plan.
-    pub(crate) site: usize,
-    /// The tool to call.
-    pub(crate) tool: Arc<str>,
-    /// The arguments of the call.
-    pub(crate) arguments: Arguments,
-    /// Whether its calls start in tasks.
-    pub(crate) hint: SpawnHint,
-}
-
-/// The arguments of a call.
-#[derive(Clone, Debug)]
-pub(crate) enum Arguments {
-    /// The input of the run.
-    Input,
-    /// An object built from the data of the run.
-    Mapped(Expression),
-}
-
-#[derive(Debug)]
-pub(crate) struct ForEach {
-    pub(crate) collection: Collection,
-    /// The maximum number of elements that are processed at the same time.
-    pub(crate) max_parallel: usize,
-    /// The maximum number of elements.
-    pub(crate) max_iterations: usize,
-    pub(crate) call: CallSite,
-}
-
-#[derive(Debug)]
-pub(crate) struct Switch {
-    pub(crate) cases: Vec<(Condition, CallSite)>,
-    /// The call if no case applies; without one, the step is skipped.
-    pub(crate) default: Option<CallSite>,
-}
-
-/// A question to the user.
-#[derive(Debug)]
-pub(crate) struct Elicitation {
-    /// The text of the question.
-    pub(crate) message: Expression,
-    /// The form to fill in: a JSON Schema whose texts may refer to the data of the run.
-    pub(crate) form: Expression,
-    /// The schema of answers: the form as it is written.
-    pub(crate) schema: InputSchema,
-    pub(crate) on_decline: OnRefusal,
-    pub(crate) on_cancel: OnRefusal,
-}
-
-/// The outcome of a run if the user declines a question or does not answer it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[serde(rename_all = "snake_case")]
-pub enum OnRefusal {
-    /// The run fails.
-    #[default]
-    Abort,
-    /// The step completes without an answer; its output contains the action.
-    Continue,
-    /// The step completes and no other step starts; those that run finish.
-    SkipRemaining,
 }
 
 /// The retry policy of a call.
@@ -245,6 +166,7 @@ impl Plan {
             stop,
             questions: StepSet::default(),
             single_calls: StepSet::default(),
+            has_retries: false,
             input_readers: StepSet::default(),
             answer_reads_input: false,
             reads_id: false,
@@ -279,14 +201,13 @@ impl Plan {
         if step.passes_input() {
             self.input_readers.insert(at);
         }
-        match step.action {
-            Action::Elicit(_) => self.questions.insert(at),
-            Action::Call(_)
-                if step.retry.is_none() && (step.may_fail() || self.concurrency <= 1) =>
-            {
-                self.single_calls.insert(at);
-            }
-            _ => (),
+        if step.action.as_elicitation().is_some() {
+            self.questions.insert(at);
+        }
+        self.has_retries |= step.retry.is_some();
+        let is_single = step.retry.is_none() && (step.may_fail() || self.concurrency <= 1);
+        if is_single && step.action.as_call().is_some() {
+            self.single_calls.insert(at);
         }
         for used in step.uses() {
             self.link(Some(at), used.root);
@@ -345,14 +266,14 @@ impl Plan {
 
     /// Returns `true` if the user can end a run before its last step.
     pub(crate) fn may_end_early(&self) -> bool {
-        let skips = |step: &Step| matches!(&step.action, Action::Elicit(ask) if ask.may_skip());
+        let skips = |step: &Step| step.action.as_elicitation().is_some_and(Elicitation::may_skip);
         self.steps.split_last().is_some_and(|(_, before)| before.iter().any(skips))
     }
 
     /// Returns `true` if one step can call several tools at the same time.
     pub(super) fn has_parallel_loop(&self) -> bool {
         let is_parallel =
-            |step: &Step| matches!(&step.action, Action::ForEach(each) if each.max_parallel > 1);
+            |step: &Step| step.action.as_loop().is_some_and(|each| each.max_parallel > 1);
         self.steps.iter().any(is_parallel)
     }
 
@@ -395,30 +316,14 @@ impl Plan {
 impl Step {
     /// Returns all references of the step, each with its place in the step's definition.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
-        let mut uses = Vec::new();
-        if let Some(condition) = &self.condition {
-            uses.extend(placed(["condition"], condition.uses()));
-        }
-        match &self.action {
-            Action::Call(call) => uses.extend(placed(["arguments"], call.uses())),
-            Action::ForEach(each) => {
-                uses.extend(placed(["collection"], each.collection.uses()));
-                uses.extend(placed(["arguments"], each.call.uses()));
-            }
-            Action::Switch(switch) => {
-                for (at, (when, call)) in switch.cases.iter().enumerate() {
-                    let case = |key: &str| ["cases".into(), at.into(), key.into()];
-                    uses.extend(placed::<PathSegment>(case("when"), when.uses()));
-                    uses.extend(placed::<PathSegment>(case("arguments"), call.uses()));
-                }
-                if let Some(call) = &switch.default {
-                    uses.extend(placed(["default", "arguments"], call.uses()));
-                }
-            }
-            Action::Elicit(ask) => {
-                uses.extend(placed(["message"], ask.message.uses()));
-                uses.extend(placed(["schema"], ask.form.uses()));
-            }
+        let condition = self.condition.iter().flat_map(Condition::uses);
+        let mut uses: Vec<_> = placed(["condition"], condition.collect()).collect();
+        uses.extend(self.action.decisions().map(|(_, used)| used));
+        for call in self.action.calls() {
+            uses.extend(placed(
+                call.path.into_iter().chain(["arguments".into()]),
+                call.site.uses(),
+            ));
         }
         uses
     }
@@ -438,79 +343,14 @@ impl Step {
     }
 
     pub(super) const fn is_loop(&self) -> bool {
-        matches!(self.action, Action::ForEach(_))
+        self.action.as_loop().is_some()
     }
 
     /// Returns `true` if the run can continue although the step did not complete.
     pub(crate) fn may_be_skipped(&self) -> bool {
         self.condition.is_some()
             || self.may_fail()
-            || matches!(&self.action, Action::Switch(Switch { default: None, .. }))
-    }
-}
-
-// === impl Action ===
-
-impl Action {
-    /// Returns the call sites of the action.
-    pub(crate) fn sites(&self) -> impl Iterator<Item = &CallSite> {
-        let (cases, call) = match self {
-            Self::Call(call) => (&[][..], Some(call)),
-            Self::ForEach(each) => (&[][..], Some(&each.call)),
-            Self::Switch(switch) => (&*switch.cases, switch.default.as_ref()),
-            Self::Elicit(_) => (&[][..], None),
-        };
-        cases.iter().map(|(_, call)| call).chain(call)
-    }
-}
-
-// === impl CallSite ===
-
-impl CallSite {
-    fn uses(&self) -> Vec<Use<'_>> {
-        match &self.arguments {
-            Arguments::Input => Vec::new(),
-            Arguments::Mapped(expression) => expression.uses(),
-        }
-    }
-}
-
-// === impl ForEach ===
-
-impl ForEach {
-    /// Returns an error message if a loop may not have this many elements.
-    pub(super) fn reject(&self, count: usize) -> Option<String> {
-        let max = self.max_iterations;
-        (count > max)
-            .then(|| format!("{count} elements are more than `max_iterations`, which is {max}"))
-    }
-}
-
-// === impl Elicitation ===
-
-impl Elicitation {
-    /// Returns `true` if the step can complete, and the run continue, without an answer.
-    pub(crate) fn may_go_on(&self) -> bool {
-        [self.on_decline, self.on_cancel].contains(&OnRefusal::Continue)
-    }
-
-    /// Returns `true` if the user can end the run without failing it.
-    fn may_skip(&self) -> bool {
-        [self.on_decline, self.on_cancel].contains(&OnRefusal::SkipRemaining)
-    }
-}
-
-// === impl OnRefusal ===
-
-impl OnRefusal {
-    /// Returns the name in configuration files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Abort => "abort",
-            Self::Continue => "continue",
-            Self::SkipRemaining => "skip_remaining",
-        }
+            || self.action.as_switch().is_some_and(|switch| switch.default.is_none())
     }
 }
 

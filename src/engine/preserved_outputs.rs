@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, mem};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::message::size;
+use crate::message::content_size;
 
 /// The maximum size of all preserved outputs of a run.
 const MAX_PRESERVED_BYTES: usize = 64 * 1024;
@@ -38,7 +38,7 @@ pub(crate) enum Preservation {
 impl Preservation {
     fn bytes(&self) -> usize {
         match self {
-            Self::Output(output) | Self::Truncated(output) => size::of_value(output),
+            Self::Output(output) | Self::Truncated(output) => content_size::of_value(output),
             Self::TooLarge => 0,
         }
     }
@@ -63,7 +63,7 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     for key in ["output", "item", "error"] {
         let Some(elements) = elements_mut(&mut output) else { break };
         elements.for_each(|element| drop(element.remove(key)));
-        if size::of_value(&output) <= max {
+        if content_size::of_value(&output) <= max {
             return Some(output);
         }
     }
@@ -77,7 +77,7 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     }
     text.truncate(end);
     let prefix = Value::from(text);
-    (end > 0 && size::of_value(&prefix) <= max).then_some(prefix)
+    (end > 0 && content_size::of_value(&prefix) <= max).then_some(prefix)
 }
 
 /// Returns the elements of an output that has the form of a loop's output.
@@ -218,7 +218,7 @@ mod tests {
             let Some(output) = shortened(loop_output(100, sizes), MAX_PRESERVED_BYTES) else {
                 panic!()
             };
-            assert!(size::of_value(&output) <= MAX_PRESERVED_BYTES);
+            assert!(content_size::of_value(&output) <= MAX_PRESERVED_BYTES);
             assert_eq!(output["count"], 100);
             assert_eq!(output["iterations"].as_array().unwrap().len(), 100);
             for element in 0..2 {

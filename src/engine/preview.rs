@@ -1,6 +1,6 @@
 //! A preview of a run: its steps and calls, as far as they are known before it.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use rmcp::model::JsonObject;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     outcome::StepError,
-    plan::{Action, Arguments, CallSite, Elicitation, ForEach, OnRefusal, Plan, Step, StepSet},
+    plan::{Arguments, CallSite, Elicitation, ForEach, OnRefusal, Plan, Step, StepSet},
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
@@ -112,7 +112,7 @@ pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, St
 
 /// The data that a preview is built from.
 struct Before<'p> {
-    data: Arc<dyn Data>,
+    data: &'p dyn Data,
     prepare: &'p Prepare<'p>,
 }
 
@@ -122,7 +122,7 @@ impl Plan {
     /// Returns the steps of a run with this input in waves, each step in the wave after the last of
     /// those that it needs. Arguments that are fully known are prepared as in a run.
     pub(crate) fn preview(&self, input: &Value, prepare: &Prepare<'_>) -> Vec<Wave> {
-        let before = Before { data: Arc::new(input.clone()), prepare };
+        let before = Before { data: input, prepare };
         let mut waiting = StepSet::first(self.steps().len());
         let mut finished = StepSet::default();
         let mut waves = Vec::new();
@@ -146,29 +146,16 @@ impl Plan {
 
 impl Step {
     fn preview(&self, before: &Before<'_>) -> StepPreview {
-        let data = &before.data;
-        let call = |when, site: &CallSite| site.preview(when, before);
-        let mut asks = None;
-        let (for_each, calls) = match &self.action {
-            Action::Call(site) => (None, vec![call(None, site)]),
-            Action::ForEach(each) => (Some(each.preview(data)), vec![call(None, &each.call)]),
-            Action::Switch(switch) => {
-                let cases = switch.cases.iter();
-                let cases = cases.map(|(when, site)| call(Some(condition(when, data)), site));
-                let default = switch.default.as_ref().map(|site| call(None, site));
-                (None, cases.chain(default).collect())
-            }
-            Action::Elicit(ask) => {
-                asks = Some(ask.preview(self.timeout, data));
-                (None, Vec::new())
-            }
-        };
+        let data = before.data;
+        let calls = self.action.calls();
+        let calls = calls
+            .map(|call| call.site.preview(call.when.map(|when| condition(when, data)), before));
         StepPreview {
             id: self.id.to_string(),
             condition: self.condition.as_ref().map(|when| condition(when, data)),
-            for_each,
-            asks,
-            calls,
+            for_each: self.action.as_loop().map(|each| each.preview(data)),
+            asks: self.action.as_elicitation().map(|ask| ask.preview(self.timeout, data)),
+            calls: calls.collect(),
         }
     }
 }
@@ -186,7 +173,7 @@ impl CallSite {
 
     /// Returns the arguments, as far as they are known.
     fn arguments_before(&self, before: &Before<'_>) -> Result<Option<Value>, String> {
-        let data = &before.data;
+        let data = before.data;
         let (arguments, is_known) = match &self.arguments {
             Arguments::Input => (data.get(Root::Input).map(Cow::into_owned), true),
             Arguments::Mapped(expression) => {
@@ -209,7 +196,7 @@ impl CallSite {
 // === impl ForEach ===
 
 impl ForEach {
-    fn preview(&self, data: &Arc<dyn Data>) -> LoopPreview {
+    fn preview(&self, data: &dyn Data) -> LoopPreview {
         let evaluate = || self.collection.evaluate(data);
         let (items, error) = known(&self.collection.uses(), evaluate);
         let too_many = items.as_ref().and_then(|items| self.reject(items.len()));
@@ -226,7 +213,7 @@ impl ForEach {
 // === impl Elicitation ===
 
 impl Elicitation {
-    fn preview(&self, timeout: Duration, data: &Arc<dyn Data>) -> ElicitationPreview {
+    fn preview(&self, timeout: Duration, data: &dyn Data) -> ElicitationPreview {
         let mut error = None;
         let mut known = |expression: &Expression| match expression.preview(data, &is_known) {
             Ok(value) => value.unwrap_or_default(),
@@ -247,7 +234,7 @@ impl Elicitation {
     }
 }
 
-fn condition(condition: &Condition, data: &Arc<dyn Data>) -> ConditionPreview {
+fn condition(condition: &Condition, data: &dyn Data) -> ConditionPreview {
     let (holds, error) = known(&condition.uses(), || condition.evaluate(data));
     ConditionPreview { written: condition.to_string(), holds, error }
 }

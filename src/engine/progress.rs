@@ -5,15 +5,19 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
+    branches::BranchId,
+    for_each::Loop,
     limits::after,
     outcome::Status,
     plan::{Plan, StepSet},
 };
-use crate::message::{Parts, Progress};
+use crate::message::{Labels, Parts, Progress};
 
 /// The progress of a run whose client asked for it.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
+    /// The elements of each loop, with its step.
+    loops: Vec<(usize, Arc<Parts>)>,
     beat: Option<Beat>,
 }
 
@@ -37,7 +41,7 @@ impl RunProgress {
         finished.for_each(|step| steps.skip(step));
         let beats = !heartbeat.is_zero() && steps.sent().is_some();
         let beat = beats.then(|| Beat { every: heartbeat, due: after(Instant::now(), heartbeat) });
-        Self { steps, beat }
+        Self { steps, loops: Vec::new(), beat }
     }
 
     pub(super) fn begin(&self, step: usize) {
@@ -51,9 +55,36 @@ impl RunProgress {
         }
     }
 
-    /// Returns the progress of one step.
-    pub(super) fn step(&self, step: usize) -> Progress {
-        self.steps.part(step)
+    /// Adds the elements of a loop that begins or resumes.
+    pub(super) fn split(&mut self, each: &Loop<'_>) {
+        let labels = Labels::Numbered("element", each.items.len());
+        let elements = self.steps.part(each.step).split(labels.into());
+        each.ended().for_each(|element| elements.skip(element));
+        self.loops.push((each.step, elements));
+    }
+
+    pub(super) fn begin_element(&self, id: BranchId) {
+        if let Some(elements) = self.elements(id.step) {
+            elements.begin(id.element);
+        }
+    }
+
+    pub(super) fn end_element(&self, id: BranchId, status: Status) {
+        if let Some(elements) = self.elements(id.step) {
+            elements.end(id.element, in_words(status));
+        }
+    }
+
+    fn elements(&self, step: usize) -> Option<&Arc<Parts>> {
+        self.loops.iter().find(|(other, _)| *other == step).map(|(_, elements)| elements)
+    }
+
+    /// Returns the progress of a step, or of an element of a loop.
+    pub(super) fn part(&self, id: BranchId) -> Progress {
+        match self.elements(id.step) {
+            Some(elements) => elements.part(id.element),
+            None => self.steps.part(id.step),
+        }
     }
 
     /// Returns the time of the next check for progress.
@@ -78,7 +109,7 @@ impl RunProgress {
 }
 
 /// Returns the description of a status for users.
-pub(super) const fn in_words(status: Status) -> &'static str {
+const fn in_words(status: Status) -> &'static str {
     match status {
         Status::TimedOut => "timed out",
         other => other.name(),

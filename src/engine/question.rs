@@ -50,8 +50,8 @@ impl Question {
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))
     }
 
-    /// Returns `true` if the time to answer is over.
-    pub(super) fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| until <= unix_ms())
+    /// Returns `true` if the time to answer is over at this Unix time.
+    pub(super) fn is_late(&self, unix_ms: u64) -> bool {
+        self.until.is_some_and(|until| until <= unix_ms)
     }
 }

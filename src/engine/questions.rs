@@ -1,6 +1,6 @@
 //! The questions of a suspended run and their answers.
 
-use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, time::Duration};
 
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitationSchema, InputRequest, JsonObject,
@@ -9,15 +9,14 @@ use serde_json::{Map, Value};
 
 use super::{
     branches::BranchId,
-    milliseconds::{milliseconds, unix_ms},
     outcome::{ErrorKind, StepError},
-    plan::{Action, Elicitation, OnRefusal, Plan},
+    plan::{Elicitation, OnRefusal, Plan},
     question::{Question, Response, Responses},
     state::{OWN, PendingQuestion, Resume, RunState},
 };
 use crate::{
     expr::{Data, Expression},
-    message::size,
+    message::content_size,
     warnings::sanitize::Reason,
 };
 
@@ -89,7 +88,7 @@ impl Questions {
     pub(super) fn size(&self) -> usize {
         let of = |(key, question): (&String, &Question)| {
             let request = serde_json::to_value(&question.request).unwrap_or_default();
-            key.len() + size::of_value(&request)
+            key.len() + content_size::of_value(&request)
         };
         let resume = match &self.resume {
             Resume::Tool(state) => state.as_ref().map_or(0, String::len),
@@ -103,31 +102,26 @@ impl Questions {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Evaluates the question, to be answered within `timeout`.
+    /// Evaluates the question, to be answered until this Unix time.
     ///
     /// # Errors
     ///
     /// Returns an error if a referenced value does not exist.
-    pub(super) fn question(
-        &self,
-        state: &mut RunState,
-        timeout: Duration,
-    ) -> Result<Question, StepError> {
-        let evaluate = |expression: &Expression, data: &Arc<dyn Data>| {
+    pub(super) fn question(&self, state: &RunState, until: u64) -> Result<Question, StepError> {
+        let evaluate = |expression: &Expression, data: &dyn Data| {
             expression.evaluate_in(data).map(Option::unwrap_or_default)
         };
-        let message = state.lend(|data| evaluate(&self.message, data));
+        let message = state.evaluate(|data| evaluate(&self.message, data));
         let message = match message.map_err(|error| error.at("message"))? {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        let form = state.lend(|data| evaluate(&self.form, data));
+        let form = state.evaluate(|data| evaluate(&self.form, data));
         let form = form.map_err(|error| error.at("schema"))?;
         let requested_schema: ElicitationSchema = serde_json::from_value(form)
             .map_err(|error| StepError::definition(format!("schema: no form: {error}")))?;
         let params =
             ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema };
-        let until = unix_ms().saturating_add(milliseconds(timeout));
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
         Ok(Question { request, until: Some(until) })
     }
@@ -135,7 +129,7 @@ impl Elicitation {
     /// Parses an answer to this question.
     fn read(&self, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
-            return Said::Misfit("the answer is no object".to_owned());
+            return Said::Misfit("the answer is not an object".to_owned());
         };
         match answer.get("action").and_then(Value::as_str) {
             Some("decline") => return Said::Decline,
@@ -155,7 +149,7 @@ impl Elicitation {
         let told = |error| tracing::warn!(error = %Reason(error), "an answer is not checked: its form cannot be used");
         match (self.schema.fit("the form", &mut content, told), content) {
             (Ok(()), Value::Object(content)) => Said::Accept(content),
-            (Ok(()), _) => Said::Misfit("the answer's `content` is no object".to_owned()),
+            (Ok(()), _) => Said::Misfit("the answer's `content` is not an object".to_owned()),
             (Err(refusal), _) => Said::Misfit(refusal.reason()),
         }
     }
@@ -219,9 +213,9 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
-    /// Returns the user's response to the question of a step.
-    pub(super) fn take_said(&mut self, elicitation: &Elicitation) -> Said {
-        let is_late = self.questions.get(OWN).is_some_and(Question::is_late);
+    /// Returns the user's response, at this Unix time, to the question of a step.
+    pub(super) fn take_said(&mut self, elicitation: &Elicitation, unix_ms: u64) -> Said {
+        let is_late = self.questions.get(OWN).is_some_and(|question| question.is_late(unix_ms));
         match self.responses.remove(OWN) {
             Some(Response::Late) => Said::Late,
             Some(Response::Answer(answer)) => match elicitation.read(answer) {
@@ -246,11 +240,11 @@ impl PendingQuestion {
         self.responses = responses;
     }
 
-    /// Asks again, with the reason.
-    pub(super) fn ask_again(&mut self, why: &str, timeout: Duration) {
+    /// Asks again until this Unix time, with the reason.
+    pub(super) fn ask_again(&mut self, why: &str, until: u64) {
         self.attempts += 1;
         let Some(question) = self.questions.get_mut(OWN) else { return };
-        question.until = Some(unix_ms().saturating_add(milliseconds(timeout)));
+        question.until = Some(until);
         if let InputRequest::Elicitation(request) = &mut question.request
             && let ElicitRequestParams::FormElicitationParams { message, .. } = &mut request.params
         {
@@ -305,7 +299,8 @@ impl RunState {
         let Some(asked) = asked.find(|asked| &*plan.steps()[asked.id.step].id == key) else {
             return false;
         };
-        let Action::Elicit(elicitation) = &plan.steps()[asked.id.step].action else { return false };
+        let action = &plan.steps()[asked.id.step].action;
+        let Some(elicitation) = action.as_elicitation() else { return false };
         let said = match response {
             Response::Late => Said::Late,
             Response::Answer(answer) => elicitation.read(answer.clone()),

@@ -1,5 +1,5 @@
-//! The retention of outcomes: a run stores the outcome of each finished step, and drops data that no
-//! other step reads.
+//! The retention of outcomes: a run stores the outcome of each finished step, and drops data that
+//! no other step reads.
 
 use serde_json::Value;
 

@@ -19,7 +19,7 @@ use super::{
     outcome::{ErrorKind, StepError},
 };
 use crate::{
-    message::{Account, Charged, Context, size},
+    message::{Account, Charged, Context, content_size},
     observe::Observers,
 };
 
@@ -236,6 +236,11 @@ impl Scope {
         self.account.as_ref()
     }
 
+    /// Returns `true` if a limit can end this run.
+    pub(super) fn is_limited(&self) -> bool {
+        self.meter.can_end_runs()
+    }
+
     /// Returns the limit of this run, or of an outer one, that was reached.
     ///
     /// Of several, returns that of the outermost run, since it ends all others too.
@@ -297,7 +302,7 @@ impl Scope {
     ///
     /// Returns an error if the value exceeds a limit.
     pub(crate) fn keep_made(&self, value: &Value) -> Result<(), StepError> {
-        self.count_bytes(&self.meter, "a value", size::of_value(value))
+        self.count_bytes(&self.meter, "a value", content_size::of_value(value))
     }
 
     /// Counts the value that the run builds from the results of its calls: for the whole client
@@ -307,7 +312,7 @@ impl Scope {
     ///
     /// Returns an error if the value exceeds a limit.
     pub(crate) fn keep_given(&self, value: &Value) -> Result<(), StepError> {
-        self.count_bytes(self.meter.outermost(), "a value", size::of_value(value))
+        self.count_bytes(self.meter.outermost(), "a value", content_size::of_value(value))
     }
 
     /// Counts the memory of a value parsed from the text of an answer.
@@ -519,12 +524,12 @@ mod tests {
         let mut error = StepError::new(ErrorKind::Protocol, "0123456789");
         error.data = Some(json!("0123456"));
         assert_eq!(scope.keep(&Err(error.clone())), Ok(()));
-        assert_eq!(scope.used().result_bytes, 10 + size::of_value(&json!("0123456")));
+        assert_eq!(scope.used().result_bytes, 10 + content_size::of_value(&json!("0123456")));
         assert_eq!(scope.keep(&Err(error)).unwrap_err().kind, ErrorKind::Limit);
     }
 
     #[test]
-    fn whose_limit_is_in_the_way_is_told() {
+    fn error_names_the_run_of_the_limit() {
         let of = |scope: Scope, name: &str, bytes: usize| {
             let limits = RunLimits { max_result_bytes: Some(bytes), ..RunLimits::default() };
             scope.of_run(&name.into(), limits, &Context::default(), None)

@@ -12,7 +12,7 @@ use super::{
     meter::Reached,
     observation::{Observation, Suspended},
     outcome::Outcome,
-    plan::{Action, Plan, StepSet},
+    plan::{Plan, StepSet},
     preserved_outputs::{Preservation, Preserved},
     question::{Question, Responses},
     scope::{Scope, Spent},
@@ -198,8 +198,8 @@ impl RunState {
     /// Preserves the output of a step.
     pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
         // The user's answer is for the run, and not for its caller.
-        if let (Action::Elicit(_), Value::Object(answer)) =
-            (&plan.steps()[step].action, &mut output)
+        if let (Some(_), Value::Object(answer)) =
+            (plan.steps()[step].action.as_elicitation(), &mut output)
         {
             answer.remove("content");
         }
@@ -263,15 +263,23 @@ impl PendingQuestion {
         let Some(definition) = plan.steps().get(step) else { return false };
         let has_site = |site| definition.action.sites().any(|call| call.site == site);
         let each = || loops.iter().find(|each| each.step == step);
-        let is_alone = element == 0;
-        match &definition.action {
-            Action::Elicit(_) => is_alone && !self.is_call() && self.questions.contains_key(OWN),
-            Action::Call(_) => is_alone && self.is_call(),
-            Action::Switch(_) => is_alone && self.is_call() && self.site.is_some_and(has_site),
-            Action::ForEach(_) => {
-                self.is_call() && each().is_some_and(|each| each.is_running(element))
-            }
+        let action = &definition.action;
+        if action.as_loop().is_some() {
+            return self.is_call()
+                && self.site.is_none()
+                && each().is_some_and(|each| each.is_running(element));
         }
+        element == 0
+            && match self.is_call() {
+                false => action.as_elicitation().is_some() && self.questions.contains_key(OWN),
+                true if action.as_switch().is_some() => self.site.is_some_and(has_site),
+                true => action.as_call().is_some() && self.site.is_none(),
+            }
+    }
+
+    /// Returns the start time, since that of the run.
+    pub(super) const fn begun(&self) -> Duration {
+        Duration::from_millis(self.started_ms)
     }
 
     /// Returns `true` if a tool waits rather than a step.

@@ -1,6 +1,6 @@
 //! Conditions and collections: expressions that give a boolean or an array.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ impl Condition {
     /// # Errors
     ///
     /// Returns an error if the value is neither a boolean nor the text `true` or `false`.
-    pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<bool, EvaluationError> {
+    pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<bool, EvaluationError> {
         match self.0.evaluate_in(data)? {
             Some(Value::Bool(truth)) => Ok(truth),
             Some(Value::String(text)) if text == "true" => Ok(true),
@@ -105,7 +105,7 @@ impl Collection {
     /// # Errors
     ///
     /// Returns an error if the value is neither an array nor a text that is a JSON array.
-    pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Vec<Value>, EvaluationError> {
+    pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Vec<Value>, EvaluationError> {
         let wrong = |found| Err(EvaluationError::WrongKind { what: "it", found, expected: ARRAY });
         match self.0.evaluate_in(data)? {
             Some(Value::Array(elements)) => Ok(elements),

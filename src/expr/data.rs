@@ -1,13 +1,11 @@
 //! The values that expressions refer to.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 use serde_json::Value;
 
 /// The values that expressions refer to, during an evaluation.
-///
-/// Shared rather than borrowed, because templates hold it during an evaluation.
-pub(crate) trait Data: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Data {
     /// Returns the value of a root; `None` if it has none at this time.
     fn get(&self, root: Root) -> Option<Cow<'_, Value>>;
 }

@@ -1,6 +1,6 @@
 //! JSON values with references and templates.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -106,15 +106,11 @@ impl Expression {
     ///
     /// Returns an error if a reference that is not optional has no value, or if a template fails.
     pub fn evaluate(&self, input: &Value) -> Result<Option<Value>, EvaluationError> {
-        let data: Arc<dyn Data> = Arc::new(input.clone());
-        self.evaluate_in(&data)
+        self.evaluate_in(input)
     }
 
     /// Replaces references and templates by their values.
-    pub(crate) fn evaluate_in(
-        &self,
-        data: &Arc<dyn Data>,
-    ) -> Result<Option<Value>, EvaluationError> {
+    pub(crate) fn evaluate_in(&self, data: &dyn Data) -> Result<Option<Value>, EvaluationError> {
         self.0.evaluate(data)
     }
 
@@ -122,7 +118,7 @@ impl Expression {
     /// written.
     pub(crate) fn preview(
         &self,
-        data: &Arc<dyn Data>,
+        data: &dyn Data,
         known: &dyn Fn(Root) -> bool,
     ) -> Result<Option<Value>, EvaluationError> {
         self.0.preview(data, known)
@@ -246,10 +242,10 @@ impl Node {
         })
     }
 
-    fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Option<Value>, EvaluationError> {
+    fn evaluate(&self, data: &dyn Data) -> Result<Option<Value>, EvaluationError> {
         Ok(Some(match self {
             Self::Literal(value) => value.clone(),
-            Self::Reference(reference) => match reference.follow(&**data) {
+            Self::Reference(reference) => match reference.follow(data) {
                 Some(value) => value.into_owned(),
                 None if reference.is_optional() => return Ok(None),
                 None => {
@@ -273,7 +269,7 @@ impl Node {
 
     fn preview(
         &self,
-        data: &Arc<dyn Data>,
+        data: &dyn Data,
         known: &dyn Fn(Root) -> bool,
     ) -> Result<Option<Value>, EvaluationError> {
         Ok(Some(match self {

@@ -29,6 +29,10 @@ impl PathSegment {
 
 /// Parses a key as an array index: `.0` is the same as `[0]` in an array.
 pub(super) fn place(key: &str) -> Option<usize> {
+    // No index has more digits.
+    if key.len() > 20 {
+        return None;
+    }
     let is_place = key == "0" || !key.starts_with('0') && key.bytes().all(|b| b.is_ascii_digit());
     if is_place { key.parse().ok() } else { None }
 }

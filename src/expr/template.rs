@@ -7,7 +7,6 @@ use serde_json::Value;
 use self::{
     names::{Path, Scope, Start},
     parser::Mistake,
-    render::Code,
     syntax::{Node, Written},
     tokens::{Fault, Piece},
     value::Failure,
@@ -18,15 +17,20 @@ use super::{
     names::ScopeNames,
 };
 
+mod arguments;
+mod evaluate;
 mod filters;
 mod names;
+mod numeric;
+mod operators;
 mod order;
 mod parser;
-mod render;
+mod predicates;
 mod statements;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod text_builder;
 mod tokens;
 mod value;
 
@@ -52,8 +56,8 @@ struct Inner {
 #[derive(Debug)]
 enum Content {
     /// A single expression, whose value keeps its type.
-    Expression(Code),
-    Text(Vec<Node<Code>>),
+    Expression(Written),
+    Text(Vec<Node>),
 }
 
 /// A reference in a template.
@@ -93,12 +97,9 @@ impl Template {
             let mut scope = Scope::new(names);
             match &*pieces {
                 [Piece::Output(code)] => {
-                    Ok(Content::Expression(compile(parser::expression(text, code, &mut scope)?)?))
+                    Ok(Content::Expression(parser::expression(text, code, &mut scope)?))
                 }
-                _ => {
-                    let nodes = statements::template(text, pieces, &mut scope)?;
-                    Ok(Content::Text(compile_all(nodes)?))
-                }
+                _ => Ok(Content::Text(statements::template(text, pieces, &mut scope)?)),
             }
         })
     }
@@ -111,7 +112,7 @@ impl Template {
         Self::parse_with(text, || {
             let code = tokens::expression(text)?;
             let written = parser::expression(text, &code, &mut Scope::new(names))?;
-            Ok(Content::Expression(compile(written)?))
+            Ok(Content::Expression(written))
         })
     }
 
@@ -143,18 +144,18 @@ impl Template {
 
     /// Evaluates the template: to a value with its type if it is a single expression, otherwise to
     /// a string.
-    pub(super) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Value, EvaluationError> {
+    pub(super) fn evaluate(&self, data: &dyn Data) -> Result<Value, EvaluationError> {
         let value = match &self.0.content {
             Content::Expression(code) => code.value(data),
-            Content::Text(nodes) => render::render(nodes, data).map(Value::String),
+            Content::Text(nodes) => evaluate::render(nodes, data).map(Value::String),
         };
         value.map_err(|(text, failure)| match failure {
             Failure::Missing(reference) => EvaluationError::Missing { reference },
             Failure::TooLarge => {
                 EvaluationError::TooLarge { template: shorten(text), max: MAX_RENDERED_BYTES }
             }
-            Failure::Other(reason) => {
-                EvaluationError::Template { template: shorten(text), reason: reason.into_owned() }
+            failure => {
+                EvaluationError::Template { template: shorten(text), reason: failure.to_string() }
             }
         })
     }
@@ -179,39 +180,6 @@ impl fmt::Display for Template {
     }
 }
 
-fn compile(written: Written) -> Result<Code, Mistake> {
-    let start = written.start;
-    Code::new(written)
-        .map_err(|_| Mistake::Fault(Fault::new(start, "this expression cannot be compiled")))
-}
-
-fn compile_all(nodes: Vec<Node<Written>>) -> Result<Vec<Node<Code>>, Mistake> {
-    nodes
-        .into_iter()
-        .map(|node| {
-            Ok(match node {
-                Node::Text(text) => Node::Text(text),
-                Node::Output(written) => Node::Output(compile(written)?),
-                Node::If { branches, otherwise } => Node::If {
-                    branches: branches
-                        .into_iter()
-                        .map(|(test, nodes)| Ok((compile(test)?, compile_all(nodes)?)))
-                        .collect::<Result<_, Mistake>>()?,
-                    otherwise: compile_all(otherwise)?,
-                },
-                Node::For { targets, local, values, condition, body, otherwise } => Node::For {
-                    targets,
-                    local,
-                    values: compile(values)?,
-                    condition: condition.map(compile).transpose()?,
-                    body: compile_all(body)?,
-                    otherwise: compile_all(otherwise)?,
-                },
-            })
-        })
-        .collect()
-}
-
 /// Truncates a text for an error message.
 fn shorten(text: &str) -> String {
     let end = text.char_indices().nth(MAX_DISPLAYED_TEMPLATE).map(|(end, _)| end);
@@ -230,7 +198,7 @@ impl Content {
         let bare = matches!(self, Self::Expression(code) if code.is_bare());
         let paths: Vec<(&Path, bool)> = codes
             .iter()
-            .flat_map(|(code, certain)| code.paths().iter().map(move |path| (path, *certain)))
+            .flat_map(|(code, certain)| code.paths.iter().map(move |path| (path, *certain)))
             .collect();
         paths
             .iter()
@@ -258,7 +226,7 @@ impl Content {
 
 /// Collects the expressions, each with whether it is evaluated on every path through the template.
 /// `certain` applies to `nodes` as a whole.
-fn collect<'c>(nodes: &'c [Node<Code>], certain: bool, codes: &mut Vec<(&'c Code, bool)>) {
+fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, bool)>) {
     for node in nodes {
         match node {
             Node::Text(_) => (),

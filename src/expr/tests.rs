@@ -110,7 +110,7 @@ fn what_is_missing_is_left_out_only_where_it_may_be() {
 }
 
 #[test]
-fn what_is_no_reference_is_told_with_the_character() {
+fn invalid_reference_is_reported_with_its_character() {
     let cases = [
         (
             "$inputs.a",
@@ -172,7 +172,7 @@ fn what_begins_as_no_reference_does_is_a_text_where_that_is_allowed() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place() {
+fn all_errors_are_reported_with_their_position() {
     let errors =
         Expression::parse(&json!({ "a": ["x", "$y"], "b": { "c": "$z" }, "$d": 1 })).unwrap_err();
     let places: Vec<_> = errors.iter().map(|(path, _)| path.to_vec()).collect();

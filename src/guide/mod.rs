@@ -9,13 +9,14 @@
 //! | look up references, filters and tests | [expressions] |
 //! | understand the layers and their order | [the order of the layers](crate::stack#the-order-of-the-layers) |
 //! | connect existing servers | [backends] |
-//! | ask the user for approval or input | [person] |
+//! | install the gateway and connect clients | [deployment] |
+//! | ask the user for approval or input | [elicitation] |
 //! | limit the usage of calls and the size of results | [choosing a limit](crate::budget#choosing-a-limit) |
 //! | run several gateways behind a load balancer | [several replicas](crate::store#several-replicas) |
 //! | observe runs with spans and metrics | [`trace`](crate::trace) |
 //! | draw a composite or a run as a flowchart | [`mermaid`](crate::mermaid) |
 //! | test a file | [testing] |
-//! | write a rule, a hook or a layer | [layers] |
+//! | write a rule, a hook or a layer | [writing_a_layer] |
 //! | look up an error message | [troubleshooting] |
 //! | look up a default or a limit | [limits] |
 //! | understand the cost of calls | [performance] |
@@ -77,10 +78,15 @@ pub mod expressions {}
 #[doc = include_str!("backends.md")]
 pub mod backends {}
 
+/// Clients that start the gateway, systemd, and reverse proxies.
+///
+#[doc = include_str!("deployment.md")]
+pub mod deployment {}
+
 /// Steps that ask the user and continue with the answer.
 ///
-#[doc = include_str!("person.md")]
-pub mod person {}
+#[doc = include_str!("elicitation.md")]
+pub mod elicitation {}
 
 /// Tests with scripted servers in paused time.
 ///
@@ -89,8 +95,8 @@ pub mod testing {}
 
 /// Custom rules, hooks and services, and their placement.
 ///
-#[doc = include_str!("layers.md")]
-pub mod layers {}
+#[doc = include_str!("writing_a_layer.md")]
+pub mod writing_a_layer {}
 
 /// Error messages, their causes and solutions.
 ///

@@ -100,10 +100,9 @@ use tower_layer::Layer;
 
 use self::completion::Completion;
 use crate::{
-    catalog::{CatalogSettings, Known, Needs, Tools},
-    changes::Epoch,
+    catalog::{CatalogSettings, Known, Needs, Tools, catalog_setters},
     intercept::{Informed, InterceptInformed},
-    message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
+    message::{ItemKind, ItemMut, Reply, Request, Subject},
     pattern::{Patterns, Selection, Unmatched},
     pattern_watch::{Missed, Page, PatternWatch},
     uri::{self, Readings},
@@ -231,29 +230,6 @@ impl FilterLayer {
         self
     }
 
-    /// Invalidates the known tools whenever `epoch` is bumped.
-    ///
-    /// Without it, a change of annotations behind the layer is noticed within about a minute.
-    #[must_use]
-    pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.catalogs.epoch = epoch;
-        self
-    }
-
-    /// Keeps separate catalogs by a key of the request's context, for servers that list
-    /// different tools for different callers.
-    ///
-    /// Tools are then listed in the context of the first caller of each key; without a key they
-    /// are listed in an empty context. The catalogs of the last 1000 keys are kept.
-    #[must_use]
-    pub fn vary_by<F>(mut self, key: F) -> Self
-    where
-        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
-    {
-        self.catalogs.vary_by = Some(Arc::new(key));
-        self
-    }
-
     /// Also tracks the patterns of other layers that use the same tool names.
     pub(crate) fn mentioned(
         mut self,
@@ -277,6 +253,11 @@ impl FilterLayer {
     pub(crate) fn hides_resource(&self, uri: &str) -> bool {
         !self.settings.permit(ItemKind::Resource, uri)
     }
+}
+
+catalog_setters! {
+    /// Without it, a change of annotations behind the layer is noticed within about a minute.
+    FilterLayer: catalogs
 }
 
 impl<S> Layer<S> for FilterLayer {

@@ -67,7 +67,7 @@ use crate::{
 ///
 /// Defaults to no limits; then the layer changes nothing.
 ///
-/// See the [module docs](crate::limit) for what counts and for an example.
+/// See the [module docs](crate::limit) for the measure and an example.
 #[derive(Clone, Debug, Default)]
 pub struct LimitLayer(Bounds);
 

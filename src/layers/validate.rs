@@ -80,10 +80,9 @@ use tower_layer::Layer;
 use self::schemas::Compiled;
 pub use self::schemas::Schemas;
 use crate::{
-    catalog::{CatalogSettings, Known, Needs, Tools},
-    changes::Epoch,
+    catalog::{CatalogSettings, Known, Needs, Tools, catalog_setters},
     intercept::{Informed, InterceptInformed},
-    message::{Bounds, Context, Refusal, Reply, Request},
+    message::{Bounds, Refusal, Reply, Request},
     schema::InputSchema,
     warnings::Warnings,
 };
@@ -178,29 +177,6 @@ impl ValidateLayer {
         self
     }
 
-    /// Invalidates the known tools whenever `epoch` is bumped.
-    ///
-    /// Without it, a change of a schema is noticed within a minute.
-    #[must_use]
-    pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.catalogs.epoch = epoch;
-        self
-    }
-
-    /// Keeps separate catalogs by a key of the request's context, for servers that list
-    /// different tools for different callers.
-    ///
-    /// Tools are then listed in the context of the first caller of each key; without a key they
-    /// are listed in an empty context. The catalogs of the last 1000 keys are kept.
-    #[must_use]
-    pub fn vary_by<F>(mut self, key: F) -> Self
-    where
-        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
-    {
-        self.catalogs.vary_by = Some(Arc::new(key));
-        self
-    }
-
     /// Returns warnings for the operator about tools that were called unchecked, with the reason.
     ///
     /// Each is logged once. At most 1000 are kept.
@@ -208,6 +184,11 @@ impl ValidateLayer {
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
     }
+}
+
+catalog_setters! {
+    /// Without it, a change of a schema is noticed within a minute.
+    ValidateLayer: catalogs
 }
 
 impl<S> Layer<S> for ValidateLayer {

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_further_out_is_missing_to_nobody_meanwhile() {
+    fn rejection_by_an_outer_account_reserves_nothing() {
         let outer = account(3);
         let inner = nested(Some(4), &outer);
         std::thread::scope(|scope| {

@@ -8,7 +8,7 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
-use super::{Refusal, Request, Subject, size::SMALL};
+use super::{Refusal, Request, Subject, content_size::SMALL};
 
 /// The maximum depth that serde_json parses; no deeper value came over a wire.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;

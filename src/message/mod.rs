@@ -44,6 +44,7 @@ mod backend_error;
 pub(crate) mod branch;
 mod cause;
 pub(crate) mod client;
+pub(crate) mod content_size;
 mod context;
 mod context_trace;
 mod delegation;
@@ -60,7 +61,6 @@ mod request;
 #[cfg(feature = "remote")]
 mod result_type;
 mod shared;
-pub(crate) mod size;
 mod subject;
 pub(crate) mod tasks;
 mod tool_result;

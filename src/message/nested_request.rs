@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_is_made_within_what_the_task_answers_if_nobody_says_so() {
+    async fn request_inherits_the_depth_of_the_answering_task() {
         let answered = |depth| Delegation { depth, ..Delegation::default() };
         let entered = answered(2).answer(async {
             let mut request = Request::call_tool("ask");

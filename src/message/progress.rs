@@ -252,7 +252,8 @@ impl Pump {
             poll_fn(|cx| {
                 let output = work.as_mut().poll(cx);
                 if output.is_pending() {
-                    // Whether a report is pending does not matter here: the task is registered for both.
+                    // Whether a report is pending does not matter here: the task is registered for
+                    // both.
                     let _ = self.poll(cx, false);
                 }
                 output

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_as_long_as_told_finds_something() {
+    fn retry_after_the_reported_time_succeeds() {
         let cases = [
             (Duration::ZERO, 0, 0),
             (Duration::from_nanos(1), 1, 1),

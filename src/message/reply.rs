@@ -7,7 +7,7 @@ use rmcp::model::{
     ServerCapabilities, ServerResult,
 };
 
-use super::{ItemKind, Refusal, size};
+use super::{ItemKind, Refusal, content_size};
 
 /// The reply of a server: a result, a JSON-RPC error or a typed refusal.
 #[derive(Clone, Debug)]
@@ -187,11 +187,11 @@ impl Reply {
     /// Returns the size of a tool's answer, measured like that of all messages.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
-            Body::Result(ServerResult::CallToolResult(result)) => size::of_result(result),
+            Body::Result(ServerResult::CallToolResult(result)) => content_size::of_result(result),
             // A result that rmcp could not parse.
-            Body::Result(ServerResult::CustomResult(result)) => size::of_value(&result.0),
+            Body::Result(ServerResult::CustomResult(result)) => content_size::of_value(&result.0),
             Body::Error(error) => {
-                error.message.len() + error.data.as_ref().map_or(0, size::of_value)
+                error.message.len() + error.data.as_ref().map_or(0, content_size::of_value)
             }
             Body::Result(_) | Body::Refused(_) => 0,
         }

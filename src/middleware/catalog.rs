@@ -211,6 +211,39 @@ struct Varied<D> {
     holding: Holding,
 }
 
+/// Adds the setters of a layer's [`CatalogSettings`]: `epoch` and `vary_by`.
+///
+/// The documentation of `epoch` ends with that of the macro's argument, on what happens without it.
+macro_rules! catalog_setters {
+    ($(#[$without_epoch:meta])+ $Layer:ident: $($catalogs:tt)+) => {
+        impl $Layer {
+            /// Invalidates the cached tools when `epoch` is bumped.
+            ///
+            $(#[$without_epoch])+
+            #[must_use]
+            pub fn epoch(mut self, epoch: crate::changes::Epoch) -> Self {
+                self.$($catalogs)+.epoch = epoch;
+                self
+            }
+
+            /// Caches tools separately by a key of the request's context, for servers that show
+            /// different tools to different callers.
+            ///
+            /// For each key, tools are listed in the context of the first caller; without a key,
+            /// they are listed without a context. The catalogs of the last 1000 keys are kept.
+            #[must_use]
+            pub fn vary_by<F>(mut self, key: F) -> Self
+            where
+                F: Fn(&crate::message::Context) -> Option<String> + Send + Sync + 'static,
+            {
+                self.$($catalogs)+.vary_by = Some(std::sync::Arc::new(key));
+                self
+            }
+        }
+    };
+}
+pub(crate) use catalog_setters;
+
 /// Lists all tools of a service.
 ///
 /// # Errors
@@ -555,8 +588,8 @@ impl<D> Catalogs<D> {
 
     /// Begins a look-up for a request.
     ///
-    /// The context of its listing is empty unless tools vary by caller: tools that only one caller may see
-    /// must not appear in a shared catalog.
+    /// The context of its listing is empty unless tools vary by caller: tools that only one caller
+    /// may see must not appear in a shared catalog.
     pub(crate) fn lookup(&self, context: &Context) -> Lookup<D> {
         let (catalog, context) = match self
             .varied

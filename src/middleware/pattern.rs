@@ -24,7 +24,7 @@
 //!
 //! let error = Selection::default().deny(["ok", "re:(", "["]).unwrap_err();
 //! assert_eq!(error.mistakes().len(), 2);
-//! assert_eq!(error.mistakes()[1].to_string(), "`[` is no pattern: `[` is never closed");
+//! assert_eq!(error.mistakes()[1].to_string(), "`[` is not a valid pattern: `[` is never closed");
 //! # Ok::<(), mcp_composite::pattern::PatternError>(())
 //! ```
 
@@ -418,7 +418,7 @@ impl fmt::Display for PatternMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pattern = &self.pattern;
         match &self.reason {
-            Reason::Invalid(reason) => write!(f, "`{pattern}` is no pattern: {reason}"),
+            Reason::Invalid(reason) => write!(f, "`{pattern}` is not a valid pattern: {reason}"),
             Reason::Contradicts => write!(f, "`{pattern}` is both allowed and denied"),
         }
     }

@@ -107,8 +107,8 @@ impl RedisServer {
         Ok(Self::from_client(client.map_err(|error| mistake(url, &error))?))
     }
 
-    /// Creates the settings of the server of a client, for settings that a URL cannot express. Does not
-    /// connect yet.
+    /// Creates the settings of the server of a client, for settings that a URL cannot express. Does
+    /// not connect yet.
     #[must_use]
     pub fn from_client(client: Client) -> Self {
         Self { client, prefix: PREFIX.into(), timeout: TIMEOUT }

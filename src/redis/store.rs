@@ -35,13 +35,13 @@ static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.
 ///
 /// Clients get random handles, so they cannot read a value. Any replica can resume a run, exactly
 /// once: its state is deleted when it is taken, so no question is answered twice, even on different
-/// replicas. The server keeps it for one more minute for the replica that took it, in case the reply
-/// is lost and requested again. A result can be retrieved any number of times. Users with access to
-/// the server can read all values.
+/// replicas. The server keeps it for one more minute for the replica that took it, in case the
+/// reply is lost and requested again. A result can be retrieved any number of times. Users with
+/// access to the server can read all values.
 ///
-/// The total size is limited by the server's `maxmemory`; a full server rejects further values. Each
-/// value is stored under `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`, prefixed by the
-/// SHA-256 of its owner, or by the id of the take.
+/// The total size is limited by the server's `maxmemory`; a full server rejects further values.
+/// Each value is stored under `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`, prefixed
+/// by the SHA-256 of its owner, or by the id of the take.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
@@ -64,8 +64,8 @@ enum Times {
 // === impl RedisStore ===
 
 impl RedisStore {
-    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes for
-    /// results.
+    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes
+    /// for results.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -83,8 +83,8 @@ impl RedisStore {
     /// Defaults to 16 MiB for runs, and to no maximum for results.
     ///
     /// A state counts until it expires or for a minute after it was taken, as long as the server
-    /// keeps it; a state that exceeds the maximum is rejected. A result that exceeds it replaces the
-    /// caller's oldest ones. Callers of runs are known if the composite layer has a
+    /// keeps it; a state that exceeds the maximum is rejected. A result that exceeds it replaces
+    /// the caller's oldest ones. Callers of runs are known if the composite layer has a
     /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it
     /// returns `None` count as one caller. Without such a function, there is no limit per caller.
     ///

@@ -5,14 +5,13 @@
 //! is valid; in an array or object, each part on its own. Coercion never fails: unconverted values
 //! are left for the check that follows.
 
-mod convert;
 mod shape;
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-pub(crate) use self::convert::Kind;
-use self::{convert::Wish, shape::Shapes};
+use self::shape::{Shapes, Wish};
+use super::json_type::JsonType;
 use crate::expr::PathSegment;
 
 /// The maximum number of subschemas visited for one value: a schema that refers to itself has an
@@ -31,10 +30,10 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
         Coercion { shapes: Shapes::new(schema, visits), path: Vec::new(), edits: Vec::new() };
     if !coercion.shapes.fits_rule(schema, arguments, 0) {
         let mut rules = Vec::new();
-        coercion.shapes.collect(schema, &mut rules);
+        coercion.shapes.walk.collect(schema, &mut rules);
         coercion.visit(rules, arguments, 0);
     }
-    *left -= (visits - coercion.shapes.left()) * STEPS_PER_VISIT;
+    *left -= (visits - coercion.shapes.walk.left()) * STEPS_PER_VISIT;
     let is_changed = !coercion.edits.is_empty();
     apply(coercion.edits, arguments);
     is_changed
@@ -78,7 +77,7 @@ fn apply(edits: Vec<Edit>, value: &mut Value) {
 impl<'s> Coercion<'s> {
     /// Matches a value with all these rules.
     fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
-        if !self.shapes.may_go_on(depth) || self.fits_all(&rules, value, depth) {
+        if !self.shapes.walk.enter(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
         }
         match value {
@@ -109,7 +108,7 @@ impl<'s> Coercion<'s> {
                 }
                 let objects = branches.iter().filter_map(Value::as_object);
                 match objects.into_iter().find(|branch| self.would_fit(branch, value, depth)) {
-                    Some(branch) => self.shapes.collect(branch, rules),
+                    Some(branch) => self.shapes.walk.collect(branch, rules),
                     None => fit = Fit::Never,
                 }
             }
@@ -121,7 +120,7 @@ impl<'s> Coercion<'s> {
     fn would_fit(&mut self, branch: &'s JsonObject, value: &Value, depth: usize) -> bool {
         let before = self.edits.len();
         let mut rules = Vec::new();
-        self.shapes.collect(branch, &mut rules);
+        self.shapes.walk.collect(branch, &mut rules);
         let fit = self.visit(rules, value, depth + 1);
         self.edits.truncate(before);
         fit > Fit::Never
@@ -136,14 +135,14 @@ impl<'s> Coercion<'s> {
             Value::Object(members) => {
                 for (key, member) in members {
                     let segment = || PathSegment::Key(key.clone());
-                    let schemas = |shapes: &Shapes<'s>, rule| shapes.of_member(rule, key);
+                    let schemas = |shapes: &Shapes<'s>, rule| shapes.walk.member(rule, key);
                     fit = fit.min(self.fit_part(rules, schemas, segment, member, depth));
                 }
             }
             Value::Array(elements) => {
                 for (index, element) in elements.iter().enumerate() {
                     let segment = || PathSegment::Index(index);
-                    let schemas = |shapes: &Shapes<'s>, rule| shapes.of_element(rule, index);
+                    let schemas = |shapes: &Shapes<'s>, rule| shapes.walk.element(rule, index);
                     fit = fit.min(self.fit_part(rules, schemas, segment, element, depth));
                 }
             }
@@ -171,7 +170,7 @@ impl<'s> Coercion<'s> {
         let mut inner = Vec::new();
         for rule in schemas() {
             match schema(&self.shapes, rule) {
-                Some(Value::Object(schema)) => self.shapes.collect(schema, &mut inner),
+                Some(Value::Object(schema)) => self.shapes.walk.collect(schema, &mut inner),
                 Some(Value::Bool(false)) => return Fit::Never,
                 _ => (),
             }
@@ -189,7 +188,7 @@ impl<'s> Coercion<'s> {
         }
         if value.is_number() {
             // Prefers a number to its digits.
-            declared.sort_by_key(|wish| *wish != Wish::Kind(Kind::Integer));
+            declared.sort_by_key(|wish| *wish != Wish::Type(JsonType::Integer));
         }
         let mut tried = None;
         for wish in declared {
@@ -201,7 +200,7 @@ impl<'s> Coercion<'s> {
             let Some(mut new) = wish.convert(value) else { continue };
             let fit = self.coerced(rules, &mut new, depth);
             // The visits are used up, so the match is unknown.
-            if self.shapes.are_seen() {
+            if self.shapes.walk.is_exhausted() {
                 return Fit::Already;
             }
             match fit {

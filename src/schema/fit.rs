@@ -2,7 +2,7 @@
 //!
 //! Reports violations that exist whatever the unknown parts are, and likely typos.
 
-use std::{collections::HashSet, ptr};
+use std::collections::HashSet;
 
 use jsonschema::{
     JsonType, ValidationError,
@@ -11,7 +11,7 @@ use jsonschema::{
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::{MAX_VIOLATIONS, coerce::coerce, compile, member, refs, violations_of};
+use super::{MAX_VIOLATIONS, coerce::coerce, compile, keywords, member, violations_of, walk::Walk};
 use crate::{
     expr::{PartialValue, PathSegment},
     json_pointer,
@@ -25,24 +25,9 @@ const MAX_INSPECTED_PARTS: usize = 10_000;
 const MAX_FIT_STEPS: usize = 16_000;
 /// The maximum number of properties of a schema considered for a suggestion.
 const MAX_CANDIDATES: usize = 1_000;
-/// Keywords whose effect on a part depends on the whole value.
-const COMPOUND: [&str; 15] = [
-    "$dynamicRef",
-    "$recursiveRef",
-    "$ref",
-    "allOf",
-    "anyOf",
-    "contains",
-    "dependencies",
-    "dependentSchemas",
-    "else",
-    "if",
-    "not",
-    "oneOf",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-];
+/// Keywords whose effect on a part depends on the whole value, besides references and those whose
+/// schemas apply to the whole value.
+const COMPOUND: [&str; 3] = ["contains", "unevaluatedItems", "unevaluatedProperties"];
 /// Keywords beside a reference that do not restrict a value.
 const SILENT: [&str; 7] =
     ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
@@ -61,11 +46,10 @@ pub(crate) struct Misfit {
 /// ignored, and is most likely a typo.
 pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misfit> {
     let mut survey = Survey {
-        root: schema,
+        walk: Walk::new(schema, MAX_INSPECTED_PARTS),
         path: Vec::new(),
         known: HashSet::new(),
         reported: Vec::new(),
-        left: MAX_INSPECTED_PARTS,
     };
     survey.visit(schema, arguments);
     survey.validate(arguments);
@@ -75,24 +59,21 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
 
 /// Compares arguments with a schema.
 struct Survey<'s> {
-    root: &'s JsonObject,
+    walk: Walk<'s>,
     /// The current place in the arguments.
     path: Vec<PathSegment>,
     /// Places, as JSON Pointers, below which everything is known and does not depend on the rest.
     known: HashSet<String>,
     reported: Vec<Misfit>,
-    /// The number of parts that may still be inspected.
-    left: usize,
 }
 
 // === impl Survey ===
 
 impl<'s> Survey<'s> {
     fn visit(&mut self, schema: &'s JsonObject, arguments: &PartialValue) {
-        if self.left == 0 || self.path.len() > MAX_JSON_DEPTH {
+        if !self.walk.enter(self.path.len()) {
             return;
         }
-        self.left -= 1;
         if arguments.is_known() {
             self.known.insert(pointer(&self.path));
         }
@@ -101,10 +82,8 @@ impl<'s> Survey<'s> {
             PartialValue::Known(value) => self.check_known(schema, value),
             PartialValue::Unknown { .. } => (),
             PartialValue::Array(elements) => {
-                if self.expects(schema, "array", "is an array")
-                    && let Some(items) = self.items(schema)
-                {
-                    self.each_element(elements, |survey, element| survey.visit(items, element));
+                if self.expects(schema, "array", "is an array") {
+                    self.each_element(schema, elements, Self::visit);
                 }
             }
             PartialValue::Object(members) => {
@@ -120,19 +99,12 @@ impl<'s> Survey<'s> {
 
     /// Known values are validated later; this finds typos, which a validator does not report.
     fn check_known(&mut self, schema: &'s JsonObject, value: &Value) {
-        if self.left == 0 || self.path.len() > MAX_JSON_DEPTH {
+        if !self.walk.enter(self.path.len()) {
             return;
         }
-        self.left -= 1;
         let schema = self.without_references(schema);
         match value {
-            Value::Array(elements) => {
-                if let Some(items) = self.items(schema) {
-                    self.each_element(elements, |survey, element| {
-                        survey.check_known(items, element);
-                    });
-                }
-            }
+            Value::Array(elements) => self.each_element(schema, elements, Self::check_known),
             Value::Object(members) if is_expected(schema, "object") => {
                 let names: Vec<_> = members.keys().map(String::as_str).collect();
                 self.compare_names(schema, &names);
@@ -142,10 +114,19 @@ impl<'s> Survey<'s> {
         }
     }
 
-    fn each_element<E>(&mut self, elements: &[E], mut look: impl FnMut(&mut Self, &E)) {
+    fn each_element<E>(
+        &mut self,
+        schema: &'s JsonObject,
+        elements: &[E],
+        mut look: impl FnMut(&mut Self, &'s JsonObject, &E),
+    ) {
+        if !self.is_plain(schema) {
+            return;
+        }
         for (index, element) in elements.iter().enumerate() {
+            let Some(Value::Object(schema)) = self.walk.element(schema, index) else { continue };
             self.path.push(PathSegment::Index(index));
-            look(self, element);
+            look(self, schema, element);
             self.path.pop();
         }
     }
@@ -160,12 +141,7 @@ impl<'s> Survey<'s> {
             return;
         }
         for (name, member) in members {
-            let named = schema.get("properties").and_then(|named| named.get(name));
-            let other = || match schema.get("patternProperties") {
-                Some(_) => None,
-                None => schema.get("additionalProperties"),
-            };
-            let Some(Value::Object(schema)) = named.or_else(other) else { continue };
+            let Some(Value::Object(schema)) = self.walk.member(schema, name) else { continue };
             self.path.push(PathSegment::Key(name.clone()));
             look(self, schema, member);
             self.path.pop();
@@ -177,7 +153,7 @@ impl<'s> Survey<'s> {
         let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
         let mut schema = schema;
         for _ in 0..MAX_JSON_DEPTH {
-            match refs::target(self.root, schema) {
+            match self.walk.target(schema) {
                 Some(target) if is_silent(schema) => schema = target,
                 _ => break,
             }
@@ -188,14 +164,7 @@ impl<'s> Survey<'s> {
     /// Returns `true` if a schema applies to each part independently of the others.
     fn is_plain(&self, schema: &JsonObject) -> bool {
         // An embedded document has references of its own.
-        let is_within = schema.contains_key("$id") && !ptr::eq(self.root, schema);
-        !is_within && !COMPOUND.iter().any(|keyword| schema.contains_key(*keyword))
-    }
-
-    /// Returns the schema of all elements of an array.
-    fn items(&self, schema: &'s JsonObject) -> Option<&'s JsonObject> {
-        let items = schema.get("items")?.as_object()?;
-        (self.is_plain(schema) && !schema.contains_key("prefixItems")).then_some(items)
+        !self.walk.is_embedded(schema) && !schema.keys().any(|keyword| is_compound(keyword))
     }
 
     fn expects(&mut self, schema: &JsonObject, kind: &str, is: &str) -> bool {
@@ -245,8 +214,8 @@ impl<'s> Survey<'s> {
             return;
         }
         let mut left = super::MAX_VALIDATION_STEPS;
-        coerce(self.root, &mut value, &mut left);
-        let Ok(compiled) = compile(self.root) else { return };
+        coerce(self.walk.root(), &mut value, &mut left);
+        let Ok(compiled) = compile(self.walk.root()) else { return };
         if is_deeper(&value, MAX_JSON_DEPTH)
             || compiled.steps.count(&value, MAX_FIT_STEPS).is_none()
         {
@@ -301,6 +270,12 @@ impl<'s> Survey<'s> {
             self.reported.push(Misfit { path: self.path.clone(), message });
         }
     }
+}
+
+/// Returns `true` if the effect of a keyword on a part depends on the whole value.
+fn is_compound(keyword: &str) -> bool {
+    let lists = [keywords::REFERENCES, COMPOUND];
+    keywords::is_in_place(keyword) || lists.iter().any(|list| list.contains(&keyword))
 }
 
 /// Returns `true` if a schema restricts members besides those that it names.

@@ -21,7 +21,10 @@ use self::{
     cost::{Cost, Instance, members, take},
     pattern::Pattern,
 };
-use super::unusable::Unusable;
+use super::{
+    keywords::{self, AppliesTo, Subschema},
+    unusable::Unusable,
+};
 
 /// The base URI of a schema without one.
 const BASE: &str = "json-schema:///";
@@ -63,16 +66,6 @@ const MIN_HASHED: usize = 16;
 const UNIQUE_LISTS: [&str; 3] = ["enum", "required", "type"];
 /// Keywords whose values are objects of such lists.
 const DEPENDENT_LISTS: [&str; 2] = ["dependencies", "dependentRequired"];
-/// Keywords whose schemas apply to the same value.
-const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
-/// Keywords whose schemas apply to the same value depending on its members.
-const DEPENDENT: [&str; 2] = ["dependentSchemas", "dependencies"];
-/// Keywords whose schema applies to any member of an object.
-const OF_MEMBERS: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
-/// Keywords whose schemas apply to any element of an array.
-const OF_ELEMENTS: [&str; 5] =
-    ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"];
-
 /// The subschemas of a schema and the parts of a value that they apply to.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
@@ -345,15 +338,21 @@ impl<'s> Reader<'s> {
                 || schema.contains_key("unevaluatedItems"),
             ..Part::default()
         };
-        for keyword in IN_PLACE {
-            self.all(schema.get(keyword), scope, &mut part.in_place)?;
-        }
-        for keyword in DEPENDENT {
-            for schema in members(schema, keyword).map(|(_, schema)| schema) {
-                // The value may also be a list of member names.
-                if !schema.is_array() {
-                    part.in_place.push(self.part(schema, scope)?);
+        for Subschema { applies_to, schema, .. } in keywords::subschemas(schema) {
+            // A validator does not decode texts.
+            if applies_to == AppliesTo::Content {
+                continue;
+            }
+            let index = self.part(schema, scope)?;
+            match applies_to {
+                AppliesTo::Whole => part.in_place.push(index),
+                AppliesTo::Member(name) => {
+                    part.by_name.insert(name.to_owned(), index);
                 }
+                AppliesTo::Members => part.members.push(index),
+                AppliesTo::Names => part.names.push(index),
+                AppliesTo::Element(_) | AppliesTo::Elements => part.elements.push(index),
+                AppliesTo::Content => (),
             }
         }
         for target in self.targets(schema, scope)? {
@@ -362,43 +361,14 @@ impl<'s> Reader<'s> {
                 part.in_place.push(target);
             }
         }
-        for (name, schema) in members(schema, "properties") {
-            part.by_name.insert(name.clone(), self.part(schema, scope)?);
-        }
-        for (pattern, schema) in members(schema, "patternProperties") {
+        for (pattern, _) in members(schema, "patternProperties") {
             self.pattern(pattern)?;
-            part.members.push(self.part(schema, scope)?);
         }
         if let Some(Value::String(pattern)) = schema.get("pattern") {
             self.pattern(pattern)?;
         }
-        for keyword in OF_MEMBERS {
-            self.all(schema.get(keyword), scope, &mut part.members)?;
-        }
-        self.all(schema.get("propertyNames"), scope, &mut part.names)?;
-        for keyword in OF_ELEMENTS {
-            self.all(schema.get(keyword), scope, &mut part.elements)?;
-        }
         part.cost = Cost::new(schema, &self.patterns);
         Ok(part)
-    }
-
-    /// Adds the indexes of one schema or of several.
-    fn all(
-        &mut self,
-        schemas: Option<&'s Value>,
-        scope: &Scope<'s>,
-        places: &mut Vec<usize>,
-    ) -> Result<(), Unusable> {
-        let schemas = match schemas {
-            None => return Ok(()),
-            Some(Value::Array(schemas)) => schemas,
-            Some(schema) => std::slice::from_ref(schema),
-        };
-        for schema in schemas {
-            places.push(self.part(schema, scope)?);
-        }
-        Ok(())
     }
 
     /// Returns the targets of the references of a subschema.
@@ -408,7 +378,7 @@ impl<'s> Reader<'s> {
         scope: &Scope<'s>,
     ) -> Result<Vec<usize>, Unusable> {
         let mut targets = Vec::new();
-        for keyword in ["$ref", "$dynamicRef", "$recursiveRef"] {
+        for keyword in keywords::REFERENCES {
             let Some(Value::String(reference)) = schema.get(keyword) else { continue };
             let resolved = match keyword {
                 "$recursiveRef" => scope.resolver.lookup_recursive_ref(),

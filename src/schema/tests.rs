@@ -181,7 +181,7 @@ fn violations_name_arguments_in_their_path_only() {
 }
 
 #[test]
-fn each_argument_has_a_violation_of_its_own() {
+fn each_argument_has_its_own_violation() {
     let schema =
         json!({ "required": ["a", "b"], "properties": { "c": {} }, "additionalProperties": false });
     let told = violations_of_call(schema, &json!({ "x": 1, "y": 2 }));
@@ -310,7 +310,7 @@ fn usual_regular_expressions_compile() {
 }
 
 #[test]
-fn what_cannot_be_used_checks_nothing_and_is_told_once() {
+fn unusable_schema_accepts_everything_and_is_reported_once() {
     for (schema, reason) in [
         (json!({ "type": 7 }), "(at `/type`)"),
         (json!({ "$ref": "https://example.com/schema.json" }), "example.com"),
@@ -354,7 +354,7 @@ fn nested(levels: usize) -> Value {
 }
 
 #[test]
-fn a_schema_that_refers_to_itself_is_followed_as_deep_as_the_arguments_go() {
+fn recursive_schema_is_checked_up_to_the_depth_limit() {
     let schema = json!({
         "$ref": "#/$defs/node",
         "$defs": {
@@ -381,7 +381,7 @@ fn a_schema_may_be_as_deep_as_any_transport_reads() {
 }
 
 #[test]
-fn the_dialect_is_what_the_schema_says() {
+fn schema_dialect_is_respected() {
     let schema = |dialect: &str| json!({ "$schema": dialect, "properties": { "a": { "items": [{ "type": "integer" }] } } });
     let told = violations_of_call(
         schema("http://json-schema.org/draft-07/schema#"),
@@ -420,7 +420,7 @@ fn arguments_are_coerced_before_they_are_checked() {
 
 /// A parsed text can be as deep as the value around it.
 #[test]
-fn arguments_are_as_deep_as_they_are_once_they_are_coerced() {
+fn coerced_arguments_over_the_depth_limit_are_rejected() {
     let items = (0..100).fold(json!({ "type": "array" }), |inner, _| json!({ "items": inner }));
     let schema = json!({ "properties": { "a": items } });
     let schema = InputSchema::new(Arc::new(schema.as_object().unwrap().clone()));
@@ -444,7 +444,7 @@ fn arguments_are_coerced_to_a_schema_that_cannot_be_used() {
 }
 
 #[test]
-fn arguments_stay_as_they_are_if_it_would_take_too_long_to_look_at_them() {
+fn arguments_are_unchanged_if_coercion_would_take_too_long() {
     let twice = |next: usize| json!([{ "$ref": format!("#/$defs/{next}") }, { "$ref": format!("#/$defs/{next}") }]);
     let mut definitions: JsonObject =
         (0..15).map(|at| (at.to_string(), json!({ "anyOf": twice(at + 1) }))).collect();

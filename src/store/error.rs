@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// The reason why a value is not stored. The messages speak of states: those of results are only logged.
+/// The reason why a value is not stored. The messages speak of states: those of results are only
+/// logged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
@@ -92,7 +93,7 @@ pub enum KeyError {
 // === impl TakeError ===
 
 impl TakeError {
-    pub(crate) const NO_HANDLE: Self = Self::Invalid(Cow::Borrowed("it is no handle"));
+    pub(crate) const NO_HANDLE: Self = Self::Invalid(Cow::Borrowed("it is not a valid handle"));
     pub(crate) const UNKNOWN: Self =
         Self::Invalid(Cow::Borrowed("it is unknown: it was taken, has expired, or never was"));
     pub(crate) const FOREIGN: Self =

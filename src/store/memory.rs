@@ -39,8 +39,8 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// process, or behind a load balancer with session affinity.
 ///
 /// [For runs](Self::for_runs), a value stays until it is taken or expires; when the store is full,
-/// new ones are rejected. [For results](Self::for_results), a new value evicts the oldest ones of its
-/// own caller while they exceed the caller's [share](Self::max_caller_bytes), then those of the
+/// new ones are rejected. [For results](Self::for_results), a new value evicts the oldest ones of
+/// its own caller while they exceed the caller's [share](Self::max_caller_bytes), then those of the
 /// caller whose values take the most bytes, the new one included. So a caller that stores a lot
 /// evicts its own values, not those of callers that store less.
 ///
@@ -111,8 +111,8 @@ struct Item {
 // === impl MemoryStore ===
 
 impl MemoryStore {
-    /// Creates a store for the states of runs. It keeps them for an hour, of up to 4 MiB each, 64 MiB
-    /// together and 16 MiB per caller.
+    /// Creates a store for the states of runs. It keeps them for an hour, of up to 4 MiB each, 64
+    /// MiB together and 16 MiB per caller.
     #[must_use]
     pub fn for_runs() -> Self {
         let share = Share::Part(CALLER_SHARES);
@@ -136,8 +136,8 @@ impl MemoryStore {
         Self { ttl, max_item_bytes, max_total_bytes, max_caller_bytes, when_full, kept }
     }
 
-    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes for
-    /// results.
+    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes
+    /// for results.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -160,7 +160,8 @@ impl MemoryStore {
     }
 
     /// Sets the maximum size of the values of one caller, counted like all values. Defaults to a
-    /// quarter of [`max_total_bytes`](Self::max_total_bytes) for runs, and to all of it for results.
+    /// quarter of [`max_total_bytes`](Self::max_total_bytes) for runs, and to all of it for
+    /// results.
     ///
     /// Callers of runs are known if the composite layer has a
     /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it

@@ -20,8 +20,8 @@
 //! | size of a state, by default | 64 KiB | 4 MiB, all of one caller 16 MiB, all of them 64 MiB | 4 MiB, all of one caller 16 MiB |
 //! | size of a result, by default | | 16 MiB, all of them 64 MiB | 16 MiB |
 //!
-//! A value has an *owner*: only with the same owner can it be retrieved. The owner of a state is the
-//! call that began the run, with its caller; that of a result is the caller.
+//! A value has an *owner*: only with the same owner can it be retrieved. The owner of a state is
+//! the call that began the run, with its caller; that of a result is the caller.
 //!
 //! # Examples
 //!
@@ -78,8 +78,8 @@ pub(crate) use self::{
 /// A handle that comes back is sent by a client, and can be any text.
 ///
 /// The `caller` of each method is the one whose share of the store the value counts against, for
-/// stores that limit the bytes of one caller; `None` if callers are not known, so that no limit of a
-/// caller applies. All requests without a caller share one key.
+/// stores that limit the bytes of one caller; `None` if callers are not known, so that no limit of
+/// a caller applies. All requests without a caller share one key.
 ///
 /// See the [module docs](self) for an example.
 pub trait Store: fmt::Debug + Send + Sync {
@@ -109,7 +109,8 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
 
-    /// Returns the value of a handle, any number of times until it expires. A client reads a result.
+    /// Returns the value of a handle, any number of times until it expires. A client reads a
+    /// result.
     ///
     /// # Errors
     ///

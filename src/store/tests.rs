@@ -48,7 +48,7 @@ fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
 // === Every store ===
 
 #[test]
-fn what_was_put_is_taken() {
+fn state_is_returned_unchanged() {
     for store in stores() {
         for state in [&b""[..], b"{}", &[0, 255, 0], &[b'x'; 40_000]] {
             for binding in [&b""[..], b"b", &[7; 100]] {
@@ -78,7 +78,7 @@ fn state_above_max_bytes_is_always_rejected() {
 }
 
 #[test]
-fn only_the_same_binding_takes_it() {
+fn state_requires_the_same_binding() {
     for store in stores() {
         let text = put(&*store, b"state", b"call of alice").unwrap();
         for other in [&b""[..], b"call of bob", b"call of alic", b"call of alice "] {
@@ -89,7 +89,7 @@ fn only_the_same_binding_takes_it() {
 }
 
 #[test]
-fn no_text_with_one_bit_changed_is_taken() {
+fn text_with_a_changed_bit_is_rejected() {
     for store in stores() {
         let text = put(&*store, b"{\"steps\":[]}", b"b").unwrap();
         for at in 0..text.len() {
@@ -105,7 +105,7 @@ fn no_text_with_one_bit_changed_is_taken() {
 }
 
 #[test]
-fn no_part_of_a_text_and_nothing_longer_is_taken() {
+fn shortened_or_lengthened_text_is_rejected() {
     for store in stores() {
         let text = put(&*store, b"state", b"").unwrap();
         for at in 0..text.len() {
@@ -131,7 +131,7 @@ fn a_text_of_another_store_is_not_taken() {
 }
 
 #[test]
-fn huge_garbage_is_refused_at_once() {
+fn huge_garbage_is_rejected_quickly() {
     for store in stores() {
         let garbage = format!("rs2.ZGVmYXVsdA.{}.{}", "A".repeat(32 << 20), "A".repeat(43));
         let start = ThreadTime::now();
@@ -143,7 +143,7 @@ fn huge_garbage_is_refused_at_once() {
 
 proptest! {
     #[test]
-    fn no_garbage_is_taken(text in any::<String>(), key in "[A-Za-z0-9_-]{0,12}", body in "[A-Za-z0-9_.=-]{0,200}") {
+    fn garbage_is_rejected(text in any::<String>(), key in "[A-Za-z0-9_-]{0,12}", body in "[A-Za-z0-9_.=-]{0,200}") {
         for store in stores() {
             for text in [&text, &format!("rs1.{body}"), &format!("rs2.{key}.{body}"), &body] {
                 prop_assert!(is_invalid(&take(&*store, text, b"")));
@@ -153,7 +153,7 @@ proptest! {
 }
 
 #[test]
-fn a_hundred_threads_use_it_at_once() {
+fn store_serves_a_hundred_threads_at_once() {
     for store in stores() {
         thread::scope(|scope| {
             for thread in 0..100_u8 {
@@ -172,7 +172,7 @@ fn a_hundred_threads_use_it_at_once() {
 }
 
 #[test]
-fn nothing_secret_is_printed() {
+fn debug_output_hides_secrets() {
     let stored = MemoryStore::for_runs();
     let handle = put(&stored, b"s3cret", b"s3cret").unwrap();
     let printed = format!("{:?} {stored:?}", SignedStore::new(KEY).unwrap());
@@ -225,14 +225,14 @@ fn the_first_key_signs_and_all_are_good_for_taking() {
 }
 
 #[test]
-fn a_key_alone_is_the_one_that_is_called_default() {
+fn single_key_has_the_id_default() {
     let ring = SignedStore::ring([("new", OTHER_KEY), ("default", KEY)]).unwrap();
     let text = put(&signed(), b"state", b"").unwrap();
     assert_eq!(take(&ring, &text, b"").unwrap(), b"state");
 }
 
 #[test]
-fn keys_that_are_none_are_refused() {
+fn invalid_keys_are_rejected() {
     let long = "i".repeat(256);
     for (keys, error) in [
         (&[][..], KeyError::None),
@@ -251,13 +251,13 @@ fn keys_that_are_none_are_refused() {
 }
 
 #[test]
-fn what_only_this_process_can_take_is_the_same_each_time() {
+fn ephemeral_stores_share_the_key_of_the_process() {
     let text = put(&SignedStore::ephemeral(), b"state", b"").unwrap();
     assert_eq!(take(&SignedStore::ephemeral(), &text, b"").unwrap(), b"state");
 }
 
 #[test]
-fn a_text_that_is_too_long_is_not_made() {
+fn state_with_an_oversized_text_is_rejected() {
     let store = signed().max_item_bytes(1_000);
     let fits = put(&store, &[b'x'; 600], b"").unwrap();
     assert!(fits.len() <= 1_000 && take(&store, &fits, b"").is_ok());
@@ -271,7 +271,7 @@ fn a_text_that_is_too_long_is_not_made() {
 // === MemoryStore ===
 
 #[test]
-fn a_stored_state_is_taken_once() {
+fn stored_state_is_returned_only_once() {
     let store = MemoryStore::for_runs();
     let text = put(&store, b"state", b"").unwrap();
     assert!(take(&store, &text, b"").is_ok());
@@ -279,7 +279,7 @@ fn a_stored_state_is_taken_once() {
 }
 
 #[test]
-fn of_all_who_take_a_stored_state_at_once_one_gets_it() {
+fn concurrent_takes_return_a_state_only_once() {
     let store = MemoryStore::for_runs();
     for _ in 0..50 {
         let text = put(&store, b"state", b"").unwrap();
@@ -300,7 +300,7 @@ fn of_all_who_take_a_stored_state_at_once_one_gets_it() {
 }
 
 #[test]
-fn no_two_handles_are_alike_nor_say_anything() {
+fn handles_are_unique_and_equally_long() {
     let store = MemoryStore::for_runs();
     let mut handles: Vec<_> = (0..1_000).map(|_| put(&store, b"s", b"").unwrap()).collect();
     handles.sort();
@@ -344,7 +344,7 @@ async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
 }
 
 #[test]
-fn full_store_does_not_say_how_much_it_holds() {
+fn full_store_error_hides_the_used_bytes() {
     let store = MemoryStore::for_runs().max_total_bytes(3_500);
     put(&store, &[0; 1_000], b"").unwrap();
     let full = put(&store, &[0; 2_000], b"").unwrap_err();
@@ -380,7 +380,7 @@ fn caller_with_a_full_share_leaves_room_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn taken_and_expired_states_give_the_share_back() {
+async fn taken_and_expired_states_free_the_share() {
     let store = MemoryStore::for_runs().ttl(Duration::from_secs(10)).max_caller_bytes(3_200);
     let put = || put_for(&store, &[b'x'; 1_000], b"alice");
     let first = put().unwrap();
@@ -425,7 +425,7 @@ fn small_states_and_large_bindings_count_too() {
 }
 
 #[test]
-fn a_state_that_is_too_large_is_not_stored() {
+fn oversized_state_is_rejected() {
     let store = MemoryStore::for_runs().max_item_bytes(10);
     assert!(put(&store, &[0; 10], b"").is_ok());
     assert_eq!(put(&store, &[0; 11], b""), Err(PutError::TooLarge { bytes: 11, max: 10 }));

@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_members_makes_no_difference(
+        fn member_order_does_not_change_the_fingerprint(
             members in btree_map("[a-c\"é]{0,2}", value(), 0..6),
             seed in any::<u64>(),
         ) {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_nearly_alike_have_fingerprints_of_their_own() {
+    fn similar_values_have_different_fingerprints() {
         let values = [
             json!(null),
             json!("null"),

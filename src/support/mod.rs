@@ -4,6 +4,8 @@ pub(crate) mod warnings;
 
 pub(crate) mod fingerprint;
 
+pub(crate) mod named;
+
 pub(crate) mod names;
 
 pub(crate) mod suggest;

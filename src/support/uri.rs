@@ -82,10 +82,10 @@ impl Readings {
 /// way to read it.
 ///
 /// They have no fragment, the host as [`with_usual_host`] writes it, single slashes, no `.`,
-/// `..` or `/` at the end of the path, and escapes only for what would otherwise have another
-/// meaning or cannot stand in a URI. Most URIs have one such spelling. Those with escaped
-/// slashes, or with both `//` and `..`, have several, because URL parsers and file systems
-/// disagree about them.
+/// `..` or `/` at the end of the path, and escapes only for characters that would otherwise have
+/// another meaning or are not allowed in a URI. Most URIs have one such spelling. Those with
+/// escaped slashes, or with both `//` and `..`, have several, because URL parsers and file
+/// systems disagree about them.
 pub(crate) fn canonical(uri: &str) -> Vec<String> {
     let (scheme, rest) = split_scheme(uri);
     canonical_spellings(&scheme.to_ascii_lowercase(), rest)
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_read_as_a_url_and_as_a_file_system_would() {
+    fn path_is_resolved_like_a_url_and_like_a_file_path() {
         for (uri, read) in [
             ("file:///a//../secret", &["file:///a/secret", "file:///secret"][..]),
             ("docs://h/a//../b", &["docs://h/a/b", "docs://h/b"]),
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_uri_can_do_without_may_be_read_without_it() {
+    fn readings_include_the_normalized_uri() {
         for (uri, read) in [
             ("file:/secret", "file:///secret"),
             ("file:////secret", "file:///secret"),
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_spelling_keeps_what_tells_resources_apart() {
+    fn canonical_spelling_differs_for_different_resources() {
         for [one, other] in [
             ["docs://h/a%3Fb", "docs://h/a?b"],
             ["docs://h/a%0Ab", "docs://h/ab"],
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_other_spelling_is_read_as_it_is() {
+    fn unambiguous_uri_has_no_other_readings() {
         for uri in [
             "",
             "file:///a",
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_as_it_is_leads_where_it_says() {
+    fn encoded_or_mixed_case_uri_leads_to_no_other_place() {
         for uri in [
             "file:///a%20b",
             "file:///a%2",
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_of_which_parsers_leave_something_out_is_read_as_nothing() {
+    fn uri_with_characters_parsers_strip_is_unreadable() {
         for uri in [
             "file:///sec\tret",
             "file:///open/.\t./secret",
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_is_what_would_be_read_as_it_is() {
+    fn plain_uris_have_no_other_readings() {
         let parts = ["/", "//", "..", ".", "?", "a", "H", "@", ":443", ":", ":0", "[::1]", "0x7f"];
         let count = parts.len();
         let mut plain = 0;

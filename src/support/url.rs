@@ -220,7 +220,7 @@ mod tests {
 
     #[cfg(feature = "config")]
     #[test]
-    fn only_the_server_is_shown() {
+    fn displayed_url_shows_only_the_server() {
         for (written, seen) in [
             ("https://host:80", "https://host:80"),
             ("https://host/", "https://host/"),

@@ -51,7 +51,7 @@ use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histog
 use rmcp::model::CallToolResult;
 
 use crate::{
-    message::{ItemKind, size},
+    message::{ItemKind, content_size},
     observe::{Event, What},
     spans::End,
 };
@@ -148,7 +148,8 @@ pub(crate) fn over_budget(budget: &str) {
 
 /// Records a truncated result.
 pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult) {
-    let left_out = size::of_result(whole).saturating_sub(size::of_result(shortened));
+    let left_out =
+        content_size::of_result(whole).saturating_sub(content_size::of_result(shortened));
     counter!(SHORTENED).increment(1);
     counter!(LEFT_OUT).increment(u64::try_from(left_out).unwrap_or(u64::MAX));
 }

@@ -35,7 +35,7 @@
 //! use std::sync::{Arc, Mutex};
 //!
 //! use mcp_composite::{
-//!     composite::{CompositeLayer, CompositeTool, Success},
+//!     composite::{CompositeLayer, CompositeTool, FanOut, Success},
 //!     observe::{Event, Observer, What},
 //!     testing::{self, Server},
 //! };
@@ -55,8 +55,9 @@
 //! }
 //!
 //! let notes = Arc::new(Notes::default());
-//! let look = CompositeTool::fan_out("look", "Looks everywhere", ["near", "far"]);
-//! let layer = CompositeLayer::new([look.success(Success::Any)]).unwrap();
+//! let targets = FanOut::new(["near", "far"]).success(Success::Any);
+//! let look = CompositeTool::new("look", "Looks everywhere", targets);
+//! let layer = CompositeLayer::new([look]).unwrap();
 //! let server = Server::new().says("near", "found").fails("far", "no ship");
 //! let service = layer.observer(notes.clone()).layer(server);
 //!

@@ -12,7 +12,7 @@ use tracing::{Span, field::Empty};
 
 pub(crate) use self::end::End;
 use crate::{
-    message::{ItemKind, size},
+    message::{ItemKind, content_size},
     observe::{Branch, RunId},
 };
 
@@ -66,7 +66,7 @@ pub(crate) fn call(
 
 /// Records the result of a tool in a span, unless it is too large.
 pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
-    if size::of_result(result) <= MAX_CONTENT
+    if content_size::of_result(result) <= MAX_CONTENT
         && let Ok(result) = serde_json::to_string(result)
     {
         span.record("gen_ai.tool.call.result", result);
@@ -83,6 +83,7 @@ pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Co
 
 /// Returns the arguments as JSON, unless they are too large.
 pub(crate) fn json(arguments: &JsonObject) -> Option<String> {
-    let size: usize = arguments.iter().map(|(key, value)| key.len() + size::of_value(value)).sum();
+    let size: usize =
+        arguments.iter().map(|(key, value)| key.len() + content_size::of_value(value)).sum();
     (size <= MAX_CONTENT).then(|| serde_json::to_string(arguments).ok())?
 }

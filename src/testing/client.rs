@@ -130,7 +130,7 @@ where
                 Err(error) => panic!("the tools, listed at {place}: the service's error: {error}"),
             };
             let Some(page) = reply.tools() else {
-                panic!("the tools, listed at {place}, are no list, but {reply:?}");
+                panic!("the tools, listed at {place}, are not a list, but {reply:?}");
             };
             tools.extend(page.tools.iter().cloned());
             match page.next_cursor.clone() {

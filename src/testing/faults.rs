@@ -35,7 +35,7 @@ use crate::message::{Reply, Request, ToolService};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// use mcp_composite::{
-///     composite::{CompositeLayer, CompositeTool, Success},
+///     composite::{CompositeLayer, CompositeTool, FanOut, Success},
 ///     testing::{self, Fault, Faults, Server},
 /// };
 /// use serde_json::json;
@@ -43,7 +43,8 @@ use crate::message::{Reply, Request, ToolService};
 ///
 /// let faults = Faults::seeded(7).inject(Fault::Lost, 1.0 / 3.0);
 /// let server = Server::new().says("near", "a ship").says("far", "a port");
-/// let both = CompositeTool::fan_out("both", "Both", ["near", "far"]).success(Success::Any);
+/// let targets = FanOut::new(["near", "far"]).success(Success::Any);
+/// let both = CompositeTool::new("both", "Both", targets);
 /// let service = CompositeLayer::new([both]).unwrap().layer(faults.layer(server.clone()));
 ///
 /// for _ in 0..300 {

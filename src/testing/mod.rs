@@ -115,7 +115,7 @@
 //!     .tool("double", Answer::from_fn(|call| async move {
 //!         match call.arguments()["n"].as_i64() {
 //!             Some(n) => Answer::structured(json!({ "n": 2 * n })),
-//!             None => Answer::error(-32602, "`n` is no number"),
+//!             None => Answer::error(-32602, "`n` is not a number"),
 //!         }
 //!     }));
 //!

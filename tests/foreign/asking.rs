@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn clients_of_others_answer_what_a_composite_asks() {
+fn foreign_clients_answer_elicitations_of_a_composite() {
     let _machine = machine();
     let runtime = Runtime::new().unwrap();
     let releases = Releases::default();

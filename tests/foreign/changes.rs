@@ -27,7 +27,7 @@ fn script(client: Client, connect: &Value) -> Value {
 }
 
 #[test]
-fn clients_are_told_when_a_server_has_more_tools() {
+fn clients_are_notified_of_new_tools() {
     let folder = Folder::new();
     let file = folder.config(&[misbehaving("old", "good"), misbehaving("new", "modern")]);
     let gateway = Gateway::start(&file);

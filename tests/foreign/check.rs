@@ -61,7 +61,7 @@ targets = [
 }
 
 #[test]
-fn all_that_is_wrong_with_a_file_is_told_at_once() {
+fn all_errors_of_a_file_are_reported_at_once() {
     let folder = Folder::new();
     let file = folder.config(&[
         child("missing", &["/nowhere/to/be/found"], ""),

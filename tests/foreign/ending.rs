@@ -106,7 +106,7 @@ fn a_client_that_cancels_over_http_stops_every_target() {
 }
 
 #[test]
-fn nothing_is_left_of_a_client_that_is_killed() {
+fn killed_client_leaves_no_processes() {
     for client in Client::ALL {
         let stuck = Stuck::new();
         let mut running = client.start(script(&by_command(&stuck.file), false));
@@ -121,7 +121,7 @@ fn nothing_is_left_of_a_client_that_is_killed() {
 }
 
 #[test]
-fn nothing_goes_on_for_a_client_over_http_that_is_killed() {
+fn killed_http_client_has_its_calls_cancelled() {
     let stuck = Stuck::new();
     let gateway = Gateway::start(&stuck.file);
     // One of before 2026-07-28 may come back for its answer.
@@ -132,7 +132,7 @@ fn nothing_goes_on_for_a_client_over_http_that_is_killed() {
 }
 
 #[test]
-fn a_server_that_is_too_slow_fails_its_branch_and_is_cancelled() {
+fn slow_server_fails_its_branch_and_is_cancelled() {
     let folder = Folder::new();
     let log = folder.path("slow.log");
     let slow = logging("slow", "good", &log);
@@ -157,7 +157,7 @@ fn a_server_that_is_too_slow_fails_its_branch_and_is_cancelled() {
 }
 
 #[test]
-fn nothing_is_left_of_a_gateway_that_is_told_to_end() {
+fn terminated_gateway_leaves_no_processes() {
     for (how, era) in ["TERM", "INT", "the end of its input"].into_iter().zip([
         Era::Legacy,
         Era::Modern,
@@ -184,7 +184,7 @@ fn nothing_is_left_of_a_gateway_that_is_told_to_end() {
 }
 
 #[test]
-fn nothing_is_left_of_a_gateway_over_http_that_is_told_to_end() {
+fn terminated_http_gateway_leaves_no_processes() {
     let stuck = Stuck::new();
     for signalled in ["TERM", "INT"] {
         stuck.forget();

@@ -12,7 +12,7 @@ use crate::{
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 #[test]
-fn a_server_that_is_killed_fails_its_own_branch_and_comes_back() {
+fn killed_server_fails_only_its_branch_and_reconnects() {
     for era in BOTH {
         let folder = Folder::new();
         let logs = NAMES.map(|name| folder.path(name));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{Case, CompositeTool, OnError, Otherwise, Plan, Step},
+    composite::{Case, CompositeTool, ForEach, OnError, Otherwise, Plan, Step, Switch},
     config::Config,
     mermaid::Flowchart,
 };
@@ -81,7 +81,7 @@ fn the_composites_of_all_examples_are_drawn() {
 }
 
 #[test]
-fn whatever_operators_write_is_shown_as_it_is() {
+fn operator_text_is_displayed_literally() {
     let hostile = [
         "end",
         "a\"]; end; c0n0[\"b",
@@ -118,8 +118,8 @@ fn whatever_operators_write_is_shown_as_it_is() {
         .map(|text| {
             let steps = [
                 Step::new("call", *text).on_error(OnError::Continue),
-                Step::switch("choice", [Case::new("input.a", *text)], Otherwise::Skip),
-                Step::for_each("each", json!(["x"]), *text),
+                Step::new("choice", Switch::new([Case::new("input.a", *text)], Otherwise::Skip)),
+                Step::new("each", ForEach::new(json!(["x"]), *text)),
             ];
             Plan::new(CompositeTool::workflow("flow", "Looks", steps)).unwrap().flowchart()
         })

@@ -20,7 +20,7 @@ targets = [
 "#;
 
 #[test]
-fn a_client_is_told_the_progress_of_all_targets_as_one() {
+fn client_receives_combined_progress_of_all_targets() {
     let _machine = machine();
     let folder = Folder::new();
     let near = misbehaving("near", "modern");

@@ -148,7 +148,7 @@ fn twenty_runs_end_while_a_replica_is_killed_and_started_again() {
 }
 
 #[test]
-fn a_replica_with_another_key_refuses_and_says_nothing_of_it() {
+fn replica_with_another_key_rejects_the_state() {
     alone(async {
         let other = "another key of at least 32 bytes";
         let replicas = Replicas::start([KEY, KEY, other], &[]).await;
@@ -194,7 +194,7 @@ fn an_older_client_is_asked_by_the_replica_that_has_its_session() {
 }
 
 #[test]
-fn an_older_client_without_a_session_is_told_that_it_cannot_be_asked() {
+fn older_client_without_a_session_gets_an_elicitation_error() {
     alone(async {
         let replicas = Replicas::start([KEY; 3], &["--stateless"]).await;
         let result = replicas.call_by_an_older_client().await;

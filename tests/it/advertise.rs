@@ -343,7 +343,7 @@ async fn search_mode_does_not_go_around_a_rule_below() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_below_is_told_at_its_place_in_the_arguments() {
+async fn violation_below_is_reported_at_its_argument() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let all = CompositeTool::fan_out("all", "All", ["reset"]).input_schema(object(schema));
     let below = CompositeLayer::new([all]).unwrap().layer(server());
@@ -361,7 +361,7 @@ async fn what_does_not_fit_below_is_told_at_its_place_in_the_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_of_the_two_that_do_not_fit_are_told_by_place_and_expectation() {
+async fn invalid_search_arguments_are_reported_with_expectations() {
     let inner = server();
     let service = AdvertiseLayer::new().mode(Mode::Search).layer(inner.clone());
     let long = "k".repeat(1_000);
@@ -427,7 +427,7 @@ async fn the_two_do_not_call_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_named_like_the_two_disappear_and_are_complained_about_once() {
+async fn tools_named_like_search_mode_tools_are_hidden_and_reported() {
     for calls in [Calls::Refuse, Calls::Allow] {
         let inner = server().says("search_tools", "mine").says("call_tool", "mine");
         let layer = AdvertiseLayer::new().mode(Mode::Search).calls(calls);
@@ -544,7 +544,7 @@ fn it_needs_no_runtime() {
 }
 
 #[test]
-fn what_passes_allocates_nothing() {
+fn forwarded_request_allocates_nothing() {
     let allocations = |layer: &AdvertiseLayer, request: Request| {
         let answer = std::sync::Mutex::new(Some(Reply::from(CallToolResult::success(vec![]))));
         let inner = std::sync::Arc::new(answer);
@@ -567,7 +567,7 @@ fn what_passes_allocates_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_real_client_searches_and_calls_a_composite_whose_parts_are_hidden() {
+async fn client_searches_and_calls_a_composite_of_hidden_tools() {
     for era in [Era::Legacy, Era::Modern] {
         let (handler, _calls) = unusual();
         let both = CompositeTool::fan_out("both", "Fine twice", ["fine", "fine"]);

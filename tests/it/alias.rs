@@ -106,7 +106,7 @@ async fn tools_are_listed_and_called_by_their_aliases() {
 }
 
 #[tokio::test]
-async fn an_alias_keeps_what_it_does_not_set() {
+async fn alias_keeps_unset_properties_of_the_tool() {
     let given = ToolAnnotations::new().destructive(true);
     let alias = ToolAlias::new("a").title("A").description("It is a").annotations(given);
     let server = echoing(&["a", "b"]);
@@ -138,7 +138,7 @@ async fn of_two_tools_under_one_name_the_alias_is_listed_and_called() {
 }
 
 #[tokio::test]
-async fn a_list_that_breaks_off_says_nothing_of_an_alias() {
+async fn incomplete_list_causes_no_alias_warning() {
     let layer = tools([renamed("search_code", "search")]);
     let paged = layer.layer(echoing(&["a", "b"]).page_size(1));
     paged.oneshot(Request::list_tools()).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_list_that_breaks_off_says_nothing_of_an_alias() {
 }
 
 #[tokio::test]
-async fn an_alias_of_nothing_is_complained_about_once_when_a_whole_list_was_seen() {
+async fn alias_of_a_missing_tool_is_reported_once_after_a_full_list() {
     let server = echoing(&["search_codes", "b", "c", "late"]).page_size(2);
     let layer = tools([renamed("search_code", "search"), renamed("late", "early")]);
     let stack = layer.layer(server);
@@ -160,13 +160,14 @@ async fn an_alias_of_nothing_is_complained_about_once_when_a_whole_list_was_seen
     assert_eq!(layer.warnings(), [""; 0], "the first page was not seen");
     for _ in 0..2 {
         listed(&stack).await;
-        let warning = "alias `search` of tool `search_code`: there is no such tool: did you mean `search_codes`?";
+        let warning =
+            "alias `search` of tool `search_code`: tool not found: did you mean `search_codes`?";
         assert_eq!(layer.warnings(), [warning]);
     }
 }
 
 #[test]
-fn what_clients_call_a_thing_is_told() {
+fn original_names_map_to_client_names() {
     let layer =
         tools([renamed("a", "x"), renamed("b", "c"), renamed("c", "b"), ToolAlias::new("d")]);
     let cases = [
@@ -184,7 +185,7 @@ fn what_clients_call_a_thing_is_told() {
 }
 
 #[test]
-fn every_mistake_in_a_list_is_told_with_its_place() {
+fn all_errors_of_a_list_are_reported_with_their_index() {
     let hidden = ArgumentAlias::new().hide().rename("r").description("d");
     let aliases = [
         renamed("a", "x"),
@@ -251,7 +252,7 @@ fn mistakes_are_printed_one_a_line() {
 }
 
 #[test]
-fn what_is_wrong_is_told_once() {
+fn problem_is_reported_once() {
     let errors = AliasLayer::new().tools([renamed("", "x")]).unwrap_err();
     let mistake = errors.iter().next().unwrap();
     assert_eq!(mistake.to_string(), "alias 0 of tools at `original`: a blank name");
@@ -304,7 +305,7 @@ async fn arguments_can_be_swapped() {
 }
 
 #[tokio::test]
-async fn clients_see_the_schema_of_what_they_can_set() {
+async fn schema_shows_only_arguments_that_clients_can_set() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -352,7 +353,7 @@ async fn a_schema_is_rewritten_once_and_once_more_when_it_is_another() {
 }
 
 #[tokio::test]
-async fn a_schema_whose_arguments_have_no_aliases_stays_as_it_is() {
+async fn schema_without_argument_aliases_is_unchanged() {
     // Too long to be inspected.
     let schema = object(json!({ "patternProperties": { "k".repeat(1_000): {} } }));
     let server = Server::new().tool_as(Tool::new("a", "", schema.clone()), Answer::echo());
@@ -449,7 +450,7 @@ fn last<'l>(lines: &'l [String], method: &str) -> &'l str {
 }
 
 #[tokio::test]
-async fn prompts_and_resources_are_asked_for_by_their_aliases() {
+async fn prompts_and_resources_are_requested_by_their_aliases() {
     let (connection, full) = connected(Era::Legacy, &Changes::default()).await;
     let reference = |kind: &str, key: &str, name: &str| json!({ "ref": { "type": kind, key: name }, "argument": { "name": "x", "value": "" } });
     for (method, params, at_server) in [
@@ -504,7 +505,7 @@ async fn prompts_and_resources_are_listed_by_their_aliases() {
 }
 
 #[tokio::test]
-async fn updates_of_resources_come_under_the_uri_that_was_subscribed_to() {
+async fn resource_updates_carry_the_subscribed_uri() {
     let changes = Changes::default();
     let (connection, _full) = connected(Era::Legacy, &changes).await;
     for uri in ["my://first", "our://some", "full://other/1"] {
@@ -520,7 +521,7 @@ async fn updates_of_resources_come_under_the_uri_that_was_subscribed_to() {
 }
 
 #[tokio::test]
-async fn updates_are_streamed_under_the_uri_that_was_asked_for() {
+async fn streamed_updates_carry_the_requested_uri() {
     let changes = Changes::default();
     let layer = everything();
     let told = layer.changes(&changes);
@@ -539,7 +540,7 @@ async fn updates_are_streamed_under_the_uri_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn changes_are_told_and_heard_through_several_layers() {
+async fn changes_are_forwarded_through_several_layers() {
     let changes = Changes::default();
     let resources = |from: &str, to: &str| {
         AliasLayer::new().resources([ResourceAlias::new(from).uri(to)]).expect("good aliases")
@@ -558,7 +559,7 @@ async fn changes_are_told_and_heard_through_several_layers() {
 }
 
 #[tokio::test]
-async fn links_to_resources_lead_to_what_clients_can_read() {
+async fn resource_links_carry_client_uris() {
     let answer = |_: Request| async {
         let link = ContentBlock::resource_link(Resource::new("full://a", "a"));
         let text = ContentBlock::embedded_text("full://gone", "text");
@@ -572,7 +573,7 @@ async fn links_to_resources_lead_to_what_clients_can_read() {
 }
 
 #[tokio::test]
-async fn links_in_the_result_of_a_task_lead_to_what_clients_can_read() {
+async fn resource_links_in_a_task_result_carry_client_uris() {
     let result = json!({
         "content": [
             { "type": "resource_link", "uri": "full://a", "name": "a" },
@@ -674,7 +675,7 @@ async fn resources_of_a_template_are_read_by_its_alias_only() {
 }
 
 #[tokio::test]
-async fn refusals_of_resources_come_back_under_the_uri_that_clients_know() {
+async fn resource_errors_carry_client_uris() {
     let resource = ItemKind::Resource;
     for (asked, kind, name, expected) in [
         // The requested one of its two names.
@@ -696,7 +697,7 @@ async fn refusals_of_resources_come_back_under_the_uri_that_clients_know() {
 }
 
 #[tokio::test]
-async fn completions_for_a_resource_of_a_template_are_asked_for_by_its_alias_only() {
+async fn completions_of_template_resources_need_the_alias() {
     for (uri, expected) in [
         ("pub://users", "unknown tool `completed db://users`"),
         ("pub://{t}", "unknown tool `completed db://{t}`"),
@@ -713,7 +714,7 @@ async fn completions_for_a_resource_of_a_template_are_asked_for_by_its_alias_onl
 }
 
 #[tokio::test]
-async fn updates_of_a_template_s_resources_are_heard_under_its_alias_only() {
+async fn updates_of_template_resources_carry_the_alias() {
     let changes = Changes::default();
     let heard = of_template().changes(&changes);
     let mut watch = heard.watch_resources();
@@ -730,7 +731,7 @@ async fn updates_of_a_template_s_resources_are_heard_under_its_alias_only() {
 // === No aliases ===
 
 #[test]
-fn without_aliases_nothing_changes_and_nothing_is_allocated() {
+fn layer_without_aliases_allocates_nothing() {
     let mut reply = Some(Reply::from(CallToolResult::default()));
     let inner = service_fn(move |_: Request| std::future::ready(Ok::<_, Infallible>(reply.take())));
     let inner = inner.map_response(|reply| reply.expect("one call"));

@@ -90,7 +90,7 @@ async fn all_processes_are_gone_when_the_backends_are_closed() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_late_is_announced_and_holds_nobody_up() {
+async fn late_backend_is_announced_and_delays_no_call() {
     let config =
         file(&[backend("here", "good", ""), backend("gone", "silent", "connect_timeout = '1h'")]);
     let backends = config.connect().unwrap();
@@ -131,7 +131,7 @@ async fn a_backend_that_takes_too_long_is_named() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_killed_costs_one_branch_and_comes_back() {
+async fn killed_backend_fails_one_branch_and_reconnects() {
     let names = ["a", "b", "c", "d"];
     let mut parts: Vec<_> = names.map(|name| backend(name, "good", "")).into();
     parts.push(composite("['a/slow', 'b/slow', 'c/slow', 'd/slow']"));

@@ -17,7 +17,7 @@ use futures::FutureExt;
 use mcp_composite::{
     alias::{AliasLayer, ToolAlias},
     budget::{Budget, BudgetLayer, Cost, MemoryBudgets, Per, Refill, Unit},
-    composite::{CompositeLayer, CompositeTool, Strategy},
+    composite::{CompositeLayer, CompositeTool, FanOut, Race},
     message::{BackendError, BackendErrorKind, Refusal, Reply, Request},
     pattern::Selection,
     stack::StackLayer,
@@ -103,7 +103,7 @@ where
 // === Charges ===
 
 #[tokio::test(start_paused = true)]
-async fn only_what_came_of_a_call_is_charged() {
+async fn elicitation_and_rejection_below_are_not_charged() {
     let task = Task::new(
         "7".to_owned(),
         TaskStatus::Working,
@@ -172,7 +172,7 @@ async fn slow_tool_is_charged_when_its_backend_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_that_is_shed_is_not_charged() {
+async fn shed_call_is_not_charged() {
     let (layer, budgets) = charging(&calls(2));
     let one_at_a_time = ConcurrencyLimit::new(Server::new().hangs("t"), 1);
     let service = layer.layer(tower::load_shed::LoadShed::new(one_at_a_time));
@@ -183,7 +183,7 @@ async fn call_that_is_shed_is_not_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_after_it_was_forwarded_is_charged() {
+async fn call_dropped_after_it_was_forwarded_is_charged() {
     let (layer, budgets) = charging(&calls(1));
     let mut running =
         Box::pin(layer.layer(Server::new().hangs("t")).oneshot(call("t", json!(null))));
@@ -213,7 +213,7 @@ async fn a_call_that_panics_is_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_above_takes_nothing_of_what_others_hold() {
+async fn rejected_calls_leave_other_reservations_intact() {
     let (layer, budgets) = charging(&calls(2));
     let server = Server::new().hangs("t");
     let service = layer.layer(server.clone());
@@ -240,7 +240,7 @@ async fn a_budget_is_used_up_by_calls_one_after_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_are_those_of_the_reply_and_some_must_be_left() {
+async fn byte_budget_is_charged_by_reply_size() {
     let bytes = Budget::new("bytes", Unit::Bytes, 10);
     let (layer, budgets) = charging(&bytes);
     let service = layer.layer(Server::new().says("t", "12345678").says("u", "12345678"));
@@ -261,7 +261,7 @@ async fn an_error_of_the_server_is_as_many_bytes_as_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cost_is_the_estimate_of_the_first_rule_until_the_result_says_more() {
+async fn cost_is_the_first_matching_estimate_unless_reported() {
     let cost = Budget::new("cost", Unit::Cost, 100);
     let (layer, budgets) = charging(&cost);
     let service = layer
@@ -283,7 +283,7 @@ async fn cost_is_the_estimate_of_the_first_rule_until_the_result_says_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_call_cost_beyond_the_limit_is_not_forgotten() {
+async fn cost_over_the_limit_remains_after_a_refund() {
     let cost = Budget::new("cost", Unit::Cost, 100).max_per_call(1000);
     let (layer, budgets) = charging(&cost);
     let layer = layer.cost(Cost::new(Selection::default(), 50).actual_at("/_meta/cost"));
@@ -336,13 +336,13 @@ async fn a_budget_is_only_for_the_tools_that_it_selects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_call_is_not_charged() {
+async fn list_request_is_not_charged() {
     let service = charging(&calls(0)).0.layer(Server::new().says("t", "done"));
     assert_eq!(testing::listed(&service).await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_a_run_is_a_run_of_its_own() {
+async fn call_without_a_run_counts_as_its_own_run() {
     let server = Server::new().says("t", "done");
     for unit in [Unit::Calls, Unit::Bytes, Unit::Cost] {
         let budget = |limit| Budget::new("run", unit, limit).per(Per::Run);
@@ -356,7 +356,7 @@ async fn a_call_without_a_run_is_a_run_of_its_own() {
 // === Callers ===
 
 #[tokio::test(start_paused = true)]
-async fn each_caller_has_a_budget_and_those_who_are_not_known_share_one() {
+async fn callers_have_own_budgets_and_unknown_callers_share_one() {
     let budget = calls(1).per(Per::Caller);
     let (layer, budgets) = charging(&budget);
     let layer = layer.caller(|context| Some(context.meta().get("caller")?.as_str()?.to_owned()));
@@ -378,7 +378,7 @@ async fn each_caller_has_a_budget_and_those_who_are_not_known_share_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clones_of_a_layer_and_its_services_share_what_is_left() {
+async fn clones_of_a_layer_and_its_services_share_a_budget() {
     let layer = BudgetLayer::new().budget(calls(1));
     let server = Server::new().says("t", "done");
     assert!(!is_refused(&layer.layer(server.clone()), "t").await);
@@ -389,7 +389,7 @@ async fn clones_of_a_layer_and_its_services_share_what_is_left() {
 // === Errors for the client ===
 
 #[tokio::test(start_paused = true)]
-async fn the_client_is_told_which_budget_is_used_up_and_when_to_come_again() {
+async fn error_names_the_budget_and_the_retry_time() {
     let budget = calls(1).refill(Refill::new(1, Duration::from_secs(30)));
     let service = charging(&budget).0.layer(Server::new().says("t", "done"));
     assert!(!is_refused(&service, "t").await);
@@ -421,8 +421,7 @@ async fn each_branch_of_a_composite_is_charged() {
 async fn branches_that_lost_a_race_are_charged() {
     let (layer, budgets) = charging(&calls(3));
     let server = Server::new().says("a", "1").hangs("b").hangs("c");
-    let race =
-        CompositeTool::fan_out("race", "One of them", ["a", "b", "c"]).strategy(Strategy::Race);
+    let race = CompositeTool::new("race", "One of them", Race::new(["a", "b", "c"]));
     let service = CompositeLayer::new([race]).unwrap().layer(layer.layer(server.clone()));
     testing::call(&service, "race", json!({})).await;
     soon(server.until(|server| server.running() == 0)).await;
@@ -430,9 +429,9 @@ async fn branches_that_lost_a_race_are_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_branch_that_is_refused_fails_and_the_others_go_on() {
+async fn branch_over_budget_fails_and_other_branches_continue() {
     let service = charging(&calls(1)).0.layer(Server::new().says("a", "1").says("b", "2"));
-    let both = CompositeTool::fan_out("both", "Both", ["a", "b"]).strategy(Strategy::Sequential);
+    let both = CompositeTool::new("both", "Both", FanOut::new(["a", "b"]).sequential());
     let service = CompositeLayer::new([both]).unwrap().layer(service);
     let result = testing::call(&service, "both", json!({})).await;
     let branches = &result.structured_content.unwrap()["branches"];
@@ -480,7 +479,7 @@ async fn it_is_ready_when_the_service_behind_it_is() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_refused_gives_its_readiness_back() {
+async fn rejected_call_releases_its_readiness() {
     let limited = ConcurrencyLimit::new(Server::new().says("t", "done"), 1);
     let mut sibling = limited.clone();
     let mut service = charging(&calls(0)).0.layer(limited);
@@ -492,7 +491,7 @@ async fn a_call_that_is_refused_gives_its_readiness_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_pass_above_a_service_that_admits_one_at_a_time_and_a_buffer() {
+async fn calls_pass_above_a_concurrency_limit_and_a_buffer() {
     let server = Server::new().says("t", "done");
     let limited = charging(&calls(5)).0.layer(ConcurrencyLimit::new(server.clone(), 1));
     let calls_at_once = (0..5).map(|_| limited.clone().oneshot(call("t", json!(null))));

@@ -158,7 +158,7 @@ async fn that_lists_change_is_declared_where_they_are() {
 }
 
 #[tokio::test]
-async fn what_a_wrapped_handler_declares_is_added_to() {
+async fn capabilities_of_a_wrapped_handler_are_extended() {
     for era in BOTH {
         let layers = Identity::new();
         let served = ServeService::wrap(Full::default(), layers).changes(Changes::default());
@@ -197,7 +197,7 @@ async fn a_description_is_asked_each_time() {
 // === Older clients ===
 
 #[tokio::test(start_paused = true)]
-async fn an_older_client_is_told_that_lists_have_changed() {
+async fn older_client_is_notified_of_changed_lists() {
     let changes = Changes::default();
     let connection = connect(Backend::default().server(&changes), Era::Legacy).await;
     settle().await;
@@ -217,7 +217,7 @@ async fn an_older_client_is_told_that_lists_have_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_client_is_told_of_what_is_declared_only() {
+async fn older_client_is_notified_of_declared_capabilities_only() {
     let changes = Changes::default();
     let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
     let served = ServeService::new(service, ServerConfig::default()).changes(changes.clone());
@@ -232,7 +232,7 @@ async fn an_older_client_is_told_of_what_is_declared_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_clients_are_told() {
+async fn all_clients_are_notified() {
     let changes = Changes::default();
     let served = Backend::default().server(&changes);
     let one = connect(served.clone(), Era::Legacy).await;
@@ -244,7 +244,7 @@ async fn all_clients_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_client_is_not_told_what_it_did_not_ask_for() {
+async fn newer_client_receives_only_requested_notifications() {
     let changes = Changes::default();
     let connection = connect(Backend::default().server(&changes), Era::Modern).await;
     // rmcp accepts no notification before the first request after `server/discover`.
@@ -267,7 +267,7 @@ async fn a_wrapped_handler_learns_of_its_client_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_says_twice_that_it_is_there_is_told_once() {
+async fn repeated_initialized_notifications_are_ignored() {
     let changes = Changes::default();
     let connection = connect(Backend::default().server(&changes), Era::Legacy).await;
     for _ in 0..3 {
@@ -279,7 +279,7 @@ async fn a_client_that_says_twice_that_it_is_there_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_a_client_that_is_gone() {
+async fn disconnected_client_leaves_no_clone_of_the_service() {
     for era in BOTH {
         let alive = Arc::new(());
         let held = alive.clone();
@@ -306,7 +306,7 @@ async fn nothing_is_left_of_a_client_that_is_gone() {
 // === Newer clients ===
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_client_is_streamed_what_it_asks_for() {
+async fn newer_client_receives_a_stream_of_requested_notifications() {
     let changes = Changes::default();
     let connection = connect(Backend::default().server(&changes), Era::Modern).await;
     let mut everything = listen(&connection, all(&["a"])).await;
@@ -335,7 +335,7 @@ async fn a_newer_client_is_streamed_what_it_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_declared_is_not_accepted() {
+async fn undeclared_notifications_are_not_accepted() {
     let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
     let served = ServeService::new(service, ServerConfig::default()).changes(Changes::default());
     let connection = connect(served, Era::Modern).await;
@@ -379,7 +379,7 @@ impl ServerHandler for Streaming {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_has_what_the_handler_streams_too() {
+async fn stream_includes_notifications_of_the_handler() {
     let changes = Changes::default();
     let handler = Streaming::default();
     let served = ServeService::wrap(handler.clone(), Identity::new()).changes(changes.clone());
@@ -420,7 +420,7 @@ async fn a_handler_that_cannot_stream_has_its_changes_streamed() {
 // === Subscriptions to resources ===
 
 #[tokio::test(start_paused = true)]
-async fn a_client_is_told_of_the_resources_that_it_subscribed_to() {
+async fn client_is_notified_of_subscribed_resources() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let one = connect(served.clone(), Era::Legacy).await;
@@ -443,7 +443,7 @@ async fn a_client_is_told_of_the_resources_that_it_subscribed_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_subscription_reaches_the_backend_and_their_ends_when_the_last_one_ends() {
+async fn backend_is_unsubscribed_when_the_last_subscription_ends() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let one = connect(served.clone(), Era::Legacy).await;
@@ -465,7 +465,7 @@ async fn every_subscription_reaches_the_backend_and_their_ends_when_the_last_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_is_not_told_of_what_others_subscribed_to() {
+async fn rejected_subscriber_gets_no_updates_of_others() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let one = connect(served.clone(), Era::Legacy).await;
@@ -492,7 +492,7 @@ async fn who_is_refused_is_not_told_of_what_others_subscribed_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscription_that_the_backend_refuses_is_none() {
+async fn rejected_subscription_is_not_kept() {
     let (backend, changes) = (Backend::default(), Changes::default());
     backend.refusals.store(1, Ordering::Relaxed);
     let served = backend.server(&changes);
@@ -506,7 +506,7 @@ async fn a_subscription_that_the_backend_refuses_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_meanwhile_hears_what_the_backend_says_to_it() {
+async fn concurrent_subscriber_gets_the_reply_of_the_backend() {
     let backend = Backend { answers: Arc::new(Semaphore::new(0)), ..Backend::default() };
     backend.refusals.store(1, Ordering::Relaxed);
     let served = backend.server(&Changes::default());
@@ -522,7 +522,7 @@ async fn who_comes_meanwhile_hears_what_the_backend_says_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_while_the_backend_is_told_of_an_end_asks_after_that() {
+async fn subscription_during_an_unsubscription_is_sent_after_it() {
     let backend = Backend { answers: Arc::new(Semaphore::new(1)), ..Backend::default() };
     let served = backend.server(&Changes::default());
     let one = connect(served.clone(), Era::Legacy).await;
@@ -585,7 +585,7 @@ async fn a_stream_is_subscribed_while_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_ends_before_the_backend_answers_leaves_nothing() {
+async fn stream_cancelled_before_the_reply_leaves_no_subscription() {
     let backend = Backend { answers: Arc::new(Semaphore::new(0)), ..Backend::default() };
     let served = backend.server(&Changes::default());
     let connection = connect(served.clone(), Era::Modern).await;
@@ -724,7 +724,7 @@ async fn cancelled_unsubscribe_reaches_the_backend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_cannot_subscribe_to_what_is_longer_than_a_uri() {
+async fn subscription_to_an_oversized_uri_is_rejected() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let long = "x".repeat(3 << 10);
@@ -744,7 +744,7 @@ async fn a_client_cannot_subscribe_to_what_is_longer_than_a_uri() {
 
 #[test]
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
-fn what_ends_after_its_runtime_does_no_harm() {
+fn subscription_can_be_dropped_after_its_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let backend = Backend::default();
     let served = backend.server(&Changes::default());
@@ -815,7 +815,7 @@ async fn burst_of_different_updates_arrives_completely() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn updates_of_one_resource_count_as_one_while_a_client_is_told() {
+async fn pending_updates_of_a_resource_are_merged() {
     let changes = Changes::default();
     let connection = connect(Backend::default().server(&changes), Era::Legacy).await;
     for n in 0..100 {
@@ -839,7 +839,7 @@ async fn updates_of_one_resource_count_as_one_while_a_client_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_tells_nothing_of_a_resource_that_a_layer_hides() {
+async fn stream_has_no_updates_of_hidden_resources() {
     let log = Log::default();
     let seen = log.clone();
     let changes = Changes::default();
@@ -862,7 +862,7 @@ async fn a_stream_tells_nothing_of_a_resource_that_a_layer_hides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_subscriptions_may_tell_of_changes_to_streams() {
+async fn streams_work_without_subscriptions_of_the_server() {
     let changes = Changes::default();
     let service = service_fn(|request: Request| {
         let reply = Reply::method_not_found(request.method().to_owned());
@@ -922,7 +922,7 @@ async fn a_listed_tool_is_known_to_all_clones() {
 }
 
 #[tokio::test]
-async fn a_tool_is_known_as_it_was_listed_and_not_as_the_handler_has_it() {
+async fn get_tool_returns_the_listed_tool_not_that_of_the_handler() {
     struct Annotating;
     impl ServerHandler for Annotating {
         fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -984,7 +984,7 @@ fn a_clone_allocates_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_listed_again_allocates_nothing_more() {
+async fn repeated_list_stores_no_names_again() {
     let tools: Vec<_> = (0..1000)
         .map(|n| Tool::new(format!("tool-{n}"), "a tool", Arc::new(JsonObject::new())))
         .collect();
@@ -1016,7 +1016,7 @@ impl ServerHandler for Busy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_busy_with_its_client_keeps_nobody_waiting() {
+async fn busy_handler_delays_no_other_client() {
     let changes = Changes::default();
     let served = ServeService::wrap(Busy, Identity::new()).changes(changes.clone());
     let connection = connect(served, Era::Legacy).await;

@@ -97,7 +97,7 @@ fn a_file_that_cannot_be_read_is_an_error_with_a_source() {
 
 /// The output of a `main` that returns the error: its `Debug` output.
 #[test]
-fn debug_of_an_error_is_what_is_displayed() {
+fn debug_output_of_an_error_equals_its_display() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs/unknown_key.toml");
     let error = Config::load(path).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
@@ -109,7 +109,7 @@ fn debug_of_an_error_is_what_is_displayed() {
 }
 
 #[test]
-fn each_wrong_element_is_told_at_its_place() {
+fn each_invalid_element_is_reported_at_its_position() {
     let error = Config::from_toml_str(
         r#"
 composite_tools = [
@@ -140,7 +140,7 @@ composite_tools = [
 }
 
 #[test]
-fn what_follows_from_a_mistake_is_not_told() {
+fn consequential_errors_are_not_reported() {
     for mistaken in [
         "name = 1\ndescription = \"d\"\ntools = [\"a\"]",
         "name = \"n\"\ndescription = 1\ntools = [\"a\"]",
@@ -232,7 +232,7 @@ fn hostile_files_are_refused_in_time() {
 }
 
 #[test]
-fn nothing_of_a_message_makes_a_terminal_do_something() {
+fn error_messages_contain_no_control_characters() {
     for text in [
         "[filter]\nhide_tools = [\"[\\u001b\"]",
         "[[aliases]]\nprompt = \"a\\u001b\"\n[[aliases]]\nprompt = \"a\\u001b\"",
@@ -264,17 +264,17 @@ fn reading_stops_after_a_hundred_mistakes() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>()) {
+    fn arbitrary_text_does_not_panic(text in any::<String>()) {
         let _ = Config::from_toml_str(&text).map_err(|error| error.to_string());
     }
 
     #[test]
-    fn no_text_of_toml_characters_makes_it_panic(text in "[\\[\\]{}=.,#\"'\\\\ \t\r\na-c0-9$é-]{0,80}") {
+    fn text_of_toml_characters_does_not_panic(text in "[\\[\\]{}=.,#\"'\\\\ \t\r\na-c0-9$é-]{0,80}") {
         let _ = Config::from_toml_str(&text).map_err(|error| error.to_string());
     }
 
     #[test]
-    fn no_change_of_a_valid_file_makes_it_panic(
+    fn changed_valid_file_does_not_panic(
         at in 0..VALID.len(),
         length in 0..40_usize,
         replacement in prop::sample::select(vec![

@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use mcp_composite::{
     advertise::{AdvertiseLayer, Mode},
     catalog::{Known, Needs, Tools},
-    composite::{CompositeLayer, CompositeTool, Strategy},
+    composite::{CompositeLayer, CompositeTool, Race},
     filter::FilterLayer,
     intercept::{Informed, Intercept, InterceptInformed, Intercepted},
     limit::LimitLayer,
@@ -68,7 +68,7 @@ impl InterceptInformed for Curious {
 
 fn composites() -> CompositeLayer {
     let all = CompositeTool::fan_out("all", "Everything", ["a", "b", "c"]);
-    let one = CompositeTool::fan_out("one", "One of them", ["a", "b"]).strategy(Strategy::Race);
+    let one = CompositeTool::new("one", "One of them", Race::new(["a", "b"]));
     let outer = CompositeTool::fan_out("outer", "Nested", ["all", "one", "a"]);
     CompositeLayer::new([all, one, outer]).expect("good definitions")
 }
@@ -88,7 +88,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn composites_work_above_a_service_that_admits_one_request_at_a_time() {
+async fn composites_work_above_a_concurrency_limit_of_one() {
     for name in ["all", "one", "outer"] {
         let service = composites().layer(ConcurrencyLimit::new(server(), 1));
         succeeds(service, call(name, json!({}))).await;
@@ -111,7 +111,7 @@ async fn many_composites_at_once_share_a_service_that_admits_two() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_of_it_holds_on_several_threads() {
+async fn composites_work_on_several_threads() {
     for _ in 0..100 {
         let one = composites().layer(ConcurrencyLimit::new(server(), 1));
         let calls =
@@ -136,7 +136,7 @@ async fn all_of_it_holds_on_several_threads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informed_rules_work_above_a_service_that_admits_one_request_at_a_time() {
+async fn informed_rules_work_above_a_concurrency_limit_of_one() {
     let service = Informed::new(Curious, ConcurrencyLimit::new(server(), 1));
     succeeds(service.clone(), call("a", json!({}))).await;
     succeeds(service, call("b", json!({}))).await;
@@ -144,7 +144,7 @@ async fn informed_rules_work_above_a_service_that_admits_one_request_at_a_time()
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_permit_is_kept_after_a_composite_has_answered() {
+async fn composite_releases_its_permits_after_its_reply() {
     let limit = ConcurrencyLimitLayer::new(1);
     let limited = limit.layer(server());
     let mut sibling = limited.clone();
@@ -162,7 +162,7 @@ async fn no_permit_is_kept_after_a_composite_has_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_permit_is_kept_after_a_composite_was_dropped() {
+async fn dropped_composite_call_releases_its_permits() {
     let server = Server::new().hangs("a").says("b", "2").hangs("c");
     let limited = ConcurrencyLimit::new(server.clone(), 3);
     let mut siblings = [limited.clone(), limited.clone(), limited.clone()];
@@ -347,7 +347,7 @@ async fn every_service_of_ours_can_be_cloned_sent_and_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informed_rule_that_answers_gives_back_the_slot() {
+async fn informed_rule_that_replies_releases_its_permit() {
     let limited = ConcurrencyLimitLayer::new(1).layer(Server::new().says("open", "1"));
     let hidden = Selection::default().deny(["secret"]).unwrap();
     let filter = FilterLayer::new().tools(hidden).layer(limited.clone());

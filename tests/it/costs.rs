@@ -82,7 +82,7 @@ fn allocations(runtime: &Runtime, targets: usize, context: &Context) -> u64 {
 }
 
 #[test]
-fn who_cannot_be_asked_pays_nothing_for_those_who_can() {
+fn clients_without_elicitation_cost_no_allocations() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -99,7 +99,7 @@ fn who_cannot_be_asked_pays_nothing_for_those_who_can() {
 }
 
 #[test]
-fn who_can_be_asked_pays_for_what_each_target_is_told_of_that() {
+fn elicitation_costs_a_fixed_number_of_allocations() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

@@ -10,7 +10,8 @@ use std::{
 
 use mcp_composite::{
     composite::{
-        BRANCH, CompositeLayer, CompositeTool, DefinitionErrorKind, Success, TRACE, Target,
+        BRANCH, CompositeLayer, CompositeTool, DefinitionErrorKind, FanOut, Race, Strategy,
+        Success, TRACE, Target,
     },
     message::{Reply, Request},
 };
@@ -28,6 +29,11 @@ use crate::{
 
 fn all(tools: &[&str]) -> CompositeTool {
     CompositeTool::fan_out("all", "Everything", tools.iter().copied())
+}
+
+/// Returns a composite named `all` with this strategy.
+fn of(strategy: impl Into<Strategy>) -> CompositeTool {
+    CompositeTool::new("all", "Everything", strategy)
 }
 
 fn stack(server: &Server, composite: CompositeTool) -> mcp_composite::composite::Composite<Server> {
@@ -100,7 +106,7 @@ async fn c2_definitions_are_listed_once_over_all_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_the_order_of_the_answers_is_declared_on_any_number_of_threads() {
+async fn c3_results_keep_the_declared_order_on_several_threads() {
     let server = Server::new().says("a", "1").says("b", "2").says("c", "3").says("d", "4");
     let stack = stack(&server, all(&["a", "b", "c", "d"]));
     for _ in 0..2000 {
@@ -124,7 +130,7 @@ async fn c4_the_definition_is_derived_from_the_targets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c5_a_name_is_listed_once_and_two_composites_of_one_name_are_a_mistake() {
+async fn c5_name_is_listed_once_and_duplicates_are_rejected() {
     let server = Server::new().says("all", "hidden").says("a", "1");
     let reply = stack(&server, all(&["a"])).oneshot(Request::list_tools()).await.unwrap();
     let names: Vec<_> = reply.tools().unwrap().tools.iter().map(|tool| &*tool.name).collect();
@@ -135,7 +141,7 @@ async fn c5_a_name_is_listed_once_and_two_composites_of_one_name_are_a_mistake()
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_a_target_that_hangs_neither_blocks_the_others_nor_loses_their_answers() {
+async fn c6_hanging_target_neither_blocks_nor_loses_other_results() {
     let server = Server::new().says("a", "1").hangs("b").says("c", "3");
     let run = run(stack(&server, all(&["a", "b", "c"])), call("all", json!({})));
     let result = tokio::time::timeout(Duration::from_secs(61), run).await.expect("an end");
@@ -175,7 +181,7 @@ async fn c8_composites_call_composites_but_not_in_a_circle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c9_what_belongs_to_the_call_alone_does_not_reach_the_targets() {
+async fn c9_call_specific_fields_are_not_forwarded_to_targets() {
     let server = Server::new().echoes("a").echoes("b");
     let mut params = CallToolRequestParams::new("all");
     params.input_responses = Some([("answer".to_owned(), json!("to nothing"))].into());
@@ -222,7 +228,7 @@ async fn c9_what_belongs_to_the_call_alone_does_not_reach_the_targets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c10_a_target_that_asks_for_input_is_a_failed_branch_that_shows_nothing() {
+async fn c10_input_request_of_a_target_fails_its_branch() {
     let server = Server::new().says("a", "1").tool("b", {
         let asks: InputRequiredResult = serde_json::from_value(json!({
             "resultType": "input_required", "inputRequests": {}, "requestState": "SECRET-STATE",
@@ -245,7 +251,7 @@ async fn c10_a_target_that_asks_for_input_is_a_failed_branch_that_shows_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn c11_a_target_that_makes_a_task_is_a_failed_branch_and_its_task_is_cancelled() {
+async fn c11_task_of_a_target_fails_its_branch_and_is_cancelled() {
     let server = Server::new().tool("a", {
         let task = Task::new(
             "task-123".to_owned(),
@@ -288,7 +294,7 @@ async fn c12_structured_content_meta_codes_and_data_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_nothing_of_a_panic_reaches_the_client_or_the_other_branches() {
+async fn c13_panic_fails_only_its_branch_and_reveals_nothing() {
     let (log, _guard) = capture_logs();
     let server = Server::new().says("a", "1").tool("b", Answer::panic("db password=hunter2"));
     let result = run(stack(&server, all(&["a", "b"])), call("all", json!({}))).await;
@@ -303,7 +309,7 @@ async fn c13_nothing_of_a_panic_reaches_the_client_or_the_other_branches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c14_branches_run_below_the_span_of_their_call_and_with_its_extensions() {
+async fn c14_branches_inherit_the_span_and_extensions_of_their_call() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let server = {
         let seen = seen.clone();
@@ -336,7 +342,7 @@ async fn c14_branches_run_below_the_span_of_their_call_and_with_its_extensions()
 }
 
 #[test]
-fn c14_outside_a_runtime_a_composite_answers_instead_of_panicking() {
+fn c14_composite_outside_a_runtime_returns_an_error() {
     let service =
         CompositeLayer::new([all(&["a"])]).unwrap().layer(tower::service_fn(|_: Request| async {
             Ok::<_, Infallible>(Reply::unknown_tool("x"))
@@ -382,14 +388,12 @@ fn c16_a_composite_without_targets_is_a_mistake() {
 }
 
 #[test]
-fn c17_what_would_do_nothing_or_cannot_be_is_a_mistake_and_all_are_told_at_once() {
+fn c17_options_without_effect_are_reported_at_once() {
     let error = CompositeLayer::new([
         CompositeTool::fan_out("my tool\n", " ", ["a"]),
-        all(&["a", ""]).success(Success::Quorum(3)).max_parallel(0).timeout(Duration::ZERO),
-        CompositeTool::fan_out("race", "x", [Target::new("a").optional(true)])
-            .strategy(mcp_composite::composite::Strategy::Race)
-            .success(Success::Any)
-            .report(false),
+        of(FanOut::new(["a", ""]).success(Success::Quorum(3)).max_parallel(0))
+            .timeout(Duration::ZERO),
+        CompositeTool::new("race", "x", Race::new([Target::new("a").optional(true)])),
         CompositeTool::fan_out(
             "refers",
             "x",
@@ -408,14 +412,12 @@ fn c17_what_would_do_nothing_or_cannot_be_is_a_mistake_and_all_are_told_at_once(
 composite `my tool\n` at `name`: illegal tool name \"my tool\\n\": expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-` and `.`
 composite `my tool\n` at `description`: `description` is blank
 composite `all` at `timeout`: `timeout` is zero: expected more, or leave the key out
-composite `all` at `max_parallel`: `max_parallel` is zero: expected more, or leave the key out
 composite `all` at `success`: a quorum of 3 of 2 targets: expected 1 to 2
+composite `all` at `max_parallel`: `max_parallel` is zero: expected more, or leave the key out
 composite `all` at `targets[1].tool`: `tool` is blank
-composite `race` at `success`: `success` has no meaning with `strategy = \"race\"`
-composite `race` at `report`: `report` has no meaning with `strategy = \"race\"`
 composite `race` at `targets[0].optional`: `optional` has no meaning with `strategy = \"race\"`
 composite `refers` at `input_schema`: `input_schema` cannot be used: its `type` is \"array\": expected \"object\"
-composite `refers` at `output_schema`: `output_schema` cannot be used: it is no valid JSON Schema: 7 is not of type \"object\" (at `/properties`)
+composite `refers` at `output_schema`: `output_schema` cannot be used: it is not a valid JSON Schema: 7 is not of type \"object\" (at `/properties`)
 composite `refers` at `targets[0].id`: illegal id \"x y\": expected 1 to 64 letters, digits, `_` and `-`
 composite `refers` at `targets[2].id`: duplicate id `b`
 composite `refers` at `targets[0].arguments.q[0]`: unknown reference `$inptu.q`: expected `$input`, `$null`, or `$$` for a literal `$`

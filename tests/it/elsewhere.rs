@@ -215,7 +215,7 @@ async fn a_fan_out_goes_on_at_another_instance_wherever_it_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_names_of_a_router_stay_out_of_what_its_backends_get() {
+async fn backends_receive_names_without_the_router_prefix() {
     let backend = "[[backends]]\nname = 'shop'\ncommand = 'none'\n";
     let all = ALL.replace("['", "['shop/").replace(", '", ", 'shop/");
     let text = [KEY, &all, backend].concat();

@@ -122,7 +122,7 @@ async fn a_client_lists_and_calls_a_composite() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_is_told_what_is_wrong_with_its_arguments() {
+async fn client_receives_the_violations_of_its_arguments() {
     let (handler, _calls) = unusual();
     let schema = json!({ "properties": { "n": { "type": "integer" } } });
     let composite = CompositeTool::fan_out("checked", "Wants a number", ["hang"])
@@ -179,7 +179,7 @@ async fn a_timeout_above_the_stack_stops_every_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_get_of_a_client_only_what_can_be_relayed() {
+async fn targets_receive_only_capabilities_that_can_be_relayed() {
     for era in BOTH {
         let probe = Probe::default();
         let layer = CompositeTool::fan_out("both", "Asks", ["ask", "fine"]);

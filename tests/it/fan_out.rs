@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mcp_composite::{
     composite::{
-        BRANCH, Composite, CompositeLayer, CompositeTool, LABEL, Labels, Limits, Order, Step,
-        Strategy, Success, TOOL, TRACE, Target, Trace,
+        BRANCH, Composite, CompositeLayer, CompositeTool, Fallback, FanOut, LABEL, Labels, Limits,
+        Order, Race, Step, Strategy, Success, TOOL, TRACE, Target, ToolCall, Trace,
     },
     message::{Reply, Request},
 };
@@ -24,6 +24,11 @@ fn stack(server: &Server, composites: impl IntoIterator<Item = CompositeTool>) -
 
 fn all<const N: usize>(tools: [&str; N]) -> CompositeTool {
     CompositeTool::fan_out("all", "Everything", tools)
+}
+
+/// Returns a composite named `all` with this strategy.
+fn of(strategy: impl Into<Strategy>) -> CompositeTool {
+    CompositeTool::new("all", "Everything", strategy)
 }
 
 /// Calls a composite, and requests the trace.
@@ -109,11 +114,11 @@ async fn content_is_attributed_and_in_declared_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn completion_order_is_there_for_those_who_ask() {
+async fn completion_order_lists_branches_as_they_finish() {
     let server = Server::new()
         .tool("slow", Answer::text("1").after(Duration::from_millis(50)))
         .says("fast", "2");
-    let stack = stack(&server, [all(["slow", "fast"]).order(Order::Completion)]);
+    let stack = stack(&server, [of(FanOut::new(["slow", "fast"]).order(Order::Completion))]);
 
     assert_eq!(texts(&run_all(&stack).await), ["fast:", "2", "slow:", "1"]);
 }
@@ -129,9 +134,9 @@ async fn completed_branches_are_labelled_in_the_content() {
         .fails("reviews", "quota exceeded");
     let price = Target::new("get_price").id("price");
     let targets = [price, "stock".into(), "photo".into(), "empty".into(), "reviews".into()];
-    let shop = CompositeTool::fan_out("all", "Everything", targets);
+    let shop = FanOut::new(targets);
 
-    let result = run_all(&stack(&server, [shop.clone()])).await;
+    let result = run_all(&stack(&server, [of(shop.clone())])).await;
 
     assert_eq!(
         texts(&result),
@@ -150,7 +155,7 @@ async fn completed_branches_are_labelled_in_the_content() {
     assert_eq!(meta(1), json!({ (BRANCH): "price", (TOOL): "get_price" }));
     assert_eq!(branches(&result)["price"]["output"], "5 €");
 
-    let unlabelled = run_all(&stack(&server, [shop.labels(Labels::Meta)])).await;
+    let unlabelled = run_all(&stack(&server, [of(shop.labels(Labels::Meta))])).await;
     let last = "branch `reviews` (tool `reviews`) failed: quota exceeded";
     assert_eq!(texts(&unlabelled), ["5 €", "12", last]);
     assert_eq!(unlabelled.structured_content, result.structured_content);
@@ -159,14 +164,15 @@ async fn completed_branches_are_labelled_in_the_content() {
 #[tokio::test(start_paused = true)]
 async fn nested_fan_out_labels_branches_by_their_path() {
     let server = Server::new().says("price", "5 €").says("stock", "12").says("news", "none");
-    let shop = CompositeTool::fan_out("shop", "A shop", ["price", "stock"]).report(false);
+    let fan_out = FanOut::new(["price", "stock"]).report(false);
+    let shop = |fan_out| CompositeTool::new("shop", "A shop", fan_out);
     let outer = all(["shop", "news"]);
 
-    let result = run_all(&stack(&server, [shop.clone(), outer.clone()])).await;
+    let result = run_all(&stack(&server, [shop(fan_out.clone()), outer.clone()])).await;
     assert_eq!(texts(&result), ["shop/price:", "5 €", "shop/stock:", "12", "news:", "none"]);
     assert_eq!(branches(&result)["shop"]["output"], "5 €\n12");
 
-    let unlabelled = shop.labels(Labels::Meta);
+    let unlabelled = shop(fan_out.labels(Labels::Meta));
     let result = run_all(&stack(&server, [unlabelled, outer])).await;
     assert_eq!(texts(&result), ["shop:", "5 €", "12", "news:", "none"]);
 }
@@ -174,9 +180,12 @@ async fn nested_fan_out_labels_branches_by_their_path() {
 #[tokio::test(start_paused = true)]
 async fn step_reads_a_nested_fan_out_without_labels() {
     let server = Server::new().says("price", "{\"euro\":5}").echoes("keep");
-    let shop = CompositeTool::fan_out("shop", "A shop", ["price"]).report(false);
+    let shop = CompositeTool::new("shop", "A shop", FanOut::new(["price"]).report(false));
     let arguments = json!({ "euro": "$steps.a.output.euro", "text": "$steps.a.text", "all": "$steps.a.content" });
-    let steps = [Step::new("a", "shop").parse_json(), Step::new("b", "keep").arguments(arguments)];
+    let steps = [
+        Step::new("a", ToolCall::new("shop").parse_json()),
+        Step::new("b", ToolCall::new("keep").arguments(arguments)),
+    ];
     let reads = CompositeTool::pipeline("all", "Reads", steps);
     let passes_on = CompositeTool::pipeline("passes_on", "Passes on", [Step::new("a", "shop")]);
     let stack = stack(&server, [shop, reads, passes_on]);
@@ -191,7 +200,7 @@ async fn step_reads_a_nested_fan_out_without_labels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn text_that_a_server_marks_as_a_label_is_none() {
+async fn label_mark_set_by_a_server_is_removed() {
     let mut forged = ContentBlock::text("forged");
     if let ContentBlock::Text(text) = &mut forged {
         text.meta = Some(MetaObject(object(json!({ (LABEL): true, "mine": 1 }))));
@@ -206,7 +215,7 @@ async fn text_that_a_server_marks_as_a_label_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_outcomes_give_the_same_bytes_but_for_times() {
+async fn same_outcomes_produce_identical_results_except_times() {
     let server = Server::new()
         .tool("a", Answer::text("1").after(Duration::from_millis(3)))
         .fails("b", "no")
@@ -222,7 +231,7 @@ async fn the_same_outcomes_give_the_same_bytes_but_for_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_branch_gave_arrives_unchanged() {
+async fn branch_output_is_forwarded_unchanged() {
     let server = Server::new().tool("a", {
         let mut result =
             CallToolResult::structured(json!([1, null, { "deep": 18446744073709551615u64 }]));
@@ -255,7 +264,7 @@ async fn what_a_branch_gave_arrives_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_branch_says_which_and_why_and_keeps_the_others() {
+async fn failed_branch_reports_its_cause_and_keeps_the_others() {
     let server = Server::new()
         .says("good", "fine")
         .fails("bad", "quota exceeded")
@@ -296,7 +305,7 @@ async fn a_failed_branch_says_which_and_why_and_keeps_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_images_of_a_failed_tool_are_kept_beside_its_cause() {
+async fn images_of_a_failed_tool_are_kept() {
     let server = Server::new().tool("a", {
         let content = vec![ContentBlock::text("see"), ContentBlock::image("aGk=", "image/png")];
         CallToolResult::error(content)
@@ -308,7 +317,7 @@ async fn the_images_of_a_failed_tool_are_kept_beside_its_cause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_result_conforms_to_the_advertised_schema_whatever_happened() {
+async fn result_conforms_to_the_advertised_schema() {
     let server = Server::new()
         .says("good", "fine")
         .fails("bad", "no")
@@ -334,9 +343,9 @@ async fn the_result_conforms_to_the_advertised_schema_whatever_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_report_there_is_no_structured_content_and_no_schema() {
+async fn disabled_report_omits_structured_content_and_schema() {
     let server = Server::new().says("a", "1");
-    let stack = stack(&server, [all(["a"]).report(false)]);
+    let stack = stack(&server, [of(FanOut::new(["a"]).report(false))]);
     let list = stack.clone().oneshot(Request::list_tools()).await.unwrap();
 
     assert_eq!(list.tools().unwrap().tools.last().unwrap().output_schema, None);
@@ -350,7 +359,8 @@ async fn without_the_report_there_is_no_structured_content_and_no_schema() {
 async fn trace_is_there_on_request_or_always_or_if_the_run_failed() {
     let server = Server::new().says("a", "1").fails("bad", "no");
     let traced = |trace, tools: [&str; 2], report| {
-        let composite = CompositeTool::fan_out("all", "All", tools).report(report).trace(trace);
+        let composite =
+            CompositeTool::new("all", "All", FanOut::new(tools).report(report)).trace(trace);
         let stack = stack(&server, [composite]);
         async move |asked: Option<Value>| {
             let mut request = call("all", json!({}));
@@ -376,16 +386,16 @@ async fn trace_is_there_on_request_or_always_or_if_the_run_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_success_rule_decides_and_what_succeeded_is_always_included() {
+async fn success_rule_decides_and_successes_are_always_included() {
     let server =
         Server::new().says("a", "1").says("b", "2").fails("bad", "no").fails("worse", "no");
     let cases = [
         (all(["a", "b"]), false),
         (all(["a", "bad"]), true),
-        (all(["a", "bad"]).success(Success::Any), false),
-        (all(["bad", "worse"]).success(Success::Any), true),
-        (all(["a", "b", "bad"]).success(Success::Quorum(2)), false),
-        (all(["a", "bad", "worse"]).success(Success::Quorum(2)), true),
+        (of(FanOut::new(["a", "bad"]).success(Success::Any)), false),
+        (of(FanOut::new(["bad", "worse"]).success(Success::Any)), true),
+        (of(FanOut::new(["a", "b", "bad"]).success(Success::Quorum(2))), false),
+        (of(FanOut::new(["a", "bad", "worse"]).success(Success::Quorum(2))), true),
         (
             CompositeTool::fan_out("all", "x", ["a".into(), Target::new("bad").optional(true)]),
             false,
@@ -396,12 +406,12 @@ async fn the_success_rule_decides_and_what_succeeded_is_always_included() {
         ),
         // A quorum counts optional successes too.
         (
-            CompositeTool::fan_out(
+            CompositeTool::new(
                 "all",
                 "x",
-                [Target::new("a").optional(true), "b".into(), "bad".into()],
-            )
-            .success(Success::Quorum(2)),
+                FanOut::new([Target::new("a").optional(true), "b".into(), "bad".into()])
+                    .success(Success::Quorum(2)),
+            ),
             false,
         ),
     ];
@@ -414,12 +424,12 @@ async fn the_success_rule_decides_and_what_succeeded_is_always_included() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sequential_runs_one_after_another_and_is_not_stopped_by_a_failure() {
+async fn sequential_branches_run_in_order_despite_a_failure() {
     let server = Server::new()
         .tool("a", Answer::text("1").after(Duration::from_millis(10)))
         .fails("b", "no")
         .tool("c", Answer::text("3").after(Duration::from_millis(10)));
-    let stack = stack(&server, [all(["a", "b", "c"]).strategy(Strategy::Sequential)]);
+    let stack = stack(&server, [of(FanOut::new(["a", "b", "c"]).sequential())]);
 
     let result = run_all(&stack).await;
 
@@ -429,12 +439,12 @@ async fn sequential_runs_one_after_another_and_is_not_stopped_by_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_race_gives_the_first_success_unchanged_and_cancels_the_rest() {
+async fn race_returns_the_first_success_and_cancels_the_rest() {
     let server = Server::new()
         .hangs("never")
         .fails("fails", "at once")
         .tool("wins", Answer::structured(json!({ "n": 1 })).after(Duration::from_millis(5)));
-    let stack = stack(&server, [all(["never", "fails", "wins"]).strategy(Strategy::Race)]);
+    let stack = stack(&server, [of(Race::new(["never", "fails", "wins"]))]);
 
     let result = run_all(&stack).await;
 
@@ -451,9 +461,9 @@ async fn a_race_gives_the_first_success_unchanged_and_cancels_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_race_that_nobody_wins_tells_every_failure() {
+async fn race_without_a_winner_reports_every_failure() {
     let server = Server::new().fails("a", "x").fails("b", "y");
-    let result = run_all(&stack(&server, [all(["a", "b"]).strategy(Strategy::Race)])).await;
+    let result = run_all(&stack(&server, [of(Race::new(["a", "b"]))])).await;
 
     assert_eq!(result.is_error, Some(true));
     assert_eq!(
@@ -465,7 +475,7 @@ async fn a_race_that_nobody_wins_tells_every_failure() {
 #[tokio::test(start_paused = true)]
 async fn a_fallback_calls_the_next_only_after_a_failure() {
     let server = Server::new().fails("a", "x").says("b", "2").says("c", "3");
-    let stack = stack(&server, [all(["a", "b", "c"]).strategy(Strategy::Fallback)]);
+    let stack = stack(&server, [of(Fallback::new(["a", "b", "c"]))]);
 
     let result = run_all(&stack).await;
 
@@ -477,12 +487,12 @@ async fn a_fallback_calls_the_next_only_after_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn max_parallel_bounds_how_many_run_at_once() {
+async fn max_parallel_limits_concurrent_branches() {
     let tools: Vec<String> = (0..10).map(|n| format!("t{n}")).collect();
     let server = tools.iter().fold(Server::new(), |server, tool| {
         server.tool(tool, Answer::text("ok").after(Duration::from_millis(10)))
     });
-    let definition = CompositeTool::fan_out("all", "Everything", tools).max_parallel(3);
+    let definition = CompositeTool::new("all", "Everything", FanOut::new(tools).max_parallel(3));
 
     let start = Instant::now();
     let result = run_all(&stack(&server, [definition])).await;
@@ -511,7 +521,7 @@ async fn a_target_that_takes_too_long_is_one_failed_branch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_may_take_a_minute_unless_it_says_otherwise() {
+async fn target_times_out_after_a_minute_by_default() {
     let server = Server::new().hangs("slow");
     let start = Instant::now();
     run_all(&stack(&server, [all(["slow"])])).await;
@@ -519,10 +529,9 @@ async fn a_target_may_take_a_minute_unless_it_says_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_takes_too_long_gives_what_it_has() {
+async fn run_timeout_returns_the_completed_branches() {
     let server = Server::new().says("a", "1").hangs("b").says("c", "3");
-    let definition =
-        all(["a", "b", "c"]).strategy(Strategy::Sequential).timeout(Duration::from_secs(2));
+    let definition = of(FanOut::new(["a", "b", "c"]).sequential()).timeout(Duration::from_secs(2));
     let stack = stack(&server, [definition]);
 
     let start = Instant::now();
@@ -544,7 +553,7 @@ async fn a_run_that_takes_too_long_gives_what_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_of_a_stock_layer_below_is_told_as_one() {
+async fn timeout_of_a_tower_layer_is_reported_as_timeout() {
     let server = Server::new().hangs("slow");
     let below = tower::timeout::Timeout::new(server.clone(), Duration::from_secs(1));
     let stack = CompositeLayer::new([all(["slow"])]).unwrap().layer(below);
@@ -557,7 +566,7 @@ async fn a_timeout_of_a_stock_layer_below_is_told_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overloaded_server_is_told_as_such() {
+async fn overloaded_server_is_reported_as_overloaded() {
     let server = Server::new().hangs("a").hangs("b");
     let below = tower::load_shed::LoadShed::new(tower::limit::ConcurrencyLimit::new(server, 1));
     let definition = all(["a", "b"]).timeout(Duration::from_secs(1));
@@ -593,7 +602,7 @@ async fn arguments_are_mapped_from_the_input() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reference_to_nothing_fails_its_branch_and_calls_nothing() {
+async fn missing_reference_fails_its_branch_without_a_call() {
     let server = Server::new().echoes("a").echoes("b");
     let definition = CompositeTool::fan_out(
         "all",
@@ -611,7 +620,7 @@ async fn a_reference_to_nothing_fails_its_branch_and_calls_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_arguments_are_refused_with_their_path_before_anything_is_called() {
+async fn invalid_arguments_are_rejected_before_any_call() {
     let server = Server::new().echoes("a");
     let schema = json!({
         "type": "object",
@@ -655,7 +664,7 @@ async fn defaults_are_applied_nested_ones_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_default_of_one_target_is_not_sent_to_another_that_did_not_ask() {
+async fn default_of_one_target_is_not_sent_to_another() {
     let tool = |name: &str, properties: Value| {
         Tool::new(
             name.to_owned(),
@@ -766,7 +775,7 @@ async fn a_composite_can_call_a_composite() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_composite_can_wrap_a_tool_of_its_own_name() {
+async fn composite_can_wrap_a_tool_of_its_own_name() {
     let server = Server::new().says("search", "the tool itself").says("more", "2");
     let stack = stack(&server, [CompositeTool::fan_out("search", "Wrapped", ["search", "more"])]);
 
@@ -789,10 +798,10 @@ async fn the_deadline_of_a_nested_run_is_its_callers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_and_bytes_are_counted_over_nested_runs_and_told_in_words() {
+async fn calls_and_bytes_are_counted_over_nested_runs() {
     let server = Server::new().says("a", "12345678");
-    let inner = CompositeTool::fan_out("inner", "Inner", ["a"; 3]).report(false);
-    let outer = all(["inner", "a"]).strategy(Strategy::Sequential);
+    let inner = CompositeTool::new("inner", "Inner", FanOut::new(["a"; 3]).report(false));
+    let outer = of(FanOut::new(["inner", "a"]).sequential());
     let layer = CompositeLayer::new([inner, outer]).unwrap();
 
     let few_calls = layer.clone().limits(Limits::default().max_calls(3)).layer(server.clone());
@@ -827,7 +836,7 @@ async fn missing_optional_tools_are_failed_branches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_target_may_be_called_twice_under_ids_of_its_own() {
+async fn target_called_twice_has_distinct_branch_ids() {
     let server = Server::new().echoes("a");
     let definition = CompositeTool::fan_out(
         "all",
@@ -880,7 +889,7 @@ async fn dropping_the_call_drops_every_branch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_tool_without_a_text_is_told_too() {
+async fn failing_tool_without_text_is_reported() {
     let server = Server::new()
         .tool("a", CallToolResult::error(vec![]))
         .tool("b", Answer::failure("x\ny"))
@@ -920,7 +929,7 @@ async fn defaults_without_end_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_nested_run_keeps_is_counted_once() {
+async fn result_bytes_of_a_nested_run_are_counted_once() {
     let server = Server::new().tool("a", Answer::text("x".repeat(1000)));
     let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
     let layer = CompositeLayer::new([inner, all(["inner"])]).unwrap();
@@ -942,7 +951,7 @@ async fn an_error_too_large_to_keep_is_not_kept() {
 }
 
 #[tokio::test]
-async fn no_step_starts_after_the_deadline_though_no_tool_ever_lets_go() {
+async fn no_branch_starts_after_the_deadline_with_blocking_tools() {
     let server = Server::new().tool(
         "a",
         Answer::from_fn(|_| async {
@@ -950,8 +959,7 @@ async fn no_step_starts_after_the_deadline_though_no_tool_ever_lets_go() {
             Answer::text("done")
         }),
     );
-    let definition =
-        all(["a"; 50]).strategy(Strategy::Sequential).timeout(Duration::from_millis(50));
+    let definition = of(FanOut::new(["a"; 50]).sequential()).timeout(Duration::from_millis(50));
     let result = run_all(&stack(&server, [definition])).await;
     assert_eq!(status_of(&result, "a"), "completed");
     assert_eq!(status_of(&result, "a_50"), "skipped");
@@ -959,7 +967,7 @@ async fn no_step_starts_after_the_deadline_though_no_tool_ever_lets_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_else_can_say_whose_a_block_is() {
+async fn targets_cannot_forge_the_branch_of_a_block() {
     let server = Server::new().tool("a", {
         let mut block = rmcp::model::TextContent::new("x");
         block.meta =

@@ -190,7 +190,7 @@ impl Library {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_hidden_is_refused_as_unknown_by_all_that_asks_for_it() {
+async fn hidden_item_is_rejected_as_unknown_by_every_method() {
     let completion = json!({ "name": "x", "value": "" });
     let complete = |reference: Value| json!({ "ref": reference, "argument": completion });
     let template = |uri: &str| complete(json!({ "type": "ref/resource", "uri": uri }));
@@ -309,7 +309,7 @@ async fn completions_name_no_hidden_resources() {
 }
 
 #[tokio::test]
-async fn completion_ignores_what_the_client_says_of_other_arguments() {
+async fn completion_ignores_client_values_of_other_arguments() {
     let contexts = [
         json!({}),
         json!({ "context": {} }),
@@ -359,7 +359,7 @@ async fn a_uri_that_cannot_be_read_passes_where_no_resource_is_hidden() {
 }
 
 #[tokio::test]
-async fn to_unsubscribe_is_always_allowed() {
+async fn unsubscribe_is_always_allowed() {
     let library = Library::default();
     let service = library.under(&denying());
     let gone = request("resources/unsubscribe", json!({ "uri": "file:///a" }));
@@ -368,7 +368,7 @@ async fn to_unsubscribe_is_always_allowed() {
 }
 
 #[tokio::test]
-async fn lists_lose_what_is_hidden_and_keep_the_rest() {
+async fn lists_omit_hidden_items_and_keep_the_rest() {
     for (method, params, expected) in [
         (
             "tools/list",
@@ -428,7 +428,7 @@ async fn contents_and_links_are_left_alone() {
 }
 
 #[tokio::test]
-async fn what_is_no_item_passes() {
+async fn other_methods_are_forwarded() {
     for (method, params) in [
         ("ping", json!({})),
         ("logging/setLevel", json!({ "level": "info" })),
@@ -446,7 +446,7 @@ async fn what_is_no_item_passes() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_none_does_not_pass_for_one() {
+async fn malformed_list_is_rejected_by_an_active_filter() {
     let odd = |_: Request| async {
         let odd = json!({ "tools": [{ "name": "secret" }, { "name": 1 }] });
         Ok::<Reply, Infallible>(ServerResult::CustomResult(CustomResult::new(odd)).into())
@@ -464,7 +464,7 @@ async fn a_list_that_is_none_does_not_pass_for_one() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_none_passes_where_nothing_is_hidden() {
+async fn malformed_list_is_forwarded_if_nothing_is_hidden() {
     let odd = |_: Request| async {
         let odd = CustomResult::new(json!({ "odd": 1 }));
         Ok::<Reply, Infallible>(ServerResult::CustomResult(odd).into())
@@ -478,7 +478,7 @@ async fn a_list_that_is_none_passes_where_nothing_is_hidden() {
 }
 
 #[tokio::test]
-async fn why_there_is_no_list_is_told_by_the_server() {
+async fn error_of_a_list_is_that_of_the_server() {
     let refuses = |_: Request| async {
         Ok::<Reply, Infallible>(ErrorData::internal_error("not today", None).into())
     };
@@ -493,7 +493,7 @@ async fn a_name_has_one_spelling() {
 }
 
 #[tokio::test]
-async fn a_template_is_no_resource_and_a_resource_no_template() {
+async fn resource_patterns_do_not_hide_templates() {
     let filter = FilterLayer::new().resources(deny(["db://*", "file:///secret"]));
     let service = Library::default().under(&filter);
     let list = result(&ask(&service, request("resources/templates/list", json!({}))).await);
@@ -504,7 +504,7 @@ async fn a_template_is_no_resource_and_a_resource_no_template() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_annotations_hide_is_neither_listed_nor_called() {
+async fn tool_hidden_by_annotations_is_neither_listed_nor_called() {
     for (hints, is_read_only, is_harmless) in [
         (Value::Null, false, false),
         (json!({}), false, false),
@@ -534,7 +534,7 @@ async fn what_annotations_hide_is_neither_listed_nor_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_composite_does_not_reach_what_is_hidden() {
+async fn composite_cannot_call_hidden_tools() {
     let server = look_and_wipe();
     let composite = CompositeTool::fan_out("both", "Both", ["look", "wipe"]);
     let wiping = CompositeTool::fan_out("wiping", "One", ["wipe"]);
@@ -559,7 +559,7 @@ async fn every_filter_of_a_stack_applies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_patterns_refuse_is_refused_without_asking_anybody() {
+async fn name_denied_by_a_pattern_needs_no_request() {
     let server = look_and_wipe();
     let service =
         FilterLayer::new().tools(deny(["wipe"])).read_only_only(true).layer(server.clone());
@@ -576,7 +576,7 @@ async fn patterns_alone_list_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_stays_unknown_is_refused() {
+async fn unknown_tool_is_looked_up_at_most_once_a_second() {
     let server = look_and_wipe();
     let service = FilterLayer::new().read_only_only(true).layer(server.clone());
     assert!(is_refused(&service, "new").await);
@@ -601,7 +601,7 @@ async fn all_tools_are_refused_while_none_can_be_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_is_judged_by_what_it_is_after_a_change() {
+async fn changed_annotations_apply_to_the_next_call() {
     let server = look_and_wipe();
     let epoch = Epoch::default();
     let layer = FilterLayer::new().read_only_only(true).epoch(epoch.clone());
@@ -651,7 +651,7 @@ async fn of_tools_with_one_name_all_must_be_let_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_see_different_tools_are_told_apart() {
+async fn callers_with_different_tools_have_separate_catalogs() {
     let server = |request: Request| async move {
         let is_admin = request.context().extensions().get::<&str>() == Some(&"admin");
         if request.tool_call().is_some() {
@@ -681,7 +681,7 @@ async fn tools_are_listed_once_for_all_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_filter_that_must_list_gives_back_its_readiness_first() {
+async fn filter_releases_its_permit_before_it_lists() {
     let layer = FilterLayer::new().read_only_only(true);
     for name in ["look", "wipe"] {
         let soon = |work| tokio::time::timeout(Duration::from_secs(1), work);
@@ -727,7 +727,7 @@ fn allocations(layer: &FilterLayer, request: Request, reply: Reply) -> u64 {
 }
 
 #[test]
-fn a_filter_that_lets_all_through_allocates_nothing() {
+fn filter_that_hides_nothing_allocates_nothing() {
     let page = || {
         let mut page = ListToolsResult::with_all_items(vec![annotated("t", Value::Null)]);
         page.next_cursor = Some("more".to_owned());
@@ -806,7 +806,7 @@ async fn filters_work_above_a_server_of_rmcp() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pattern_that_matches_nothing_is_complained_about_once() {
+async fn unmatched_pattern_is_reported_once() {
     let (log, _guard) = capture_logs();
     let server =
         ["search_code", "get_issue", "list"].iter().fold(Server::new(), |s, t| s.says(t, "x"));
@@ -855,7 +855,7 @@ async fn every_kind_has_its_settings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_whole_list_with_something_in_it_says_that_a_pattern_matches_nothing() {
+async fn only_complete_nonempty_lists_report_unmatched_patterns() {
     let layer = FilterLayer::new().tools(deny(["x"]));
     let empty = layer.layer(Server::new());
     ask(&empty, Request::list_tools()).await;

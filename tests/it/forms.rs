@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mcp_composite::{
     composite::{
-        CompositeLayer, CompositeTool, DefinitionErrors, OnError, OnRefusal, Output,
-        OutputProperty, OutputType, Plan, Retry, Step,
+        CompositeLayer, CompositeTool, DefinitionErrors, Elicitation, JsonType, OnError, OnRefusal,
+        Output, OutputProperty, Plan, Retry, Step, ToolCall, Workflow,
     },
     message::Request,
     testing::Server,
@@ -23,11 +23,15 @@ fn workflow(steps: impl IntoIterator<Item = Step>) -> CompositeTool {
 
 /// A question whether to deploy, and to which environment.
 fn ask() -> Step {
+    Step::new("ask", elicitation())
+}
+
+fn elicitation() -> Elicitation {
     let form = json!({
         "properties": { "env": { "type": "string" }, "note": { "type": "string" } },
         "required": ["env"],
     });
-    Step::elicitation("ask", "Deploy?", form)
+    Elicitation::new("Deploy?", form)
 }
 
 fn mistakes(composite: CompositeTool) -> String {
@@ -36,7 +40,7 @@ fn mistakes(composite: CompositeTool) -> String {
 
 /// Returns the errors in the schema of a question, without their paths.
 fn mistakes_of(schema: Value) -> Vec<String> {
-    let asked = workflow([Step::elicitation("ask", "Deploy?", schema)]);
+    let asked = workflow([Step::new("ask", Elicitation::new("Deploy?", schema))]);
     let errors: Result<_, DefinitionErrors> = CompositeLayer::new([asked]);
     let prefix = "composite `deploy` at `steps[0].schema";
     let told = errors.map_or_else(|errors| errors.to_string(), |_| String::new());
@@ -89,8 +93,9 @@ fn everything() -> Value {
 }
 
 #[test]
-fn all_that_clients_can_show_can_be_asked_and_only_texts_are_evaluated() {
-    let asked = workflow([Step::elicitation("ask", "Deploy {{ input.release }}?", everything())]);
+fn form_keywords_are_kept_and_only_texts_are_evaluated() {
+    let asked =
+        workflow([Step::new("ask", Elicitation::new("Deploy {{ input.release }}?", everything()))]);
     let input = object(json!({ "release": "1.2", "hint": "Yours" }));
     let preview = Plan::new(asked).unwrap().preview(input).unwrap();
     let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
@@ -119,9 +124,9 @@ fn with_floats(mut schema: Value) -> Value {
 }
 
 #[test]
-fn what_is_left_out_of_a_form_is_put_in() {
+fn omitted_form_keywords_are_filled_in() {
     for schema in [json!({}), json!({ "type": "object" }), json!({ "properties": {} })] {
-        let asked = workflow([Step::elicitation("ask", "Deploy?", schema)]);
+        let asked = workflow([Step::new("ask", Elicitation::new("Deploy?", schema))]);
         let preview = Plan::new(asked).unwrap().preview(JsonObject::new()).unwrap();
         let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
         assert_eq!(asks.schema, json!({ "type": "object", "properties": {} }));
@@ -129,7 +134,7 @@ fn what_is_left_out_of_a_form_is_put_in() {
 }
 
 #[test]
-fn what_clients_cannot_show_is_a_mistake() {
+fn unsupported_form_schema_is_rejected() {
     let property = |property: Value| json!({ "properties": { "a": property } });
     for (schema, mistake) in [
         (json!([]), "`: `schema` is an array: expected an object"),
@@ -317,18 +322,9 @@ fn a_form_has_an_end() {
 }
 
 #[test]
-fn questions_say_something_and_have_keys_of_their_own() {
-    let blank = workflow([Step::elicitation("ask", " ", json!({}))]);
+fn elicitation_needs_a_message_and_has_no_delays() {
+    let blank = workflow([Step::new("ask", Elicitation::new(" ", json!({})))]);
     assert_eq!(mistakes(blank), "composite `deploy` at `steps[0].message`: `message` is blank");
-
-    let other = workflow([Step::new("a", "go").on_decline(OnRefusal::Continue)]);
-    let expected = "composite `deploy` at `steps[0].on_decline`: `on_decline` has no meaning with `type = \"tool\"`";
-    assert_eq!(mistakes(other), expected);
-
-    let calls = workflow([ask().arguments(json!({})).parse_json()]);
-    let expected = "composite `deploy` at `steps[0].arguments`: `arguments` has no meaning with `type = \"elicitation\"`\n\
-                    composite `deploy` at `steps[0].parse`: `parse` has no meaning with `type = \"elicitation\"`";
-    assert_eq!(mistakes(calls), expected);
 
     let slowly = Retry::times(2).delay(Duration::from_secs(2));
     let expected = "composite `deploy` at `steps[0].on_error.delay`: `delay` has no meaning with `type = \"elicitation\"`";
@@ -337,7 +333,7 @@ fn questions_say_something_and_have_keys_of_their_own() {
 }
 
 #[test]
-fn what_no_answer_has_cannot_be_referred_to() {
+fn reference_to_an_unknown_answer_field_is_rejected() {
     for (reference, mistake) in [
         ("$steps.ask.output.content.env", None),
         ("$steps.ask.output.action", None),
@@ -367,7 +363,7 @@ fn what_no_answer_has_cannot_be_referred_to() {
             ),
         ),
     ] {
-        let go = Step::new("go", "go").arguments(json!({ "to": reference }));
+        let go = Step::new("go", ToolCall::new("go").arguments(json!({ "to": reference })));
         let told = mistakes(workflow([ask(), go]));
         let place = "composite `deploy` at `steps[1].arguments.to`: ";
         assert_eq!(told.strip_prefix(place), mistake, "{reference}: {told}");
@@ -376,7 +372,12 @@ fn what_no_answer_has_cannot_be_referred_to() {
 
 #[test]
 fn an_answer_that_may_be_missing_needs_a_default() {
-    let go = || Step::new("go", "go").arguments(json!({ "to": "$steps.ask.output.content.env" }));
+    let go = || {
+        Step::new(
+            "go",
+            ToolCall::new("go").arguments(json!({ "to": "$steps.ask.output.content.env" })),
+        )
+    };
     let sometimes = || ask().condition("input.sure");
     let told = mistakes(workflow([sometimes(), go()]));
     assert!(
@@ -390,15 +391,17 @@ fn an_answer_that_may_be_missing_needs_a_default() {
 }
 
 #[test]
-fn references_to_what_nobody_may_have_answered_are_remarked() {
-    let go = |reference: &str| Step::new("go", "go").arguments(json!({ "to": reference }));
+fn references_to_missing_answers_are_reported() {
+    let go = |reference: &str| {
+        Step::new("go", ToolCall::new("go").arguments(json!({ "to": reference })))
+    };
     let env = "$steps.ask.output.content.env";
-    let goes_on = || ask().on_cancel(OnRefusal::Continue);
+    let goes_on = || Step::new("ask", elicitation().on_cancel(OnRefusal::Continue));
     let unanswered = "composite `deploy`: step `go` needs `$steps.ask.output.content.env`, but step `ask` can complete without an answer: end it in `?`, or let a condition look at the `action`";
     let left_out = "composite `deploy`: step `go` needs `$steps.ask.output.content.note`, but who is asked by step `ask` may leave it out: end it in `?`, or let a condition look at the `action`";
     for (asked, then, remark) in [
         (ask(), go(env), None),
-        (ask().on_decline(OnRefusal::SkipRemaining), go(env), None),
+        (Step::new("ask", elicitation().on_decline(OnRefusal::SkipRemaining)), go(env), None),
         (goes_on(), go(env), Some(unanswered)),
         (goes_on(), go("$steps.ask.output.content.env?"), None),
         (goes_on(), go("{{ steps.ask.output.content.env | default('staging') }}"), None),
@@ -413,10 +416,10 @@ fn references_to_what_nobody_may_have_answered_are_remarked() {
 }
 
 #[test]
-fn who_asks_for_secrets_is_told_that_it_is_forbidden() {
+fn forms_that_ask_for_secrets_are_rejected() {
     let named = |name: &str| {
         let form = json!({ "properties": { name: { "type": "string" } } });
-        remarks([Step::elicitation("ask", "Deploy?", form)])
+        remarks([Step::new("ask", Elicitation::new("Deploy?", form))])
     };
     for name in ["password", "api_key", "apiKey", "API-Key", "accessToken", "client secret", "PIN"]
     {
@@ -431,9 +434,9 @@ fn who_asks_for_secrets_is_told_that_it_is_forbidden() {
 }
 
 #[tokio::test]
-async fn what_a_question_refers_to_is_asked_of_whoever_calls() {
+async fn references_of_a_question_are_required_input() {
     let form = json!({ "properties": { "env": { "type": "string", "title": "$input.label?" } } });
-    let asked = workflow([Step::elicitation("ask", "Deploy {{ input.release }}?", form)]);
+    let asked = workflow([Step::new("ask", Elicitation::new("Deploy {{ input.release }}?", form))]);
     let tool = listed(asked).await.unwrap();
     let expected = json!({
         "type": "object",
@@ -445,7 +448,7 @@ async fn what_a_question_refers_to_is_asked_of_whoever_calls() {
 
 #[tokio::test]
 async fn questions_alone_need_no_tool_and_change_nothing() {
-    let asked = Step::elicitation("ask", "Deploy?", json!({}));
+    let asked = Step::new("ask", Elicitation::new("Deploy?", json!({})));
     let tool = listed(workflow([asked])).await.unwrap();
     let annotations = tool.annotations.unwrap();
     assert_eq!(annotations.read_only_hint, Some(true));
@@ -462,7 +465,7 @@ async fn the_answer_of_a_last_step_is_described_to_clients() {
             "size": { "type": "string", "enum": ["s"], "enumNames": ["$input.label"] },
         },
     });
-    let question = || Step::elicitation("ask", "Deploy?", form.clone());
+    let question = || Step::new("ask", Elicitation::new("Deploy?", form.clone()));
     let tool = listed(workflow([question()])).await.unwrap();
     let expected = json!({
         "type": "object",
@@ -488,21 +491,25 @@ async fn the_answer_of_a_last_step_is_described_to_clients() {
 #[tokio::test]
 async fn a_step_that_a_person_may_skip_promises_nothing() {
     for (on_decline, promises) in [(OnRefusal::Abort, true), (OnRefusal::SkipRemaining, false)] {
-        let last = Step::elicitation("last", "Really?", json!({}));
-        let steps = [ask().on_decline(on_decline), last.depends_on(["ask"])];
+        let last = Step::new("last", Elicitation::new("Really?", json!({})));
+        let steps =
+            [Step::new("ask", elicitation().on_decline(on_decline)), last.depends_on(["ask"])];
         let tool = listed(workflow(steps)).await.unwrap();
         assert_eq!(tool.output_schema.is_some(), promises, "{on_decline:?}");
     }
 }
 
 #[test]
-fn a_preview_tells_what_is_asked() {
+fn preview_shows_questions() {
     let form =
         json!({ "properties": { "env": { "type": "string", "title": "{{ steps.go.text }}" } } });
-    let asked = Step::elicitation("ask", "Deploy {{ input.release }}?", form)
-        .on_decline(OnRefusal::SkipRemaining)
-        .on_cancel(OnRefusal::Continue)
-        .timeout(Duration::from_secs(60));
+    let asked = Step::new(
+        "ask",
+        Elicitation::new("Deploy {{ input.release }}?", form)
+            .on_decline(OnRefusal::SkipRemaining)
+            .on_cancel(OnRefusal::Continue),
+    )
+    .timeout(Duration::from_secs(60));
     let composite = workflow([Step::new("go", "go"), asked]);
     let input = object(json!({ "release": "1.2" }));
     let preview = Plan::new(composite).unwrap().preview(input).unwrap();
@@ -520,8 +527,11 @@ fn a_preview_tells_what_is_asked() {
 }
 
 #[test]
-fn a_preview_tells_what_cannot_be_asked() {
-    let asked = workflow([Step::elicitation("ask", "Deploy {{ input.release.name }}?", json!({}))]);
+fn preview_shows_questions_that_cannot_be_asked() {
+    let asked = workflow([Step::new(
+        "ask",
+        Elicitation::new("Deploy {{ input.release.name }}?", json!({})),
+    )]);
     let input = object(json!({ "release": 1 }));
     let preview = Plan::new(asked).unwrap().preview(input).unwrap();
     let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
@@ -530,15 +540,17 @@ fn a_preview_tells_what_cannot_be_asked() {
 }
 
 #[test]
-fn an_output_with_a_default_may_refer_to_what_nobody_has_answered() {
+fn output_with_a_default_may_refer_to_a_missing_answer() {
     let value = |default: Option<Value>| {
-        let property = OutputProperty::new(OutputType::String, "$steps.ask.output.content.env");
+        let property = OutputProperty::new(JsonType::String, "$steps.ask.output.content.env");
         let property = property.description("Where");
         default.map_or(property.clone(), |default| property.default(default))
     };
     for (default, count) in [(None, 1), (Some(json!("nowhere")), 0)] {
         let output = Output::new().property("env", value(default));
-        let asked = workflow([ask().on_decline(OnRefusal::Continue)]).output(output);
+        let asked =
+            Workflow::new([Step::new("ask", elicitation().on_decline(OnRefusal::Continue))]);
+        let asked = CompositeTool::new("deploy", "Deploys", asked.output(output));
         let layer = CompositeLayer::new([asked]).unwrap();
         assert_eq!(layer.remarks().len(), count, "{:?}", layer.remarks());
     }

@@ -34,7 +34,7 @@ fn text_of(reply: &Reply) -> &str {
 }
 
 #[tokio::test]
-async fn the_service_that_was_ready_is_the_one_that_is_called() {
+async fn ready_service_is_the_one_that_is_called() {
     let (mut service, mut handle) =
         mock::spawn_layer::<Request, Reply, _>(intercept::from_fn(pass));
     for name in ["first", "second"] {
@@ -55,7 +55,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 }
 
 #[tokio::test]
-async fn what_calls_no_tool_passes_without_the_hook() {
+async fn requests_other_than_tool_calls_bypass_the_hook() {
     let hook = |_: Request, _: Next| async { panic!("it is asked about tool calls only") };
     let (mut service, mut handle) =
         mock::spawn_layer::<Request, Reply, _>(intercept::from_fn(hook));
@@ -69,7 +69,7 @@ async fn what_calls_no_tool_passes_without_the_hook() {
 }
 
 #[test]
-fn what_calls_no_tool_allocates_nothing() {
+fn requests_other_than_tool_calls_allocate_nothing() {
     async fn never(_: Request) -> Result<Reply, std::convert::Infallible> {
         std::future::pending().await
     }
@@ -136,7 +136,7 @@ async fn errors_of_the_inner_service_keep_their_type() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_work_above_a_service_that_admits_one_request_at_a_time_and_a_buffer() {
+async fn hooks_work_above_a_concurrency_limit_and_a_buffer() {
     let server = Server::new().says("t", "1");
     let limited = intercept::from_fn(pass).layer(ConcurrencyLimit::new(server.clone(), 1));
     let calls = (0..5).map(|_| limited.clone().oneshot(Request::call_tool("t")));
@@ -178,7 +178,7 @@ fn waiting() -> (
 }
 
 #[tokio::test]
-async fn a_hook_holds_the_slot_while_it_waits_and_gives_it_back_with_next() {
+async fn hook_holds_its_permit_until_next_is_dropped() {
     let (mut running, decide, mut sibling) = waiting();
     assert!(futures::poll!(&mut running).is_pending());
     assert_pending!(sibling.poll());

@@ -7,7 +7,7 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool},
+    composite::{CompositeLayer, CompositeTool, FanOut},
     filter::FilterLayer,
     functions::{
         Call, Function, Functions, FunctionsLayer, IntoToolResult, ToolSet, tool_fn, tool_service,
@@ -127,7 +127,7 @@ async fn a_set_lists_its_functions_in_order_and_calls_them() {
 }
 
 #[tokio::test]
-async fn a_set_knows_nothing_else() {
+async fn tool_set_rejects_other_requests() {
     let set = functions([says("a", "one")]);
     let unknown = Refusal::Unknown { kind: ItemKind::Tool, name: "b".into() };
     assert_eq!(ask(&set, call("b", json!({}))).await.refusal(), Some(&unknown));
@@ -146,7 +146,7 @@ async fn a_set_knows_nothing_else() {
 }
 
 #[test]
-fn all_names_are_told_that_several_functions_have() {
+fn duplicate_function_names_are_reported() {
     let twice = ["a", "b", "a", "c", "b", "a"].map(|name| says(name, ""));
     let error = ToolSet::new(twice).expect_err("duplicates");
     assert_eq!(error.names(), ["a", "b"]);
@@ -154,7 +154,7 @@ fn all_names_are_told_that_several_functions_have() {
 }
 
 #[tokio::test]
-async fn what_a_function_gives_becomes_a_result() {
+async fn function_output_is_converted_into_a_result() {
     let object = json!({ "n": 1 });
     let whole = CallToolResult::success(vec![ContentBlock::image("aGk=", "image/png")]);
     let failed = |text: &str| CallToolResult::error(vec![ContentBlock::text(text)]);
@@ -177,14 +177,14 @@ async fn what_a_function_gives_becomes_a_result() {
 }
 
 #[tokio::test]
-async fn arguments_are_read_into_what_the_closure_takes() {
+async fn arguments_are_deserialized_into_the_closure_parameter() {
     let set = functions([order()]);
     let result = testing::call(&set, "order", json!({ "item": "tea", "pieces": 2 })).await;
     assert_eq!(text(&result), "2 small tea");
 }
 
 #[tokio::test]
-async fn arguments_that_cannot_be_read_are_refused_without_their_values() {
+async fn invalid_arguments_are_rejected_without_their_values() {
     let set = functions([order()]);
     for (arguments, why) in [
         (json!({ "item": "tea" }), "missing field `pieces`"),
@@ -228,7 +228,7 @@ async fn a_service_is_a_tool_together_with_its_layers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_drops_the_function() {
+async fn dropped_call_drops_the_function() {
     let (dropped, is_dropped) = tokio::sync::oneshot::channel::<()>();
     let dropped = std::sync::Mutex::new(Some(dropped));
     let hangs = tool_fn(tool("hangs"), move |_: JsonObject, _| {
@@ -260,7 +260,7 @@ async fn a_function_that_panics_is_a_failed_branch() {
 }
 
 #[tokio::test]
-async fn a_composite_cannot_tell_a_function_from_a_tool_of_a_server() {
+async fn composite_calls_functions_like_tools_of_servers() {
     let content = json!({ "rows": [1, 2] });
     let given = content.clone();
     let search =
@@ -286,7 +286,7 @@ async fn a_composite_cannot_tell_a_function_from_a_tool_of_a_server() {
 }
 
 #[tokio::test]
-async fn functions_stand_once_at_the_end_of_the_first_page() {
+async fn functions_are_listed_once_at_the_end_of_the_first_page() {
     let server = Server::new().echoes("a").echoes("b").echoes("c").page_size(2);
     let service = FunctionsLayer::new(functions([says("x", ""), says("c", "")])).layer(server);
     let page = |reply: &Reply| {
@@ -302,7 +302,7 @@ async fn functions_stand_once_at_the_end_of_the_first_page() {
 }
 
 #[tokio::test]
-async fn a_function_stands_for_the_tool_of_its_name() {
+async fn function_replaces_the_tool_of_its_name() {
     let server = Server::new().says("a", "the server").says("b", "the server");
     let layer = FunctionsLayer::new(functions([says("a", "the function")]));
     let service = layer.layer(server.clone());
@@ -314,7 +314,7 @@ async fn a_function_stands_for_the_tool_of_its_name() {
 }
 
 #[tokio::test]
-async fn what_is_not_about_functions_passes_them() {
+async fn unrelated_requests_are_forwarded() {
     let server = Server::new();
     let service = FunctionsLayer::new(functions([says("a", "")])).layer(server.clone());
     let ping = || Request::new(PingRequest::default(), Context::default());
@@ -341,7 +341,7 @@ fn without_tools()
 }
 
 #[tokio::test]
-async fn functions_are_listed_and_declared_over_a_service_without_tools() {
+async fn functions_are_listed_above_a_service_without_tools() {
     let service = FunctionsLayer::new(functions([says("a", "one")])).layer(without_tools());
     assert_eq!(names(&service).await, ["a"]);
     assert_eq!(text(&testing::call(&service, "a", json!({})).await), "one");
@@ -376,14 +376,14 @@ async fn a_malformed_request_keeps_no_place_of_a_service_that_has_one() {
 }
 
 #[tokio::test]
-async fn no_functions_change_nothing() {
+async fn empty_functions_layer_changes_nothing() {
     let server = Server::new().echoes("a");
     let service = FunctionsLayer::default().layer(server.clone());
     assert_eq!(testing::listed(&service).await, testing::listed(&server).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_calls_the_service_beside_it_also_if_that_admits_one_call_at_a_time() {
+async fn function_calls_a_service_with_a_concurrency_limit_of_one() {
     type Stack = Functions<ConcurrencyLimit<Server>>;
     let stack = Arc::new(OnceLock::<Stack>::new());
     let layer = FunctionsLayer::new(functions([calls("twice", "echo", &stack, true)]));
@@ -396,7 +396,7 @@ async fn a_function_calls_the_service_beside_it_also_if_that_admits_one_call_at_
 }
 
 #[tokio::test]
-async fn what_a_function_calls_passes_all_layers() {
+async fn calls_of_a_function_pass_all_layers() {
     let stack = Arc::new(OnceLock::new());
     let server = functions([calls("agent", "secret", &stack, true), says("secret", "42")]);
     let filter = FilterLayer::new().tools(Selection::default().deny(["secret"]).unwrap());
@@ -458,12 +458,12 @@ async fn a_stack_that_calls_itself_in_parallel_is_refused_everywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_that_calls_itself_more_and_more_often_is_refused_in_time() {
+async fn recursive_calls_are_rejected_above_a_limit() {
     let stack = Arc::new(OnceLock::new());
     let ticks = Server::new().says("tick", "1");
     let layer = FunctionsLayer::new(functions([calls("again", "many", &stack, true)]));
     // With eight levels there would be over a billion.
-    let many = CompositeTool::fan_out("many", "Many", ["again"; 16]).report(false);
+    let many = CompositeTool::new("many", "Many", FanOut::new(["again"; 16]).report(false));
     let composites = CompositeLayer::new([many]).expect("a composite");
     let service = stack.get_or_init(|| composites.layer(layer.layer(ticks)));
     let result = testing::call(service, "again", json!({})).await;
@@ -473,7 +473,7 @@ async fn a_stack_that_calls_itself_more_and_more_often_is_refused_in_time() {
 }
 
 #[tokio::test]
-async fn the_branches_of_a_composite_have_no_more_calls_each_than_a_request_has() {
+async fn branches_share_the_call_limit_of_a_request() {
     let stack = Arc::new(OnceLock::<ToolSet>::new());
     let to_call = stack.clone();
     let burst = tool_fn(tool("burst"), move |_: JsonObject, context: Context| {
@@ -515,7 +515,7 @@ async fn eight_calls_within_each_other_are_allowed() {
 }
 
 #[tokio::test]
-async fn a_set_fails_with_what_its_service_fails_with() {
+async fn tool_set_returns_the_error_of_its_service() {
     let broken = service_fn(async |_: Call| Err::<String, BoxError>("the disk is full".into()));
     let set = functions([tool_service(tool("broken"), broken)]);
     let error = set.oneshot(call("broken", json!({}))).await.expect_err("it is broken");

@@ -84,7 +84,7 @@ fn changed(target: &str, with: Vec<String>) -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn what_was_kept_holds() {
+fn checks_pass_on_corpus_and_regressions() {
     for (target, check) in TARGETS {
         let corpus = kept("corpus", target);
         assert!(!corpus.is_empty() || !folder().exists(), "{target} has no corpus");
@@ -95,7 +95,7 @@ fn what_was_kept_holds() {
 }
 
 #[test]
-fn nothing_kept_is_of_a_target_that_there_is_not() {
+fn fuzz_files_belong_to_existing_targets() {
     for kind in ["corpus", "regressions", "targets", "dictionaries"] {
         let Ok(folder) = fs::read_dir(folder().join(kind)) else { continue };
         for entry in folder {
@@ -122,12 +122,12 @@ fn output_of_models_of_any_words_holds() {
 }
 
 #[test]
-fn states_hold_whatever_is_done_to_them() {
+fn state_check_passes_on_random_bytes() {
     holds_for(check_of("state"), vec(any::<u8>(), 0..MAX_BYTES));
 }
 
 #[test]
-fn names_hold_whatever_they_are() {
+fn names_check_passes_on_random_bytes() {
     holds_for(check_of("names"), vec(any::<u8>(), 0..MAX_BYTES));
 }
 
@@ -137,17 +137,17 @@ fn uris_hold_in_every_spelling() {
 }
 
 #[test]
-fn replies_hold_whatever_a_server_says() {
+fn replies_check_passes_on_random_bytes() {
     holds_for(check_of("replies"), vec(any::<u8>(), 0..MAX_BYTES));
 }
 
 #[test]
-fn requests_hold_whatever_a_client_sends() {
+fn requests_check_passes_on_random_bytes() {
     holds_for(check_of("requests"), vec(any::<u8>(), 0..MAX_BYTES));
 }
 
 #[test]
-fn what_was_kept_holds_with_a_part_changed() {
+fn checks_pass_on_mutated_inputs() {
     for (target, check) in TARGETS {
         let with = if OF_TEXTS.contains(&target) { words(target) } else { vec![String::new()] };
         holds_for(check, changed(target, with));

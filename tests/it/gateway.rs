@@ -107,7 +107,7 @@ async fn every_call_sees_one_file_while_files_change() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_running_ends_on_the_old_backend_and_that_ends_after_it() {
+async fn running_call_ends_on_the_old_backend_before_it_stops() {
     let gateway = gateway(&[version("one", 1)]);
     let old = pid(&gateway, "one").await;
     let mut calls = JoinSet::new();
@@ -127,7 +127,7 @@ async fn a_call_that_is_running_ends_on_the_old_backend_and_that_ends_after_it()
 // === Backends ===
 
 #[tokio::test]
-async fn only_what_is_reached_in_another_way_is_connected_again() {
+async fn reload_reconnects_only_changed_backends() {
     let gateway =
         gateway(&[backend("same", "good", ""), version("other", 1), backend("gone", "good", "")]);
     let [same, other, gone] =
@@ -149,7 +149,7 @@ async fn only_what_is_reached_in_another_way_is_connected_again() {
 }
 
 #[tokio::test]
-async fn what_a_file_says_of_a_backend_that_is_kept_holds() {
+async fn reload_applies_new_options_to_a_kept_backend() {
     let gateway = gateway(&[backend("one", "good", "")]);
     let process = pid(&gateway, "one").await;
     let more = "timeout = '100ms'\nprefix = 'x_'\nhide_tools = ['echo']\n\
@@ -172,7 +172,7 @@ async fn what_a_file_says_of_a_backend_that_is_kept_holds() {
 }
 
 #[tokio::test]
-async fn tools_of_a_backend_that_is_away_stay_where_they_were() {
+async fn unavailable_backend_keeps_its_tools_after_a_reload() {
     let folder = tempdir().unwrap();
     let away = folder.path().join("away");
     let command = example("misbehaving");
@@ -206,7 +206,7 @@ async fn tools_of_a_backend_that_is_away_stay_where_they_were() {
 }
 
 #[tokio::test]
-async fn a_backend_that_never_connects_holds_nobody_up_for_long() {
+async fn unreachable_backend_delays_no_call_for_long() {
     let gateway = gateway(&[backend("one", "good", "")]);
     let started = Instant::now();
     let parts = [backend("one", "good", ""), backend("never", "silent", "connect_timeout = '1h'")];
@@ -233,7 +233,7 @@ async fn a_file_that_cannot_be_run_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_reload_that_is_dropped_changes_nothing() {
+async fn dropped_reload_changes_nothing() {
     let folder = tempdir().unwrap();
     let started = folder.path().join("pid");
     let command = example("misbehaving");
@@ -268,7 +268,7 @@ async fn two_reloads_at_once_come_one_after_another() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_closed_ends_all_that_it_ever_started() {
+async fn closed_gateway_stops_every_backend_that_it_started() {
     let gateway = gateway(&[version("one", 1)]);
     let old = pid(&gateway, "one").await;
     let mut calls = JoinSet::new();
@@ -306,7 +306,7 @@ async fn next(stream: &mut Subscription) -> Value {
 }
 
 #[tokio::test]
-async fn clients_are_told_and_find_what_is_new() {
+async fn clients_are_notified_and_list_new_tools() {
     for era in BOTH {
         let gateway = gateway(&[backend("one", "good", "")]);
         pid(&gateway, "one").await;
@@ -382,7 +382,7 @@ async fn clients_stay_subscribed_to_resources() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_of_resources_that_a_new_file_hides() {
+async fn resources_hidden_by_a_reload_send_no_updates() {
     let hides = "hide_resources = ['test://one']";
     for parts in [
         vec![backend("one", "good", hides)],
@@ -421,7 +421,7 @@ async fn nobody_is_told_of_resources_that_a_new_file_hides() {
 }
 
 #[tokio::test]
-async fn updates_have_the_names_of_the_file_that_is_running() {
+async fn resource_updates_use_the_names_of_the_current_file() {
     let gateway = gateway(&[backend("one", "good", "")]);
     pid(&gateway, "one").await;
     let connection = connect(serve(&gateway), Era::Legacy).await;

@@ -79,19 +79,19 @@ async fn notifications_without_a_client_succeed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_without_a_client_fail_at_once() {
+async fn question_without_a_client_fails_immediately() {
     let service = tool(|cx| async move {
         match cx.peer.create_elicitation(question()).await {
             Err(ServiceError::McpError(error)) => error.message.into_owned(),
             other => panic!("{other:?}"),
         }
     });
-    let why = "there is no client to ask, or none that can be asked in the middle of a call";
+    let why = "the client cannot be asked during a call";
     assert_eq!(text(&call(&service).await), why);
 }
 
 #[tokio::test]
-async fn the_handler_gets_what_the_request_came_with() {
+async fn handler_receives_id_extensions_and_metadata() {
     #[derive(Clone, Debug, PartialEq)]
     struct Claims(u8);
 
@@ -203,7 +203,7 @@ async fn listening_is_method_not_found() {
 }
 
 #[tokio::test]
-async fn initializing_without_a_client_leaves_no_trace_on_other_calls() {
+async fn initialization_without_a_client_does_not_affect_calls() {
     let service = tool(|cx| async move { format!("{:?}", cx.client_info()) });
     let params = InitializeRequestParams::new(
         ClientCapabilities::default(),

@@ -40,7 +40,7 @@ async fn clients_see_the_whole_and_reach_no_part() {
 }
 
 #[tokio::test]
-async fn what_the_whole_would_do_is_told_without_doing_it() {
+async fn preview_shows_the_calls_of_the_composite() {
     let gateway = |arguments: &[&str]| {
         let mut command = Command::new(example("gateway"));
         command.arg(FILE).args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
@@ -67,7 +67,7 @@ async fn what_the_whole_would_do_is_told_without_doing_it() {
         (&["--mermaid", "offer", "--watch"], "usage: gateway"),
         (&["--plan", "offer"], "at `/article`: is required"),
         (&["--plan", "nothing"], "unknown tool `nothing`"),
-        (&["--plan", "offer", "--input", "[1]"], "the input is no JSON object"),
+        (&["--plan", "offer", "--input", "[1]"], "the input is not a JSON object"),
         (&["--input", "{}"], "usage: gateway"),
         (&["--plan", "offer", "--watch"], "usage: gateway"),
     ] {

@@ -172,7 +172,7 @@ fn brief_streams_end_at_once_and_ask_for_no_pause() {
 }
 
 #[test]
-fn an_orphan_holds_the_pipes_of_a_process_that_has_exited() {
+fn orphan_keeps_the_pipes_of_an_exited_process_open() {
     let mut server = Server::connect("orphans");
     assert!(server.process.wait().unwrap().success());
     let group = server.process.id();

@@ -207,7 +207,7 @@ async fn a_client_that_cancels_stops_every_target() {
 }
 
 #[tokio::test]
-async fn a_response_that_nobody_reads_any_more_stops_every_target() {
+async fn abandoned_response_cancels_all_targets() {
     let (handler, mut calls) = unusual();
     let server = serve(ServeService::wrap(handler, composites()), true).await;
     let stream = server.post("tools/call", json!({ "name": "stuck" }), &[]).await;
@@ -217,7 +217,7 @@ async fn a_response_that_nobody_reads_any_more_stops_every_target() {
 }
 
 #[tokio::test]
-async fn a_server_that_shuts_down_stops_every_target_and_takes_no_more() {
+async fn server_shutdown_cancels_targets_and_blocks_new_calls() {
     for era in BOTH {
         let (handler, mut calls) = unusual();
         let server = serve(ServeService::wrap(handler, composites()), true).await;
@@ -260,7 +260,7 @@ impl ServerHandler for Progressing {
 }
 
 #[tokio::test]
-async fn a_target_that_is_called_directly_tells_its_client_of_progress() {
+async fn direct_call_reports_progress() {
     for era in BOTH {
         let server = serve(ServeService::wrap(Progressing, Identity::new()), true).await;
         let client = server.connect(era).await;
@@ -272,7 +272,7 @@ async fn a_target_that_is_called_directly_tells_its_client_of_progress() {
 }
 
 #[tokio::test]
-async fn a_composite_tells_its_client_of_the_progress_of_its_targets() {
+async fn composite_reports_the_progress_of_its_targets() {
     let both = CompositeTool::fan_out("both", "Both of them", ["x", "y"]);
     let layer = CompositeLayer::new([both]).unwrap();
     for (era, sessions) in [(Era::Modern, true), (Era::Legacy, true), (Era::Legacy, false)] {
@@ -319,7 +319,7 @@ fn acknowledging(changes: &Changes) -> (impl ServerHandler + Clone, Arc<Mutex<Ve
 }
 
 #[tokio::test]
-async fn a_session_is_told_of_changes_and_of_its_own_resources() {
+async fn session_receives_changes_and_updates_of_its_resources() {
     let changes = Changes::default();
     let (served, seen) = acknowledging(&changes);
     let server = serve(served, true).await;
@@ -369,7 +369,7 @@ async fn a_newer_client_is_streamed_changes_until_it_is_gone() {
 }
 
 #[tokio::test]
-async fn nothing_of_one_client_leaks_to_another() {
+async fn clients_without_sessions_stay_isolated() {
     // Without sessions, each request has its own server.
     let changes = Changes::default();
     let (served, seen) = acknowledging(&changes);
@@ -418,7 +418,7 @@ impl ServerHandler for Regional {
 }
 
 #[tokio::test]
-async fn headers_of_a_call_are_checked_against_the_tool_that_was_listed() {
+async fn call_headers_are_checked_against_the_listed_tool() {
     let composite = CompositeTool::fan_out("both", "All regions", ["regional", "fine"]);
     let layer = CompositeLayer::new([composite]).unwrap();
     let served: ServeService<_> = ServeService::wrap(Regional, layer);
@@ -501,7 +501,7 @@ async fn headers_of_the_first_call_after_a_change_are_checked() {
 
 #[cfg(feature = "http")]
 #[tokio::test]
-async fn call_of_a_tool_without_header_annotations_waits_for_no_listing_after_a_change() {
+async fn call_without_header_annotations_does_not_wait_for_a_listing() {
     use tokio::sync::Semaphore;
 
     let allowed = Arc::new(Semaphore::new(1));
@@ -611,7 +611,7 @@ async fn calls_run_where_tools_cannot_be_listed() {
 }
 
 #[tokio::test]
-async fn headers_tell_nothing_of_a_hidden_tool() {
+async fn headers_do_not_reveal_a_hidden_tool() {
     let layer = FilterLayer::new().tools(Selection::default().deny(["regional"]).unwrap());
     let server = serve(ServeService::wrap(Regional, layer), true).await;
     let call = json!({ "name": "regional", "arguments": { "region": "north" } });
@@ -673,7 +673,7 @@ async fn streams_opened(end: fn() -> axum::response::Response) -> usize {
 
 #[cfg(feature = "http")]
 #[tokio::test]
-async fn a_server_that_ends_its_streams_is_connected_again_after_a_pause() {
+async fn server_that_ends_its_streams_is_reconnected_after_a_pause() {
     use axum::{
         body::{Body, Bytes},
         http::{HeaderName, header::CONTENT_TYPE},

@@ -30,7 +30,7 @@ fn composite(name: &str) -> String {
 }
 
 #[test]
-fn composites_of_included_files_come_after_those_of_the_file() {
+fn included_composites_follow_those_of_the_main_file() {
     let config = Config::load(folder().join("valid.toml")).unwrap();
     let names: Vec<_> = config.composite_tools().iter().map(|tool| tool.name()).collect();
     assert_eq!(names, ["first", "a", "b"]);
@@ -39,7 +39,7 @@ fn composites_of_included_files_come_after_those_of_the_file() {
 }
 
 #[test]
-fn every_mistake_of_all_files_is_told_at_its_own_line() {
+fn errors_of_included_files_have_their_own_lines() {
     insta::with_settings!({
         snapshot_path => "../configs/snapshots",
         prepend_module_to_snapshot => false,
@@ -53,7 +53,7 @@ fn every_mistake_of_all_files_is_told_at_its_own_line() {
 }
 
 #[test]
-fn secrets_in_an_included_file_are_not_told() {
+fn secrets_in_included_files_do_not_appear() {
     assert!(!told(&folder().join("mistaken.toml")).contains("t0k3n"));
 
     let folder = tempdir().unwrap();
@@ -95,7 +95,7 @@ fn an_included_file_includes_no_others() {
 }
 
 #[test]
-fn a_folder_with_odd_characters_is_no_pattern() {
+fn special_characters_in_a_folder_name_are_literal() {
     let folder = tempfile::Builder::new().prefix("[a]*").tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("main.toml"), "include = [\"*.more\"]").unwrap();

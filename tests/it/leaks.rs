@@ -14,7 +14,8 @@ use fastrand::Rng;
 use mcp_composite::{
     adapter::{RemoteService, Router, ServeService, router::Backend},
     composite::{
-        Composite, CompositeLayer, CompositeTool, OnError, OnRefusal, Retry, Step, Strategy, Target,
+        Composite, CompositeLayer, CompositeTool, Elicitation, ForEach, OnError, OnRefusal, Race,
+        Retry, Step, Target, ToolCall,
     },
     message::Request,
     store::{MemoryStore, Store},
@@ -194,12 +195,15 @@ fn composites() -> CompositeLayer {
     let milliseconds = Duration::from_millis;
     let form = json!({ "type": "object", "properties": {} });
     let again = |count| OnError::Retry(Retry::times(count).delay(milliseconds(4)));
-    let question = |id: &str| Step::elicitation(id, "go on?", form.clone());
+    let question = || Elicitation::new("go on?", form.clone());
     CompositeLayer::new([
         CompositeTool::fan_out("fan", "All at once", ["far_slow", "near_slow", "far_hangs"])
             .timeout(milliseconds(30)),
-        CompositeTool::fan_out("race", "The fastest", ["far_hangs", "near_slow", "far_slow"])
-            .strategy(Strategy::Race),
+        CompositeTool::new(
+            "race",
+            "The fastest",
+            Race::new(["far_hangs", "near_slow", "far_slow"]),
+        ),
         CompositeTool::workflow(
             "flow",
             "Tries again",
@@ -213,10 +217,12 @@ fn composites() -> CompositeLayer {
         CompositeTool::workflow(
             "loop",
             "Many",
-            [Step::for_each("each", "$input.items?", "far_slow")
-                .arguments(json!({}))
-                .max_parallel(3)
-                .on_error(OnError::Continue)],
+            [Step::new(
+                "each",
+                ForEach::new("$input.items?", ToolCall::new("far_slow").arguments(json!({})))
+                    .max_parallel(3),
+            )
+            .on_error(OnError::Continue)],
         )
         .input_schema(object(&json!({ "type": "object", "properties": { "items": {
             "type": "array", "default": [1, 2, 3, 4, 5, 6]
@@ -235,8 +241,9 @@ fn composites() -> CompositeLayer {
             "Asks",
             [
                 Step::new("before", "far_slow"),
-                question("sure").depends_on(["before"]),
-                question("really").on_decline(OnRefusal::SkipRemaining).timeout(milliseconds(20)),
+                Step::new("sure", question()).depends_on(["before"]),
+                Step::new("really", question().on_decline(OnRefusal::SkipRemaining))
+                    .timeout(milliseconds(20)),
                 Step::new("after", "far_slow").depends_on(["sure"]),
                 Step::new("beside", "near_slow"),
             ],
@@ -246,7 +253,7 @@ fn composites() -> CompositeLayer {
             "late",
             "Too slow",
             [
-                question("sure").on_cancel(OnRefusal::Continue),
+                Step::new("sure", question().on_cancel(OnRefusal::Continue)),
                 Step::new("hangs", "far_hangs").depends_on(["sure"]),
             ],
         )
@@ -519,7 +526,7 @@ fn all_happened(world: &World, ends: &Ends, at_least: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_runs_that_were_given_up() {
+async fn abandoned_runs_leave_nothing_behind() {
     let world = Arc::new(World::new().await);
     let ends = world.run(5_000, 1).await;
     world.is_left_as_it_was().await;
@@ -528,7 +535,7 @@ async fn nothing_is_left_of_runs_that_were_given_up() {
 
 // Uses several threads, so time cannot be paused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_left_of_runs_that_several_threads_have_given_up() {
+async fn runs_abandoned_on_several_threads_leave_nothing_behind() {
     let world = Arc::new(World::new().await);
     let ends = world.run(1_000, 100).await;
     world.is_left_as_it_was().await;

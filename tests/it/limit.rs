@@ -171,7 +171,7 @@ fn large_requests() -> Vec<(&'static str, Request)> {
 }
 
 #[test]
-fn nothing_that_a_client_fills_is_a_way_around_the_limit() {
+fn every_client_filled_field_counts_towards_the_limit() {
     for (place, request) in large_requests() {
         assert_eq!(
             refused(&bytes(16), request.clone()).as_deref(),
@@ -183,7 +183,7 @@ fn nothing_that_a_client_fills_is_a_way_around_the_limit() {
 }
 
 #[tokio::test]
-async fn an_id_is_no_way_around_the_limit() {
+async fn request_id_counts_towards_the_limit() {
     let (mut context, _alive) = detached(Era::Legacy);
     context.id = RequestId::String("x".repeat(LONG).into());
     let request = Request::call_tool("t").with_context(context);
@@ -290,7 +290,7 @@ fn meta_may_be_somewhat_deep_in_any_case() {
 }
 
 #[test]
-fn more_levels_than_any_transport_reads_are_refused_under_every_limit() {
+fn request_over_128_levels_is_rejected_under_every_limit() {
     let refusal = "the request has more than 128 levels of nesting (`max_depth`)";
     for layer in [bytes(usize::MAX), depth(128), depth(100_000)] {
         assert_eq!(refused(&layer, call("t", json!({ "a": nested(127) }))), None, "{layer:?}");
@@ -324,7 +324,7 @@ fn allocations(layer: &LimitLayer, request: &mut Option<Request>) -> (u64, u64) 
 }
 
 #[test]
-fn a_layer_without_limits_and_a_request_within_them_cost_nothing() {
+fn limit_check_allocates_nothing_for_accepted_requests() {
     for layer in [LimitLayer::new(), bytes(1 << 20), depth(64)] {
         let request = call("t", json!({ "a": ["b", { "c": [1, 2, 3] }] }));
         let mut request = Some(request);

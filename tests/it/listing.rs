@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use mcp_composite::{
     changes::Epoch,
-    composite::{Composite, CompositeLayer, CompositeTool, Step, Strategy, Success, Target},
+    composite::{
+        Composite, CompositeLayer, CompositeTool, Fallback, FanOut, ForEach, Race, Step, Strategy,
+        Success, Target, ToolCall,
+    },
     message::{Reply, Request},
 };
 use rmcp::model::{CallToolResult, Tool, ToolAnnotations};
@@ -24,6 +27,11 @@ fn layer(composites: impl IntoIterator<Item = CompositeTool>) -> CompositeLayer 
 
 fn all<const N: usize>(tools: [&str; N]) -> CompositeTool {
     CompositeTool::fan_out("all", "Everything", tools)
+}
+
+/// Returns a composite named `all` with this strategy.
+fn of(strategy: impl Into<Strategy>) -> CompositeTool {
+    CompositeTool::new("all", "Everything", strategy)
 }
 
 /// Lists all pages, and returns the names of the tools on each.
@@ -67,7 +75,7 @@ fn annotated(name: &str, annotations: ToolAnnotations) -> Tool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn composites_stand_once_at_the_end_of_the_first_page_in_configured_order() {
+async fn composites_end_the_first_page_in_configured_order() {
     let server = ["t0", "t1", "t2", "t3", "t4"]
         .iter()
         .fold(Server::new(), |s, t| s.says(t, "x"))
@@ -93,7 +101,7 @@ async fn a_tool_of_the_same_name_disappears_from_every_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_request_gives_the_same_bytes() {
+async fn same_request_returns_the_same_bytes() {
     let server = Server::new().says("a", "1").says("b", "2");
     let stack = layer([all(["a", "b"])]).layer(server);
     let mut seen = Vec::new();
@@ -105,7 +113,7 @@ async fn the_same_request_gives_the_same_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_definition_says_what_was_configured() {
+async fn definition_matches_the_configuration() {
     let schema = object(json!({ "properties": { "q": { "type": "string" } } }));
     let composite =
         all(["a"]).title("All of it").input_schema(schema.clone()).output_schema(schema);
@@ -198,7 +206,7 @@ async fn the_input_schema_of_targets_with_one_schema_is_that_schema() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pipeline_that_passes_on_its_input_has_the_whole_schema_of_the_tool() {
+async fn pass_through_pipeline_has_the_full_schema_of_its_tool() {
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
@@ -213,7 +221,11 @@ async fn pipeline_that_passes_on_its_input_has_the_whole_schema_of_the_tool() {
     });
     let server = Server::new().tool_as(tool("a", schema.clone()), Answer::echo());
     let passing = |arguments: Value| {
-        CompositeTool::pipeline("all", "x", [Step::new("a", "a").arguments(arguments)])
+        CompositeTool::pipeline(
+            "all",
+            "x",
+            [Step::new("a", ToolCall::new("a").arguments(arguments))],
+        )
     };
     let whole = json!({ "mode": "$input.mode", "path": "$input.path?", "limit": "$input.limit" });
     assert_eq!(input_schema(server.clone(), passing(whole.clone())).await, schema);
@@ -257,8 +269,8 @@ async fn dialect_is_kept_if_all_targets_have_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_input_schema_of_a_loop_over_an_array_literal_leaves_its_elements_open() {
-    let step = Step::for_each("each", json!(["$input.first", "$input.second"]), "a");
+async fn array_literal_elements_of_a_loop_have_an_open_schema() {
+    let step = Step::new("each", ForEach::new(json!(["$input.first", "$input.second"]), "a"));
     let composite = CompositeTool::workflow("all", "x", [step]);
     let server = Server::new().echoes("a");
 
@@ -328,7 +340,7 @@ async fn properties_may_be_named_like_keywords() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mapped_arguments_give_the_properties_that_they_refer_to() {
+async fn mapped_arguments_determine_the_input_schema() {
     let server = Server::new().tool_as(
         tool(
             "a",
@@ -384,7 +396,7 @@ async fn annotations_are_derived_fail_closed() {
         assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(expected), "{tools:?}");
     }
     // A missing target might have any annotations.
-    let gone = CompositeTool::fan_out("all", "x", ["look", "gone"]).success(Success::Any);
+    let gone = CompositeTool::new("all", "x", FanOut::new(["look", "gone"]).success(Success::Any));
     let stack = layer([gone]).layer(server);
     assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(hints(false, true, true)));
 }
@@ -418,7 +430,7 @@ async fn a_claim_of_more_safety_is_ignored_and_one_of_less_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_winner_promises_what_all_targets_promise() {
+async fn race_has_an_output_schema_only_if_all_targets_share_it() {
     let output = object(json!({ "type": "object", "properties": { "n": {} } }));
     let with = |name: &str| tool(name, json!({})).with_raw_output_schema(output.clone().into());
     let server = Server::new()
@@ -426,14 +438,14 @@ async fn a_winner_promises_what_all_targets_promise() {
         .tool_as(with("b"), Answer::echo())
         .says("c", "3");
     for (tools, expected) in [(["a", "b"], Some(output.clone())), (["a", "c"], None)] {
-        let stack = layer([all(tools).strategy(Strategy::Race)]).layer(server.clone());
+        let stack = layer([of(Race::new(tools))]).layer(server.clone());
         let schema = listed(&stack, "all").await.unwrap().output_schema;
         assert_eq!(schema.map(|schema| (*schema).clone()), expected, "{tools:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_composite_whose_tool_is_missing_is_neither_listed_nor_explained() {
+async fn composite_with_a_missing_tool_is_unlisted_and_unavailable() {
     let server = Server::new().says("a", "1");
     let stack = layer([
         all(["a", "secret_backend_tool"]),
@@ -454,12 +466,12 @@ async fn a_composite_whose_tool_is_missing_is_neither_listed_nor_explained() {
 async fn a_composite_that_can_do_without_a_tool_is_listed_without_it() {
     let server = Server::new().says("a", "1").says("b", "2");
     let cases = [
-        (all(["a", "gone"]).success(Success::Any), true),
-        (all(["gone", "lost"]).success(Success::Any), false),
-        (all(["a", "b", "gone"]).success(Success::Quorum(2)), true),
-        (all(["a", "gone", "lost"]).success(Success::Quorum(2)), false),
-        (all(["a", "gone"]).strategy(Strategy::Race), true),
-        (all(["gone"]).strategy(Strategy::Fallback), false),
+        (of(FanOut::new(["a", "gone"]).success(Success::Any)), true),
+        (of(FanOut::new(["gone", "lost"]).success(Success::Any)), false),
+        (of(FanOut::new(["a", "b", "gone"]).success(Success::Quorum(2))), true),
+        (of(FanOut::new(["a", "gone", "lost"]).success(Success::Quorum(2))), false),
+        (of(Race::new(["a", "gone"])), true),
+        (of(Fallback::new(["gone"])), false),
         (CompositeTool::fan_out("all", "x", [Target::new("gone").optional(true)]), false),
     ];
     for (composite, expected) in cases {
@@ -520,7 +532,7 @@ async fn a_dropped_listing_is_taken_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bumped_epoch_is_seen_by_whoever_lists_next() {
+async fn new_epoch_applies_to_the_next_list() {
     let server = Server::new().says("a", "1");
     let epoch = Epoch::default();
     let stack = layer([all(["a", "b"])]).epoch(epoch.clone()).layer(server.clone());
@@ -533,7 +545,7 @@ async fn a_bumped_epoch_is_seen_by_whoever_lists_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_nobody_told_is_seen_after_a_minute_without_delaying_anyone() {
+async fn unannounced_change_is_seen_after_a_minute() {
     let server = Server::new().says("a", "1").says("b", "2");
     let stack = layer([all(["a", "b"])]).layer(server.clone());
     assert!(listed(&stack, "all").await.is_some());
@@ -564,7 +576,7 @@ async fn a_tool_that_appears_is_found_when_its_composite_is_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_known_serves_while_listing_fails() {
+async fn last_known_tools_are_used_while_listing_fails() {
     let server = Server::new().says("a", "1");
     let epoch = Epoch::default();
     let stack = layer([all(["a"])]).epoch(epoch.clone()).layer(server.clone());
@@ -646,7 +658,7 @@ async fn callers_may_see_different_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_tools_and_claims_are_logged_once() {
+async fn missing_tools_and_safety_claims_are_logged_once() {
     let (log, _guard) = capture_logs();
     let server = Server::new().tool_as(annotated("wipe", ToolAnnotations::new()), Answer::echo());
     let epoch = Epoch::default();

@@ -60,7 +60,7 @@ fn malformed() -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test]
-async fn no_rule_lets_them_pass() {
+async fn malformed_request_is_rejected_under_every_rule() {
     let log = Log::default();
     let stacks = [
         ("filter", StackLayer::new().filter(FilterLayer::new().tools(deny("secret")))),
@@ -158,7 +158,7 @@ async fn removed_methods_are_not_found_over_http() {
 }
 
 #[tokio::test]
-async fn what_is_no_method_of_the_protocol_passes() {
+async fn custom_method_is_forwarded() {
     let log = Log::default();
     let stack = StackLayer::new()
         .filter(FilterLayer::new().tools(deny("secret")))

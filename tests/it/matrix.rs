@@ -471,7 +471,7 @@ async fn in_process(config: &Config) -> Connection {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_file_sets_works_together() {
+async fn config_file_options_work_together() {
     for row in rows() {
         let config = Config::from_toml_str_with_env(&row.text(), |_| Some("http://x/".to_owned()));
         let connection = in_process(&config.unwrap()).await;
@@ -516,7 +516,7 @@ impl Guarded {
 }
 
 #[tokio::test]
-async fn the_gateway_does_with_real_servers_what_the_file_sets() {
+async fn gateway_applies_the_config_file_to_real_servers() {
     let guarded = Guarded::new().await;
     let folder = tempdir().unwrap();
     for (number, row) in rows().into_iter().enumerate() {

@@ -7,8 +7,9 @@ use std::{
 
 use mcp_composite::{
     composite::{
-        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Output, OutputProperty,
-        OutputType, Plan, Retry, Step, Strategy, Success, Target,
+        Case, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, JsonType,
+        OnError, Otherwise, Output, OutputProperty, Plan, Race, Retry, Step, Strategy, Success,
+        Switch, Target, Workflow,
     },
     mermaid::{Recorder, Run},
     store::SignedStore,
@@ -29,19 +30,23 @@ fn drawn(composites: Vec<CompositeTool>, name: &str) -> String {
 fn everything() -> Vec<CompositeTool> {
     let steps = [
         Step::new("first", "count").on_error(OnError::Retry(Retry::times(2))),
-        Step::for_each("pages", "$steps.first.output.pages", "read")
-            .max_parallel(3)
+        Step::new("pages", ForEach::new("$steps.first.output.pages", "read").max_parallel(3))
             .on_error(OnError::Continue),
-        Step::switch(
+        Step::new(
             "choice",
-            [Case::new("input.n > 1", "notify"), Case::new("input.n == 1", "count")],
-            Otherwise::Call("tell".into()),
+            Switch::new(
+                [Case::new("input.n > 1", "notify"), Case::new("input.n == 1", "count")],
+                Otherwise::Call("tell".into()),
+            ),
         )
         .depends_on(["first"]),
-        Step::elicitation("sure", "Keep {{ steps.first.output.n }}?", json!({}))
-            .on_decline(mcp_composite::composite::OnRefusal::Continue)
-            .condition("input.ask")
-            .depends_on(["first", "pages"]),
+        Step::new(
+            "sure",
+            Elicitation::new("Keep {{ steps.first.output.n }}?", json!({}))
+                .on_decline(mcp_composite::composite::OnRefusal::Continue),
+        )
+        .condition("input.ask")
+        .depends_on(["first", "pages"]),
         Step::new("last", "notify").depends_on(["first", "sure", "choice"]),
     ];
     let notify = CompositeTool::fan_out(
@@ -50,11 +55,14 @@ fn everything() -> Vec<CompositeTool> {
         [Target::new("mail"), Target::new("chat").id("team").optional(true)],
     );
     let count =
-        OutputProperty::new(OutputType::Integer, "$steps.first.output.n").description("How many");
+        OutputProperty::new(JsonType::Integer, "$steps.first.output.n").description("How many");
     vec![
         notify,
-        CompositeTool::workflow("everything", "Does everything", steps)
-            .output(Output::new().property("count", count)),
+        CompositeTool::new(
+            "everything",
+            "Does everything",
+            Workflow::new(steps).output(Output::new().property("count", count)),
+        ),
     ]
 }
 
@@ -101,9 +109,12 @@ fn a_workflow_is_drawn_with_all_that_it_does() {
 
 #[test]
 fn each_strategy_is_drawn_as_it_runs() {
-    let fan_out = || CompositeTool::fan_out("look", "Looks", ["near", "far"]);
+    fn look(strategy: impl Into<Strategy>) -> CompositeTool {
+        CompositeTool::new("look", "Looks", strategy)
+    }
+
     let of = |composite| drawn(vec![composite], "look");
-    insta::assert_snapshot!(of(fan_out().success(Success::Quorum(1)).max_parallel(2)), @r#"
+    insta::assert_snapshot!(of(look(FanOut::new(["near", "far"]).success(Success::Quorum(1)).max_parallel(2))), @r#"
     flowchart TB
         subgraph c0["look, parallel, 2 at a time"]
             c0n0(["input"])
@@ -116,9 +127,9 @@ fn each_strategy_is_drawn_as_it_runs() {
             c0n2 --> c0n3
         end
     "#);
-    let any = of(fan_out().success(Success::Any));
+    let any = of(look(FanOut::new(["near", "far"]).success(Success::Any)));
     assert!(any.contains(r#"c0n3(["answer<br/>one must succeed"])"#), "{any}");
-    insta::assert_snapshot!(of(fan_out().strategy(Strategy::Sequential)), @r#"
+    insta::assert_snapshot!(of(look(FanOut::new(["near", "far"]).sequential())), @r#"
     flowchart TB
         subgraph c0["look, sequential"]
             c0n0(["input"])
@@ -130,7 +141,7 @@ fn each_strategy_is_drawn_as_it_runs() {
             c0n2 --> c0n3
         end
     "#);
-    insta::assert_snapshot!(of(fan_out().strategy(Strategy::Race)), @r#"
+    insta::assert_snapshot!(of(look(Race::new(["near", "far"]))), @r#"
     flowchart TB
         subgraph c0["look, race"]
             c0n0(["input"])
@@ -143,7 +154,7 @@ fn each_strategy_is_drawn_as_it_runs() {
             c0n2 --> c0n3
         end
     "#);
-    insta::assert_snapshot!(of(fan_out().strategy(Strategy::Fallback)), @r#"
+    insta::assert_snapshot!(of(look(Fallback::new(["near", "far"]))), @r#"
     flowchart TB
         subgraph c0["look, fallback"]
             c0n0(["input"])
@@ -159,7 +170,7 @@ fn each_strategy_is_drawn_as_it_runs() {
 }
 
 #[test]
-fn a_composite_that_is_called_twice_is_drawn_once() {
+fn composite_called_twice_is_drawn_once() {
     let inner = CompositeTool::fan_out("inner", "Looks", ["near"]);
     let targets = [Target::new("inner"), Target::new("inner").id("again")];
     let outer = CompositeTool::fan_out("outer", "Looks", targets);
@@ -171,7 +182,7 @@ fn a_composite_that_is_called_twice_is_drawn_once() {
 }
 
 #[test]
-fn an_unknown_composite_is_told_with_the_nearest() {
+fn unknown_composite_is_reported_with_a_suggestion() {
     let layer = CompositeLayer::new(everything()).unwrap();
     let told = |name| layer.flowchart(name).unwrap_err().to_string();
     assert_eq!(told("evrything"), "unknown composite `evrything`: did you mean `everything`?");
@@ -244,7 +255,7 @@ async fn elements_of_loops_and_nested_runs_are_counted() {
     let server =
         Server::new().tool("flaky", Answer::failure("no").times(1).then(Answer::text("yes")));
     let inner = CompositeTool::fan_out("inner", "Looks", ["flaky"]);
-    let each = Step::for_each("each", json!([1, 2, 3]), "inner").max_parallel(1);
+    let each = Step::new("each", ForEach::new(json!([1, 2, 3]), "inner").max_parallel(1));
     let each = each.on_error(OnError::Continue);
     let (chart, _) =
         ran(vec![inner, CompositeTool::pipeline("outer", "Looks", [each])], server).await;
@@ -281,7 +292,7 @@ async fn a_run_that_goes_on_or_was_given_up_is_drawn_as_it_stands() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
     let recorder = Arc::new(Recorder::new());
-    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let steps = [sure, Step::new("then", "a")];
     let layer = CompositeLayer::new([CompositeTool::pipeline("look", "Looks", steps)]).unwrap();
     let layer = layer
@@ -308,7 +319,7 @@ async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_last_runs_are_kept() {
+async fn recorder_keeps_only_the_last_runs() {
     let recorder = Arc::new(Recorder::new().max_runs(2));
     let inner = CompositeTool::fan_out("inner", "Looks", ["a"]);
     let look = CompositeTool::fan_out("look", "Looks", ["inner"]);
@@ -323,7 +334,7 @@ async fn only_the_last_runs_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_run_calls_that_is_no_longer_kept_takes_the_place_of_none() {
+async fn nested_run_of_an_evicted_run_evicts_no_other() {
     let recorder = Arc::new(Recorder::new().max_runs(1));
     let inner = CompositeTool::fan_out("inner", "Looks", ["near"]);
     let steps = [Step::new("slow", "slow"), Step::new("inner", "inner")];
@@ -403,9 +414,12 @@ fn hostile(texts: &[String; 4]) -> Vec<CompositeTool> {
     let condition = format!("input.a == {}", Value::from(literal.as_str()));
     let steps = [
         Step::new("a", tool.as_str()),
-        Step::switch("b", [Case::new(condition.clone(), other.as_str())], Otherwise::Skip),
-        Step::elicitation("c", message.as_str(), json!({})),
-        Step::for_each("d", json!([literal]), other.as_str()).condition(condition),
+        Step::new(
+            "b",
+            Switch::new([Case::new(condition.clone(), other.as_str())], Otherwise::Skip),
+        ),
+        Step::new("c", Elicitation::new(message.as_str(), json!({}))),
+        Step::new("d", ForEach::new(json!([literal]), other.as_str())).condition(condition),
     ];
     vec![
         CompositeTool::fan_out("fan", "Looks", [tool.as_str(), other.as_str()]),
@@ -415,7 +429,7 @@ fn hostile(texts: &[String; 4]) -> Vec<CompositeTool> {
 
 proptest! {
     #[test]
-    fn no_text_leaves_its_place(texts in any::<[String; 4]>()) {
+    fn hostile_text_cannot_break_the_flowchart(texts in any::<[String; 4]>()) {
         // A blank name, or a text that is not a template, is an error of its own.
         for composite in hostile(&texts) {
             if let Ok(plan) = Plan::new(composite) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mcp_composite::{
     budget::{Budget, BudgetLayer, Cost, MemoryBudgets, Unit},
-    composite::{CompositeLayer, CompositeTool, Step, Success},
+    composite::{CompositeLayer, CompositeTool, FanOut, Step, Success, ToolCall},
     intercept::{Next, from_fn},
     message::{Context, Reply, Request},
     normalize::{DispatchOptions, Provider, dispatch},
@@ -53,8 +53,11 @@ fn metered() -> (Stack<Server>, Arc<MemoryBudgets>) {
         .budget(cost())
         .budget(calls())
         .cost(Cost::new(ask.clone(), 50).actual_at("/_meta/usage"));
-    let offer = CompositeTool::fan_out("offer", "All of it", ["ask", "look", "break"])
-        .success(Success::Any);
+    let offer = CompositeTool::new(
+        "offer",
+        "All of it",
+        FanOut::new(["ask", "look", "break"]).success(Success::Any),
+    );
     let stack = StackLayer::new()
         .composite(CompositeLayer::new([offer]).expect("a composite"))
         .redact(RedactLayer::new().redaction(Redaction::new(ask, ["/secret"]).expect("a pointer")))
@@ -84,7 +87,7 @@ async fn called(stack: Stack<Server>, way: Way, tool: &str) -> Option<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_composite_gives_the_same_and_is_charged_the_same_however_it_is_called() {
+async fn composite_result_and_charge_do_not_depend_on_the_path() {
     for way in WAYS {
         let (stack, budgets) = metered();
         let report = called(stack, way, "offer").await.expect("a report");
@@ -113,7 +116,7 @@ async fn a_branch_is_charged_as_a_direct_call_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_fails_after_a_call_hides_no_charge_and_keeps_nothing_reserved() {
+async fn failing_hook_keeps_the_charge_and_reserves_nothing() {
     let budgets = Arc::new(MemoryBudgets::new());
     let layer = BudgetLayer::new().store(budgets.clone()).budget(calls());
     let broken = from_fn(async |request: Request, next: Next| {
@@ -133,7 +136,7 @@ async fn a_hook_that_fails_after_a_call_hides_no_charge_and_keeps_nothing_reserv
 }
 
 #[tokio::test(start_paused = true)]
-async fn steps_see_all_and_clients_get_a_part_and_the_whole_if_they_ask() {
+async fn steps_receive_full_results_and_clients_truncated_ones() {
     let long = "line\n".repeat(20_000);
     let server = Server::new().says("log", long.clone()).tool(
         "count",
@@ -148,7 +151,7 @@ async fn steps_see_all_and_clients_get_a_part_and_the_whole_if_they_ask() {
         "How long it is",
         [
             Step::new("log", "log"),
-            Step::new("count", "count").arguments(json!({ "text": "$prev.text" })),
+            Step::new("count", ToolCall::new("count").arguments(json!({ "text": "$prev.text" }))),
         ],
     );
     let truncate =

@@ -7,7 +7,7 @@ use std::{
 
 use mcp_composite::{
     budget::{Budget, BudgetLayer, Unit},
-    composite::{CompositeLayer, CompositeTool, OnError, Retry, Step},
+    composite::{CompositeLayer, CompositeTool, Elicitation, OnError, Retry, Step},
     message::ToolAnswer,
     pattern::Selection,
     stack::StackLayer,
@@ -32,7 +32,7 @@ type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
 
 /// Returns the metrics in the guide.
 fn documented() -> Table {
-    let guide = include_str!("../../src/guide/telemetry.md");
+    let guide = include_str!("../../src/guide/observability.md");
     let cells = |row: &str| -> Vec<String> {
         row.split('|').map(|cell| cell.trim().replace('`', "")).collect()
     };
@@ -88,7 +88,7 @@ async fn everything() {
             Step::new("fails", "fails").on_error(again),
         ],
     );
-    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let asks = CompositeTool::pipeline("asks", "Asks", [sure]);
     let waits = CompositeTool::fan_out("waits", "Waits", ["hangs"]);
     let broken = Selection::default().allow(["broken"]).unwrap();
@@ -165,7 +165,7 @@ async fn everything_is_measured_as_the_guide_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_is_counted_by_what_becomes_of_it() {
+async fn runs_branches_and_calls_are_counted_by_outcome() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recorder = metrics::set_default_local_recorder(&recorder);
@@ -244,7 +244,7 @@ async fn a_client_cannot_make_labels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_measured_that_nobody_asked_for() {
+async fn disabled_metrics_record_nothing() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recorder = metrics::set_default_local_recorder(&recorder);

@@ -3,7 +3,7 @@
 use mcp_composite::{
     adapter::HandlerService,
     advertise::{AdvertiseLayer, Mode},
-    composite::{CompositeLayer, CompositeTool, Step},
+    composite::{CompositeLayer, CompositeTool, Elicitation, Step},
     filter::FilterLayer,
     functions::{FunctionsLayer, ToolSet, tool_fn},
     message::{Context, Reply, Request},
@@ -84,7 +84,8 @@ where
 
 /// A composite that calls no tool.
 fn question() -> CompositeTool {
-    let step = Step::elicitation("sure", "Sure?", json!({ "type": "object", "properties": {} }));
+    let step =
+        Step::new("sure", Elicitation::new("Sure?", json!({ "type": "object", "properties": {} })));
     CompositeTool::workflow("confirm", "Asks", [step])
 }
 
@@ -143,7 +144,7 @@ async fn search_mode_is_declared_above_a_handler_without_tools() {
 }
 
 #[tokio::test]
-async fn filter_by_annotation_refuses_calls_above_a_handler_without_tools() {
+async fn annotation_filter_rejects_calls_if_handler_has_no_tools() {
     let (logged, _guard) = capture_logs();
     let filter = FilterLayer::new().read_only_only(true);
     for handler in handlers().await {

@@ -9,7 +9,8 @@ use std::{
 use mcp_composite::{
     adapter::ServeService,
     composite::{
-        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Retry, Step, Strategy, ToolCall,
+        Case, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, OnError,
+        Otherwise, Retry, Step, Switch, ToolCall,
     },
     message::ToolAnswer,
     observe::{Event, Observer, RunId, What},
@@ -107,9 +108,9 @@ async fn told(composites: Vec<CompositeTool>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fan_out_is_told_with_what_becomes_of_each_branch() {
+async fn observer_receives_the_outcome_of_each_branch() {
     let composite =
-        CompositeTool::fan_out("look", "Looks", ["b", "fails", "panics"]).max_parallel(2);
+        CompositeTool::new("look", "Looks", FanOut::new(["b", "fails", "panics"]).max_parallel(2));
     let expected = [
         "look starts",
         "look b starts",
@@ -127,11 +128,11 @@ async fn a_fan_out_is_told_with_what_becomes_of_each_branch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_skipped_is_told_with_the_reason() {
+async fn observer_receives_skipped_steps_with_the_reason() {
     let default = Otherwise::Skip;
     let steps = [
         Step::new("off", "a").condition("false"),
-        Step::switch("none", [Case::new("false", ToolCall::new("a"))], default),
+        Step::new("none", Switch::new([Case::new("false", ToolCall::new("a"))], default)),
         Step::new("a", "a"),
         Step::new("late", "a"),
     ];
@@ -147,12 +148,12 @@ async fn what_is_skipped_is_told_with_the_reason() {
     ];
     assert_eq!(skipped(told(vec![limited]).await), expected);
 
-    let race = CompositeTool::fan_out("look", "Looks", ["a", "b"]).strategy(Strategy::Fallback);
+    let race = CompositeTool::new("look", "Looks", Fallback::new(["a", "b"]));
     assert_eq!(skipped(told(vec![race]).await), ["look b skipped: ended", "look ends"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_are_told_with_what_the_last_one_ended_with() {
+async fn observer_receives_attempts_with_the_previous_error() {
     let step = Step::new("flaky", "flaky").on_error(OnError::Retry(Retry::times(2)));
     let lines = told(vec![CompositeTool::pipeline("look", "Looks", [step])]).await;
     assert_eq!(lines[2..4], ["look flaky calls flaky, 1", "look flaky calls flaky, 2 after tool"]);
@@ -160,9 +161,11 @@ async fn attempts_are_told_with_what_the_last_one_ended_with() {
 
 #[tokio::test(start_paused = true)]
 async fn elements_of_loops_are_branches_within_a_branch() {
-    let each = Step::for_each("each", json!([1, 2, 3]), "echo")
-        .arguments(json!({ "n": "$item" }))
-        .max_parallel(1);
+    let each = Step::new(
+        "each",
+        ForEach::new(json!([1, 2, 3]), ToolCall::new("echo").arguments(json!({ "n": "$item" })))
+            .max_parallel(1),
+    );
     let lines = told(vec![CompositeTool::pipeline("look", "Looks", [each]).max_calls(2)]).await;
     let expected = [
         "look starts",
@@ -181,7 +184,7 @@ async fn elements_of_loops_are_branches_within_a_branch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_run_is_told_with_the_branch_that_it_is_nested_in() {
+async fn observer_receives_the_parent_branch_of_a_nested_run() {
     let inner = CompositeTool::fan_out("inner", "Looks", ["a"]);
     let outer = CompositeTool::fan_out("outer", "Looks", ["inner"]);
     let lines = told(vec![inner, outer]).await;
@@ -201,7 +204,7 @@ async fn a_nested_run_is_told_with_the_branch_that_it_is_nested_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_is_the_end_of_all_that_runs() {
+async fn dropped_call_cancels_running_branches() {
     let notes = Arc::new(Notes::default());
     let composite = CompositeTool::fan_out("look", "Looks", ["a", "hangs"]);
     let service = CompositeLayer::new([composite]).unwrap().observer(notes.clone()).layer(server());
@@ -213,9 +216,9 @@ async fn a_call_that_is_dropped_is_the_end_of_all_that_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_is_the_same_run_after_somebody_was_asked_elsewhere() {
+async fn resumed_run_keeps_its_id() {
     let notes = Arc::new(Notes::default());
-    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let steps = [Step::new("a", "a"), sure, Step::new("b", "b")];
     let composite = CompositeTool::pipeline("look", "Looks", steps);
     let replica = async |state: Option<String>| {
@@ -262,7 +265,7 @@ async fn asked(composites: Vec<CompositeTool>, notes: &Arc<Notes>) -> ToolAnswer
 
 /// Returns a composite that asks, nested in another one.
 fn asking_within(outer: CompositeTool) -> Vec<CompositeTool> {
-    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     vec![CompositeTool::pipeline("inner", "Looks", [sure]), outer]
 }
 
@@ -296,7 +299,7 @@ async fn a_nested_run_that_waits_ends_when_its_branch_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_put_away_has_not_ended() {
+async fn suspended_run_is_not_reported_as_dropped() {
     let notes = Arc::new(Notes::default());
     let outer = CompositeTool::pipeline("outer", "Looks", [Step::new("inner", "inner")]);
     let answer = asked(asking_within(outer), &notes).await;
@@ -324,7 +327,7 @@ impl ClientHandler for Thinks {
 }
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_while_an_older_client_is_asked_is_the_end_of_its_runs() {
+async fn cancelled_call_drops_suspended_runs_of_an_older_client() {
     let notes = Arc::new(Notes::default());
     let outer = CompositeTool::pipeline("outer", "Looks", [Step::new("inner", "inner")]);
     let layer = CompositeLayer::new(asking_within(outer)).unwrap().observer(notes.clone());
@@ -355,7 +358,7 @@ async fn a_call_that_is_cancelled_while_an_older_client_is_asked_is_the_end_of_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_who_wants_arguments_is_told_them() {
+async fn observer_receives_arguments_only_on_request() {
     let (notes, curious) =
         (Arc::new(Notes::default()), Arc::new(Notes { wants_arguments: true, ..Notes::default() }));
     let composite = CompositeTool::fan_out("look", "Looks", ["echo"]);
@@ -373,7 +376,7 @@ async fn only_who_wants_arguments_is_told_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_has_those_that_its_composites_have_and_its_own() {
+async fn stack_notifies_its_observers_and_those_of_composites() {
     let (notes, own) = (Arc::new(Notes::default()), Arc::new(Notes::default()));
     let composite = CompositeTool::fan_out("look", "Looks", ["a"]);
     let layer = CompositeLayer::new([composite]).unwrap().observer(notes.clone());
@@ -383,9 +386,9 @@ async fn a_stack_has_those_that_its_composites_have_and_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_waited_elsewhere_starts_once() {
+async fn resumed_loop_starts_once() {
     let notes = Arc::new(Notes::default());
-    let each = Step::for_each("each", json!([1]), "inner");
+    let each = Step::new("each", ForEach::new(json!([1]), "inner"));
     let composites = asking_within(CompositeTool::pipeline("outer", "Looks", [each]));
     let ask = async |request| {
         let layer = CompositeLayer::new(composites.clone()).unwrap().observer(notes.clone());
@@ -418,7 +421,7 @@ impl Observer for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_panics_harms_nobody() {
+async fn panicking_observer_does_not_affect_the_run() {
     let notes = Arc::new(Notes::default());
     let composite = CompositeTool::fan_out("look", "Looks", ["a"]);
     let layer = CompositeLayer::new([composite]).unwrap().observer(Panics).observer(notes.clone());

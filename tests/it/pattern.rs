@@ -99,7 +99,7 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
 
 proptest! {
     #[test]
-    fn a_glob_matches_what_it_says(
+    fn glob_matches_like_a_reference_matcher(
         pieces in pieces(),
         names in prop::collection::vec(prop::collection::vec(character(), 0..6), 8),
     ) {
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd_for_a_pattern(pattern in any::<String>(), name in any::<String>()) {
+    fn any_pattern_is_handled_without_panic(pattern in any::<String>(), name in any::<String>()) {
         if let Ok(patterns) = Patterns::new([pattern.clone()]) {
             let _ = patterns.matches(&name);
             prop_assert!(pattern.starts_with("re:") || patterns.matches(&pattern));
@@ -176,7 +176,7 @@ fn patterns_match_the_whole_name() {
 }
 
 #[test]
-fn a_set_matches_what_one_of_its_patterns_does() {
+fn set_matches_if_any_of_its_patterns_does() {
     let patterns = Patterns::new(["a", "re:b+", "c*", "a"]).unwrap();
     for (name, expected) in
         [("a", true), ("bb", true), ("cc", true), ("d", false), ("re:b+", false)]
@@ -188,7 +188,7 @@ fn a_set_matches_what_one_of_its_patterns_does() {
 }
 
 #[test]
-fn what_does_not_compile_says_why() {
+fn invalid_pattern_is_rejected_with_the_reason() {
     for (pattern, reason) in [
         ("", "it is blank"),
         (" \t", "it is blank"),
@@ -196,7 +196,7 @@ fn what_does_not_compile_says_why() {
         ("tool[1", "`[` is never closed"),
         ("[]", "`[` is never closed"),
         ("[a-", "`[` is never closed"),
-        ("[z-a]", "`z-a` is no range"),
+        ("[z-a]", "`z-a` is not a valid range"),
         ("{a", "`{` is never closed"),
         ("a}", "`}` closes nothing"),
         ("a\\", "nothing comes after `\\`"),
@@ -206,12 +206,12 @@ fn what_does_not_compile_says_why() {
         ("re:(?=a)", "look-around, including look-ahead and look-behind, is not supported"),
         ("{{{{{{{{{a}}}}}}}}}", "`{` stands in more than 8 others"),
     ] {
-        assert_eq!(mistake(pattern), format!("`{pattern}` is no pattern: {reason}"));
+        assert_eq!(mistake(pattern), format!("`{pattern}` is not a valid pattern: {reason}"));
     }
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_with_their_places() {
+fn all_errors_are_reported_at_once_with_their_positions() {
     let error = Selection::default().allow(["ok", "re:(", "", "fine"]).unwrap_err();
     let places: Vec<_> = error.mistakes().iter().map(|m| (m.index(), m.pattern())).collect();
     assert_eq!(places, [(1, "re:("), (2, "")]);
@@ -229,7 +229,7 @@ fn a_set_may_be_large_but_not_without_end() {
 }
 
 #[test]
-fn what_is_denied_is_not_let_through_although_it_is_allowed() {
+fn deny_overrides_allow() {
     let selection = Selection::default().allow(["get_*"]).unwrap().deny(["get_secret"]).unwrap();
     assert!(selection.selects("get_a") && !selection.selects_all());
     assert!(!selection.selects("get_secret") && !selection.selects("a"));
@@ -237,7 +237,7 @@ fn what_is_denied_is_not_let_through_although_it_is_allowed() {
 }
 
 #[test]
-fn to_allow_nothing_is_not_to_allow_everything() {
+fn empty_allow_list_selects_nothing() {
     let nothing = Selection::default().allow([""; 0]).unwrap();
     assert!(!nothing.selects("a") && !nothing.selects_all());
 }
@@ -249,7 +249,7 @@ fn the_same_words_are_not_both_allowed_and_denied() {
     assert_eq!(
         error.to_string(),
         "`get_x` is both allowed and denied\n\
-         `[` is no pattern: `[` is never closed\n\
+         `[` is not a valid pattern: `[` is never closed\n\
          `a*` is both allowed and denied"
     );
     assert_eq!((error.mistakes()[0].index(), error.mistakes()[0].pattern()), (1, "get_x"));

@@ -312,7 +312,7 @@ const ROWS: [(Person, Option<&str>); 5] = [
 ];
 
 #[tokio::test]
-async fn a_client_that_cannot_ask_after_all_is_no_person_who_says_yes() {
+async fn failed_question_is_not_an_approval() {
     let tools = shop();
     let client = Client::new(|_| Does::Fail);
     let minute = Duration::from_secs(60);
@@ -323,7 +323,7 @@ async fn a_client_that_cannot_ask_after_all_is_no_person_who_says_yes() {
 }
 
 #[tokio::test]
-async fn nothing_is_deployed_unless_a_person_says_so() {
+async fn deployment_requires_approval_of_the_user() {
     let all = WAYS.into_iter().flat_map(|way| BOTH.map(|era| (way, era)));
     join_all(all.map(|(way, era)| async move {
         for (does, failure) in ROWS {
@@ -364,7 +364,7 @@ async fn nothing_is_deployed_unless_a_person_says_so() {
 }
 
 #[tokio::test]
-async fn nothing_is_deployed_if_the_client_goes_away() {
+async fn disconnected_client_prevents_deployment() {
     let all = WAYS.into_iter().flat_map(|way| BOTH.map(|era| (way, era)));
     join_all(all.map(|(way, era)| async move {
         let why = format!("{way:?} {era:?}");
@@ -399,7 +399,7 @@ async fn older(file: &str, tools: &Server, does: Person) -> Connected {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_client_is_asked_all_at_once_and_in_as_many_rounds_as_it_takes() {
+async fn older_client_is_asked_in_parallel_and_in_several_rounds() {
     let tools = Server::new()
         .tool(
             "twice",
@@ -442,7 +442,7 @@ tools = ['twice', 'once', 'broken', 'fine']
 
 /// It stays in memory while its person is asked.
 #[tokio::test(start_paused = true)]
-async fn a_small_state_store_does_not_bound_the_run_of_an_older_client() {
+async fn small_state_store_does_not_limit_runs_of_older_clients() {
     let release = Answer::structured(json!({ "version": "1".repeat(10_000) }));
     let tools = Server::new()
         .tool_as(search_tool("get_release"), release)

@@ -3,8 +3,9 @@
 use mcp_composite::{
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
     composite::{
-        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Output, OutputProperty,
-        OutputType, Plan, Step, Target, ToolCall,
+        Case, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, JsonType,
+        OnError, Otherwise, Output, OutputProperty, Pipeline, Plan, Race, Step, Strategy, Switch,
+        Target, ToolCall,
     },
     message::Context,
     stack::StackLayer,
@@ -32,27 +33,43 @@ fn server() -> Server {
 
 /// A workflow with everything that a preview can show.
 fn everything() -> CompositeTool {
-    let words = Step::for_each("words", "$input.words", "count")
-        .arguments(json!({ "n": "{{ index }}", "all": ["$item", "$steps.first.output.n"] }))
-        .max_parallel(2)
-        .on_error(OnError::Continue);
-    let later = Step::for_each("later", "$steps.first.output.all", "count")
-        .arguments(json!({ "all": ["$item"] }));
+    let words = Step::new(
+        "words",
+        ForEach::new(
+            "$input.words",
+            ToolCall::new("count").arguments(
+                json!({ "n": "{{ index }}", "all": ["$item", "$steps.first.output.n"] }),
+            ),
+        )
+        .max_parallel(2),
+    )
+    .on_error(OnError::Continue);
+    let later = Step::new(
+        "later",
+        ForEach::new(
+            "$steps.first.output.all",
+            ToolCall::new("count").arguments(json!({ "all": ["$item"] })),
+        ),
+    );
     let cases = [
         Case::new("input.n == 7", ToolCall::new("tell").arguments(json!({ "about": "$input.n" }))),
         Case::new("steps.first.output.n > 1", "ask"),
     ];
-    let choice = Step::switch("choice", cases, Otherwise::Call("count".into()));
+    let choice = Step::new("choice", Switch::new(cases, Otherwise::Call("count".into())));
     CompositeTool::workflow(
         "everything",
         "Shows everything",
         [
-            Step::new("first", "count")
-                .arguments(json!({ "n": "{{ input.n }}", "all": "$input.words" })),
+            Step::new(
+                "first",
+                ToolCall::new("count")
+                    .arguments(json!({ "n": "{{ input.n }}", "all": "$input.words" })),
+            ),
             words,
             later,
             choice,
-            Step::new("never", "tell").condition("$input.flag").arguments(json!({ "a": "$$b" })),
+            Step::new("never", ToolCall::new("tell").arguments(json!({ "a": "$$b" })))
+                .condition("$input.flag"),
         ],
     )
 }
@@ -62,7 +79,7 @@ fn input() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn steps_are_told_in_waves_with_what_is_known_of_their_arguments() {
+async fn preview_shows_waves_with_known_arguments() {
     let server = server();
     let service = CompositeLayer::new([everything()]).unwrap().layer(server.clone());
     let preview = service.preview("everything", object(input())).await.unwrap();
@@ -92,12 +109,15 @@ async fn steps_are_told_in_waves_with_what_is_known_of_their_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_fail_is_told() {
+async fn preview_shows_failing_steps() {
     let steps = [
-        Step::new("fits_not", "count").arguments(json!({ "n": "$input.word" })),
-        Step::new("missing", "tell").arguments(json!({ "a": "{{ input.words[9] }}" })),
+        Step::new("fits_not", ToolCall::new("count").arguments(json!({ "n": "$input.word" }))),
+        Step::new(
+            "missing",
+            ToolCall::new("tell").arguments(json!({ "a": "{{ input.words[9] }}" })),
+        ),
         Step::new("no_truth", "tell").condition("input.word"),
-        Step::for_each("no_list", "$input.word", "tell"),
+        Step::new("no_list", ForEach::new("$input.word", "tell")),
     ];
     let composite = CompositeTool::pipeline("fails", "Fails", steps);
     let input = json!({ "word": "seven", "words": [] });
@@ -126,7 +146,7 @@ async fn what_would_fail_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_be_called_is_refused_as_a_call_would_be() {
+async fn preview_of_a_hidden_tool_is_rejected_like_a_call() {
     let layer = CompositeLayer::new([
         everything(),
         CompositeTool::fan_out("lonely", "Lacks its tool", ["nowhere"]),
@@ -148,18 +168,16 @@ async fn who_cannot_be_called_is_refused_as_a_call_would_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fan_out_is_one_wave_and_one_that_goes_in_turn_is_many() {
-    use mcp_composite::composite::Strategy;
-
+async fn parallel_targets_form_one_wave_and_sequential_ones_many() {
+    let targets =
+        || [Target::new("tell"), Target::new("ask").arguments(json!({ "q": "$input.q" }))];
     for (strategy, waves) in [
-        (Strategy::Parallel, 1),
-        (Strategy::Race, 1),
-        (Strategy::Sequential, 2),
-        (Strategy::Fallback, 2),
+        (Strategy::from(FanOut::new(targets())), 1),
+        (Race::new(targets()).into(), 1),
+        (FanOut::new(targets()).sequential().into(), 2),
+        (Fallback::new(targets()).into(), 2),
     ] {
-        let targets =
-            [Target::new("tell"), Target::new("ask").arguments(json!({ "q": "$input.q" }))];
-        let composite = CompositeTool::fan_out("both", "Both", targets).strategy(strategy);
+        let composite = CompositeTool::new("both", "Both", strategy.clone());
         let service = CompositeLayer::new([composite]).unwrap().layer(server());
         let preview = service.preview("both", object(json!({ "q": 1 }))).await.unwrap();
         assert_eq!(preview.waves.len(), waves, "{strategy:?}");
@@ -169,13 +187,13 @@ async fn a_fan_out_is_one_wave_and_one_that_goes_in_turn_is_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_alias_hides_is_not_told() {
+async fn preview_does_not_reveal_hidden_arguments() {
     let secret = ArgumentAlias::new().hide().default(json!("hunter2"));
     let alias = ToolAlias::new("tell").name("told").argument("key", secret);
     let composite = CompositeTool::pipeline(
         "say",
         "Says",
-        [Step::new("say", "told").arguments(json!({ "text": "$input.text" }))],
+        [Step::new("say", ToolCall::new("told").arguments(json!({ "text": "$input.text" })))],
     );
     let stack = StackLayer::new()
         .alias(AliasLayer::new().tools([alias]).unwrap())
@@ -191,8 +209,8 @@ async fn a_plan_runs_over_a_closure_and_previews_without_tools() {
         "twice",
         "Twice",
         [
-            Step::new("one", "double").arguments(json!({ "n": "$input.n" })),
-            Step::new("two", "double").arguments(json!({ "n": "$prev.n" })),
+            Step::new("one", ToolCall::new("double").arguments(json!({ "n": "$input.n" }))),
+            Step::new("two", ToolCall::new("double").arguments(json!({ "n": "$prev.n" }))),
         ],
     ))
     .unwrap();
@@ -214,7 +232,7 @@ async fn a_plan_runs_over_a_closure_and_previews_without_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_is_told_to_get_what_it_would_get_of_the_input() {
+async fn preview_shows_the_input_of_each_target() {
     let other = Tool::new(
         "other",
         "Takes another",
@@ -242,10 +260,13 @@ async fn a_target_is_told_to_get_what_it_would_get_of_the_input() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_that_may_be_null_says_so_in_its_schema() {
-    let value = OutputProperty::new(OutputType::Integer, "$input.n?").default(Value::Null);
-    let composite = CompositeTool::pipeline("may", "May be null", [Step::new("a", "tell")])
-        .output(Output::new().property("n", value));
+async fn nullable_output_has_a_nullable_schema() {
+    let value = OutputProperty::new(JsonType::Integer, "$input.n?").default(Value::Null);
+    let composite = CompositeTool::new(
+        "may",
+        "May be null",
+        Pipeline::new([Step::new("a", "tell")]).output(Output::new().property("n", value)),
+    );
     let service = CompositeLayer::new([composite]).unwrap().layer(server());
 
     let tools = testing::listed(&service).await;
@@ -256,13 +277,13 @@ async fn an_output_that_may_be_null_says_so_in_its_schema() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_by_itself_asks_nobody_and_changes_nothing_if_it_would_have_to() {
+async fn plan_alone_with_a_question_has_no_effect() {
     let plan = Plan::new(CompositeTool::pipeline(
         "deploy",
         "Deploys",
         [
             Step::new("build", "build"),
-            Step::elicitation("approve", "Sure?", json!({})),
+            Step::new("approve", Elicitation::new("Sure?", json!({}))),
             Step::new("deploy", "deploy"),
         ],
     ))

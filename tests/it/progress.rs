@@ -291,7 +291,7 @@ fn info() -> ServerConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_is_told_what_runs_and_how_far_it_is() {
+async fn client_receives_progress_of_each_step() {
     let x = format!("{}…", "x".repeat(200));
     let expected = [
         "0.0/4 step 1/4 a",
@@ -327,7 +327,7 @@ async fn a_client_is_told_what_runs_and_how_far_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn branches_that_run_at_once_are_told_as_one() {
+async fn progress_of_parallel_branches_is_combined() {
     for era in BOTH {
         let server = ServeService::wrap(Chatty::default(), composites());
         let mut told = Wire::connect(server, era).await.told("crowd", json!({})).await;
@@ -350,7 +350,7 @@ async fn branches_that_run_at_once_are_told_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_comes_as_often_as_it_is_set_while_nothing_moves() {
+async fn heartbeat_is_sent_at_the_configured_interval_when_idle() {
     for (seconds, expected) in [
         (15.0, vec![0, 0, 15, 30]),
         (60.0, vec![0, 0]),
@@ -373,7 +373,7 @@ async fn a_heartbeat_comes_as_often_as_it_is_set_while_nothing_moves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_gave_no_token_is_told_nothing() {
+async fn client_without_a_token_receives_no_progress() {
     for era in BOTH {
         let server = ServeService::wrap(Chatty::default(), composites());
         let mut wire = Wire::connect(server, era).await;
@@ -384,7 +384,7 @@ async fn a_client_that_gave_no_token_is_told_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_that_are_none_neither_reach_the_client_nor_do_harm() {
+async fn invalid_progress_numbers_are_dropped() {
     for era in BOTH {
         let server = ServeService::wrap(Chatty::default(), composites());
         let told = Wire::connect(server, era).await.told("garbled", json!({})).await;
@@ -415,7 +415,7 @@ async fn numbers_that_are_none_neither_reach_the_client_nor_do_harm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_read_holds_nobody_up() {
+async fn client_that_does_not_read_delays_no_run() {
     for era in BOTH {
         let chatty = Chatty::default();
         let ended = chatty.ended.clone();
@@ -468,7 +468,7 @@ async fn last_report_comes_before_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_goes_on_telling_after_its_answer_is_not_heard() {
+async fn progress_after_the_result_of_a_target_is_dropped() {
     let server = ServeService::wrap(Chatty::default(), composites());
     let mut wire = Wire::connect(server, Era::Modern).await;
     let told = wire.told("rude", json!({})).await;
@@ -482,7 +482,7 @@ async fn a_target_that_goes_on_telling_after_its_answer_is_not_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn values_only_increase_on_any_number_of_threads_and_end_with_the_answer() {
+async fn progress_only_increases_on_many_threads() {
     let clients = (0..32).map(|client| async move {
         let era = BOTH[client % 2];
         let server = ServeService::wrap(Chatty::default(), composites());

@@ -48,7 +48,7 @@ fn texts(texts: &[&str]) -> CallToolResult {
 }
 
 #[tokio::test]
-async fn what_is_pointed_to_is_taken_out() {
+async fn selected_fields_are_redacted() {
     let content = json!({
         "user": { "name": "Ada", "email": "a@b.c", "tags": ["x", "y"] },
         "rows": [{ "ssn": 1, "ok": true }, { "ssn": { "deep": 2 } }, 3],
@@ -78,7 +78,7 @@ async fn what_is_pointed_to_is_taken_out() {
 }
 
 #[tokio::test]
-async fn only_what_is_pointed_to_is_left() {
+async fn only_selected_fields_are_kept() {
     let content = json!({
         "user": { "name": "Ada", "email": "a@b.c" },
         "rows": [{ "id": 1, "x": 9 }, { "id": 2 }, "loose"],
@@ -100,7 +100,7 @@ async fn only_what_is_pointed_to_is_left() {
 }
 
 #[tokio::test]
-async fn a_scalar_where_something_is_expected_within_is_no_way_out() {
+async fn scalar_in_place_of_a_container_is_not_kept() {
     for scalar in [json!("s3cret"), json!(5), json!(true), json!(null)] {
         assert_eq!(value(only(&["/a/b"]), scalar.clone()).await, MARK);
         assert_eq!(value(only(&["/a/b"]), json!({ "a": scalar })).await, json!({}));
@@ -109,7 +109,7 @@ async fn a_scalar_where_something_is_expected_within_is_no_way_out() {
 }
 
 #[tokio::test]
-async fn names_that_are_not_pointed_to_are_gone_with_what_they_name() {
+async fn object_keys_disappear_with_their_redacted_parent() {
     let content = json!({ "by_ssn": { "078-05-1120": "Ada" } });
     assert_eq!(value(without(&["/by_ssn"]), content.clone()).await, json!({ "by_ssn": MARK }));
     assert_eq!(value(only(&["/other"]), content).await, json!({}));
@@ -127,7 +127,7 @@ async fn a_text_that_repeats_the_structured_content_is_made_again() {
 }
 
 #[tokio::test]
-async fn what_could_say_it_as_well_is_replaced() {
+async fn content_that_may_repeat_a_redacted_value_is_replaced() {
     let link = ContentBlock::resource_link(Resource::new("x:078", "078"));
     let resource = ContentBlock::resource(ResourceContents::text("078", "x:y"));
     let mut answer = texts(&["the ssn is 078", "078", "[\"078\"]", "{ \"ssn\": \"078\""]);
@@ -149,7 +149,7 @@ async fn json_is_taken_for_the_structured_content_that_there_is_not() {
 }
 
 #[tokio::test]
-async fn texts_pass_that_are_said_to_be_harmless() {
+async fn keep_texts_option_forwards_texts_and_images() {
     let image = ContentBlock::image("MDc4", "image/png");
     let meta = MetaObject(Map::from_iter([("x".to_owned(), json!(1))]));
     let mut answer = texts(&["all is well", r#"{"ssn":1}"#]);
@@ -165,7 +165,7 @@ async fn texts_pass_that_are_said_to_be_harmless() {
 }
 
 #[tokio::test]
-async fn metadata_of_what_passes_is_gone_where_only_some_is_left() {
+async fn metadata_is_removed_if_only_selected_fields_are_kept() {
     let meta = || Some(MetaObject(Map::from_iter([("x".to_owned(), json!("s3cret"))])));
     let mut word = TextContent::new("all is well");
     let mut image = ImageContent::new("MDc4", "image/png");
@@ -278,7 +278,7 @@ async fn a_failure_is_redacted_like_a_success() {
 }
 
 #[tokio::test]
-async fn an_error_keeps_its_code_and_nothing_else() {
+async fn redacted_error_keeps_only_its_code() {
     let answers = || Server::new().tool("tool", error(-32_050, "no ssn 078", json!("078")));
     let service = layer(without(&["/ssn"])).layer(answers());
     let told = testing::refused(&service, "tool", Value::Null).await;
@@ -290,7 +290,7 @@ async fn an_error_keeps_its_code_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_a_layer_below_stays_what_it_is() {
+async fn rejection_of_an_inner_layer_is_unchanged() {
     let refusal =
         Refusal::Unknown { kind: mcp_composite::message::ItemKind::Tool, name: "x".into() };
     let server = Server::new().tool("tool", Reply::from(refusal.clone()));
@@ -299,7 +299,7 @@ async fn a_refusal_of_a_layer_below_stays_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_no_result_is_not_shown() {
+async fn reply_other_than_a_tool_result_becomes_an_error() {
     let custom = || Reply::from(ServerResult::CustomResult(CustomResult::new(json!({ "ssn": 1 }))));
     let asks = || Answer::asks("q", "is 078 yours?");
     for answer in [custom().into(), asks()] {
@@ -314,7 +314,7 @@ async fn what_is_no_result_is_not_shown() {
 }
 
 #[tokio::test]
-async fn other_tools_and_other_requests_are_as_they_were() {
+async fn other_tools_and_requests_are_unchanged() {
     let selected = Selection::default().allow(["people_*"]).unwrap();
     let redaction = Redaction::new(selected, ["/ssn"]).unwrap();
     let server = Server::new()
@@ -339,7 +339,7 @@ async fn a_result_is_subject_to_all_redactions_of_its_tool() {
 }
 
 #[tokio::test]
-async fn a_composite_never_has_what_was_taken_out() {
+async fn composite_never_receives_redacted_values() {
     let server = Server::new().gives("people", json!({ "ssn": "078-05-1120", "name": "Ada" }));
     let all = CompositeTool::fan_out("all", "All", ["people"]);
     let service = StackLayer::new()
@@ -353,7 +353,7 @@ async fn a_composite_never_has_what_was_taken_out() {
 }
 
 #[test]
-fn a_text_that_is_no_pointer_is_told_where() {
+fn invalid_pointer_is_reported_with_its_position() {
     let cases = [
         ("user", 0, "expected `/`"),
         ("$.user", 0, "expected `/`"),
@@ -452,7 +452,7 @@ fn scalars(value: &Value) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn nothing_that_is_pointed_to_is_anywhere_in_the_reply(
+    fn redacted_values_appear_nowhere_in_the_reply(
         value in any_value(),
         pointers in prop::collection::vec(any_pointer(), 1..4),
         is_error in any::<bool>(),
@@ -480,7 +480,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_not_pointed_to_is_left(
+    fn unselected_values_are_removed(
         value in any_value(),
         pointers in prop::collection::vec(any_pointer(), 0..4),
     ) {

@@ -8,7 +8,7 @@ use std::{
 
 use mcp_composite::{
     adapter::{RemoteService, Router, ServeService, router::Backend},
-    composite::{CompositeLayer, CompositeTool, Labels, Target},
+    composite::{CompositeLayer, CompositeTool, FanOut, Labels, Target},
     pattern::Selection,
     redact::{RedactLayer, Redaction},
 };
@@ -35,8 +35,7 @@ use crate::{
     support::{Era, Log, question, soon, tool, until},
 };
 
-const NO_CLIENT: &str =
-    "there is no client to ask, or none that can be asked in the middle of a call";
+const NO_CLIENT: &str = "the client cannot be asked during a call";
 
 /// A server whose tools ask in every way.
 #[derive(Clone, Default)]
@@ -368,7 +367,7 @@ impl Behind {
 fn composites() -> CompositeLayer {
     let all = |name: &str, tools: &[&str]| {
         let targets: Vec<_> = tools.iter().map(|tool| Target::from(*tool)).collect();
-        CompositeTool::fan_out(name, "A composite", targets).labels(Labels::Meta)
+        CompositeTool::new(name, "A composite", FanOut::new(targets).labels(Labels::Meta))
     };
     let short = Target::new("asks").timeout(Duration::from_secs(5));
     CompositeLayer::new([
@@ -482,7 +481,7 @@ async fn ended(handle: RequestHandle<RoleClient>) -> String {
 // === Recipients of questions ===
 
 #[tokio::test(start_paused = true)]
-async fn an_older_client_is_asked_in_whatever_way_a_server_asks() {
+async fn older_client_receives_questions_of_every_form() {
     for (behind, tool, answer) in [
         (Behind::InProcess, "asks", "accept blue"),
         (Behind::InProcess, "one", "accept blue"),
@@ -518,7 +517,7 @@ async fn a_newer_client_is_asked_only_by_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_declares_nothing_is_not_asked() {
+async fn client_without_capabilities_is_not_asked() {
     for (behind, tool, outcome) in [
         (Behind::InProcess, "one", NO_CLIENT),
         (Behind::OlderRemote, "asks", "whoever makes the call cannot be asked in the middle of it"),
@@ -559,7 +558,7 @@ async fn missing_client_capability_is_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_is_asked_only_for_what_it_declares() {
+async fn client_is_asked_only_for_declared_capabilities() {
     let lacks = "the client does not declare `elicitation`";
     for (behind, tool, outcome) in [
         (Behind::InProcess, "one", lacks.to_owned()),
@@ -613,14 +612,14 @@ async fn servers_see_whether_a_person_can_be_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_in_process_sees_in_which_ways_the_client_can_be_asked() {
+async fn in_process_target_sees_the_elicitation_modes_of_the_client() {
     let person = Person::with(json!({ "elicitation": { "url": {} } }));
     let connection = Behind::InProcess.connect(&Curious::default(), person, Era::Legacy).await;
     assert_eq!(connection.outcome("sees_modes").await, "{Url}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_server_is_told_that_somebody_can_be_asked_unless_it_is_not_to_ask() {
+async fn older_server_learns_of_elicitation_unless_disabled() {
     for (elicitation, seen) in [(true, r#"{"elicitation":{"form":{}}}"#), (false, "{}")] {
         let curious = Curious { older: true, ..Curious::default() };
         let builder = RemoteService::builder("far").elicitation(elicitation);
@@ -633,7 +632,7 @@ async fn an_older_server_is_told_that_somebody_can_be_asked_unless_it_is_not_to_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_server_that_is_not_to_ask_is_told_that_nobody_can_be_asked() {
+async fn newer_server_without_permission_learns_of_no_elicitation() {
     for era in [Era::Legacy, Era::Modern] {
         let builder = RemoteService::builder("far").elicitation(false);
         let remote = builder.transport(pipe(Curious::default()));
@@ -660,7 +659,7 @@ async fn branches_and_questions_are_put_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_say_for_which_of_several_calls_it_asks_gets_no_answer() {
+async fn question_without_its_call_is_rejected_among_several_calls() {
     let curious = Curious::default();
     let person = Person::who(Says::Blue);
     let connection = Behind::OlderRemote.connect(&curious, person, Era::Legacy).await;
@@ -677,7 +676,7 @@ async fn a_server_that_does_not_say_for_which_of_several_calls_it_asks_gets_no_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_while_nobody_calls_it_gets_no_answer() {
+async fn question_outside_of_a_call_gets_an_error() {
     let curious = Curious::default();
     let person = Person::who(Says::Blue);
     let connection = Behind::OlderRemote.connect(&curious, person, Era::Legacy).await;
@@ -702,7 +701,7 @@ async fn prompts_and_resources_may_want_to_know_something_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_never_content_is_given_up() {
+async fn server_that_keeps_asking_is_stopped_after_ten_answers() {
     let curious = Curious::default();
     let person = Person::who(Says::Blue);
     let connection = Behind::InProcess.connect(&curious, person, Era::Legacy).await;
@@ -746,7 +745,7 @@ async fn open_questions_of_a_request_have_a_maximum_size_together() {
 // === Withdrawn questions ===
 
 #[tokio::test(start_paused = true)]
-async fn what_a_branch_asks_is_withdrawn_when_the_branch_ends() {
+async fn question_of_a_branch_is_withdrawn_when_the_branch_ends() {
     for behind in [Behind::InProcess, Behind::OlderRemote] {
         let person = Person::who(Says::Nothing);
         let connection = behind.connect(&Curious::default(), person, Era::Legacy).await;
@@ -757,7 +756,7 @@ async fn what_a_branch_asks_is_withdrawn_when_the_branch_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_a_target_gives_up_is_withdrawn() {
+async fn question_that_a_target_abandons_is_withdrawn() {
     let person = Person::who(Says::Nothing);
     let connection = Behind::InProcess.connect(&Curious::default(), person, Era::Legacy).await;
     let outcome = connection.outcome("gives_up").await;
@@ -766,7 +765,7 @@ async fn a_question_that_a_target_gives_up_is_withdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_for_a_call_is_withdrawn_when_its_client_cancels_it() {
+async fn question_is_withdrawn_when_the_client_cancels_its_call() {
     for (behind, tool) in [
         (Behind::InProcess, "one"),
         (Behind::OlderRemote, "one"),
@@ -783,7 +782,7 @@ async fn what_is_asked_for_a_call_is_withdrawn_when_its_client_cancels_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_is_told_what_is_wrong_with_the_client() {
+async fn target_receives_the_error_of_the_client() {
     for (says, told) in
         [(Says::Error, "not at home"), (Says::Garbage, "the client gave an invalid answer")]
     {
@@ -856,7 +855,7 @@ async fn read_until(stream: &mut TcpStream, what: &str, times: usize) -> String 
 
 /// On several threads, where a branch never runs in the task of its request.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_branches_ask_comes_on_the_stream_of_their_call() {
+async fn questions_of_branches_arrive_on_the_stream_of_their_call() {
     let curious = Curious { older: true, ..Curious::default() };
     let far = http::serve(curious.clone(), true).await;
     let far = RemoteService::builder("far").http(&format!("http://{}/", far.address), []);
@@ -900,7 +899,7 @@ async fn what_branches_ask_comes_on_the_stream_of_their_call() {
 }
 
 #[tokio::test]
-async fn a_server_over_http_may_ask_for_several_calls_at_once() {
+async fn server_over_http_may_ask_for_several_calls_at_once() {
     let curious = Curious { older: true, ..Curious::default() };
     let server = http::serve(curious.clone(), true).await;
     let remote = RemoteService::builder("far").http(&format!("http://{}/", server.address), []);

@@ -40,7 +40,7 @@ async fn call(service: impl Service<Request, Response = Reply, Error = Infallibl
 }
 
 #[tokio::test]
-async fn all_clones_are_replaced_also_those_that_nobody_has_called() {
+async fn uncalled_clones_are_replaced_too() {
     let (service, reloader) = Reload::new(server("old"));
     let (before, used) = (service.clone(), service.clone());
     assert_eq!(call(used.clone()).await, "old");
@@ -60,7 +60,7 @@ async fn a_service_outlives_its_reloader() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_running_ends_on_the_old_service() {
+async fn running_call_finishes_on_the_old_service() {
     let (mock, mut handle) = mock::pair::<Request, Reply>();
     let (mut service, reloader) = Reload::new(mock);
     handle.allow(1);
@@ -75,7 +75,7 @@ async fn a_call_that_is_running_ends_on_the_old_service() {
 }
 
 #[tokio::test]
-async fn what_was_ready_is_called_although_there_is_a_new_one() {
+async fn ready_service_is_called_even_after_replacement() {
     let (old, mut old_handle) = mock::pair::<Request, Reply>();
     let (new, mut new_handle) = mock::pair::<Request, Reply>();
     let (service, reloader) = Reload::new(old);
@@ -93,7 +93,7 @@ async fn what_was_ready_is_called_although_there_is_a_new_one() {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_old_service_is_woken_by_the_new_one() {
+async fn waiting_callers_are_woken_by_the_new_service() {
     let (old, mut old_handle) = mock::pair::<Request, Reply>();
     old_handle.allow(0);
     let (new, mut new_handle) = mock::pair::<Request, Reply>();
@@ -120,7 +120,7 @@ async fn a_replaced_service_keeps_no_slot() {
 }
 
 #[tokio::test]
-async fn a_clone_that_is_not_in_use_keeps_no_old_service() {
+async fn idle_clone_releases_the_old_service() {
     let life = Arc::new(());
     let of_old = life.clone();
     let old = service_fn(move |_: Request| {
@@ -153,7 +153,7 @@ async fn errors_of_the_service_pass_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_request_sees_a_mix_of_the_old_and_the_new() {
+async fn request_runs_entirely_on_one_service() {
     let stack = |name| {
         let all = CompositeTool::fan_out("all", "All", [name, name]);
         CompositeLayer::new([all]).unwrap().epoch(Epoch::default()).layer(server(name))

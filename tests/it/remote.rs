@@ -100,7 +100,7 @@ async fn a_child_process_is_listed_and_called() {
 }
 
 #[tokio::test]
-async fn a_call_waits_for_a_connection_that_is_being_made() {
+async fn call_waits_for_a_pending_connection() {
     let remote = far().child_process(misbehaving(&["late", "200"]));
     assert_eq!(text(&call(&remote, "echo", json!({ "text": "hello" })).await), "hello");
 }
@@ -145,7 +145,7 @@ async fn a_local_and_a_remote_tool_are_the_same_to_a_composite() {
 }
 
 #[tokio::test]
-async fn it_is_ready_whatever_becomes_of_the_server() {
+async fn remote_service_is_always_ready() {
     let mut remote = far().child_process(ChildProcess::new("/nowhere/to/be/found"));
     for _ in 0..2 {
         let mut ready = pin!(remote.ready());
@@ -160,7 +160,7 @@ async fn it_is_ready_whatever_becomes_of_the_server() {
 // === Cancellation ===
 
 #[tokio::test]
-async fn a_call_that_is_dropped_is_cancelled_at_the_server() {
+async fn dropped_call_is_cancelled_at_the_server() {
     for behaviour in ["good", "modern"] {
         let remote = far().child_process(misbehaving(&[behaviour]));
         soon(remote.connected()).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_call_that_is_dropped_is_cancelled_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_answered_is_not_cancelled() {
+async fn answered_call_is_not_cancelled() {
     let remote = far().child_process(misbehaving(&["good"]));
     call(&remote, "echo", json!({ "text": "hello" })).await;
     let cancelled = call(&remote, "cancelled", json!({})).await;
@@ -213,7 +213,7 @@ fn callers_meta() -> Value {
 }
 
 #[tokio::test]
-async fn an_older_server_learns_nothing_of_the_caller_but_the_trace() {
+async fn older_server_receives_only_trace_and_allowed_metadata() {
     let meta = passed("good", callers_meta()).await;
     let expected = json!({
         "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -223,7 +223,7 @@ async fn an_older_server_learns_nothing_of_the_caller_but_the_trace() {
 }
 
 #[tokio::test]
-async fn a_newer_server_learns_what_the_caller_can_be_asked_for() {
+async fn newer_server_receives_the_elicitation_capabilities() {
     let meta = passed("modern", callers_meta()).await;
     assert_eq!(
         meta["io.modelcontextprotocol/clientCapabilities"],
@@ -235,7 +235,7 @@ async fn a_newer_server_learns_what_the_caller_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_newer_server_is_told_that_an_older_caller_can_be_asked_for_nothing() {
+async fn newer_server_learns_that_an_older_caller_has_no_elicitation() {
     let meta = passed("modern", json!({})).await;
     assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
 }
@@ -347,7 +347,7 @@ impl Service<Request> for RoutedByName {
 // === Invalid answers ===
 
 #[tokio::test]
-async fn an_answer_of_the_wrong_shape_is_an_error_that_names_the_server() {
+async fn malformed_result_is_an_error_that_names_the_backend() {
     let remote = far().child_process(misbehaving(&["malformed"]));
     let error =
         call(&remote, "echo", json!({ "text": "hello" })).await.error().unwrap().into_owned();
@@ -356,7 +356,7 @@ async fn an_answer_of_the_wrong_shape_is_an_error_that_names_the_server() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_its_connection_is_not_passed_on() {
+async fn unsupported_method_is_reported_without_the_server_error() {
     let remote = far().child_process(misbehaving(&["good"]));
     let custom = rmcp::model::CustomRequest::new("com.example/unheard", None);
     let request = Request::new(custom, message::Context::default());
@@ -374,7 +374,7 @@ async fn a_servers_own_errors_are_passed_on() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_fails_its_own_call_only() {
+async fn oversized_reply_fails_only_its_own_call() {
     let remote = far().child_process(misbehaving(&["good"]));
     soon(remote.connected()).await.unwrap();
     let huge = call(&remote, "huge", json!({ "bytes": 100_000_000 }));
@@ -387,7 +387,7 @@ async fn an_answer_that_is_too_long_fails_its_own_call_only() {
 // === Lost servers ===
 
 #[tokio::test]
-async fn a_server_that_dies_fails_what_it_was_doing_and_is_started_again() {
+async fn dead_server_fails_its_calls_and_is_restarted() {
     let (logged, _logs) = capture_logs();
     let remote = far().child_process(misbehaving(&["good"]));
     let first = pid(&remote).await;
@@ -403,7 +403,7 @@ async fn a_server_that_dies_fails_what_it_was_doing_and_is_started_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_says_by_what() {
+async fn killed_server_is_logged_with_its_signal() {
     let (logged, _logs) = capture_logs();
     let remote = far().child_process(misbehaving(&["good"]));
     let first = pid(&remote).await;
@@ -417,7 +417,7 @@ async fn a_server_that_is_killed_says_by_what() {
 }
 
 #[tokio::test]
-async fn the_same_tools_after_a_loss_are_no_change() {
+async fn unchanged_tools_after_a_reconnect_are_not_announced() {
     let changes = Changes::default();
     let remote = far().changes(changes.clone()).child_process(misbehaving(&["good"]));
     let first = pid(&remote).await;
@@ -435,7 +435,7 @@ async fn the_same_tools_after_a_loss_are_no_change() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_without_a_tool_it_had_added_has_changed() {
+async fn tool_missing_after_a_reconnect_is_announced() {
     let changes = Changes::default();
     let remote = far().changes(changes.clone()).child_process(misbehaving(&["good"]));
     soon(remote.connected()).await.unwrap();
@@ -460,14 +460,14 @@ async fn trouble(child: ChildProcess) -> String {
 }
 
 #[tokio::test]
-async fn a_command_that_does_not_exist_is_told() {
+async fn missing_command_is_reported() {
     let trouble = trouble(ChildProcess::new("no-such-command")).await;
     let expected = "the command `no-such-command` could not be started: No such file or directory";
     assert!(trouble.starts_with(expected), "{trouble}");
 }
 
 #[tokio::test]
-async fn a_server_that_ends_at_once_is_told_with_its_last_words() {
+async fn early_exit_is_reported_with_standard_error() {
     let trouble = trouble(misbehaving(&["exit"])).await;
     assert!(
         trouble.ends_with("it exited with status 1, after saying `misbehaving: told to exit`"),
@@ -484,13 +484,13 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_what_nobody_asked_is_told() {
+async fn unsolicited_response_is_reported() {
     let trouble = trouble(misbehaving(&["other-ids"])).await;
     assert!(trouble.contains("id"), "{trouble}");
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_survive_a_newer_question_is_asked_the_older_one() {
+async fn server_failing_discover_is_initialized_the_older_way() {
     for behaviour in ["dies-on-discover", "ignores-discover"] {
         let remote =
             far().connect_timeout(Duration::from_secs(1)).child_process(misbehaving(&[behaviour]));
@@ -508,7 +508,7 @@ async fn a_server_that_lists_for_ever_can_still_be_called() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_after_every_connection_is_not_started_without_pause() {
+async fn exiting_server_is_restarted_with_pauses() {
     let received = Received::new();
     let child = received.of(misbehaving(&["exit-after-initialize"]));
     let remote = far().child_process(child);
@@ -569,7 +569,7 @@ fn the_process_is_gone_when_the_runtime_is() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_is_noticed_while_another_process_holds_its_pipes() {
+async fn dead_server_is_noticed_while_another_process_holds_its_pipes() {
     let script = format!("sleep 60 & exec '{}' good", example("misbehaving").display());
     let wrapper = ChildProcess::new("sh").args(["-c", &script]);
     let remote = far().child_process(wrapper);
@@ -639,7 +639,7 @@ async fn dead_server_is_noticed_while_a_child_of_ours_is_in_its_group() {
 }
 
 #[tokio::test]
-async fn what_a_wrapper_has_started_ends_with_it() {
+async fn child_of_a_wrapper_ends_with_the_wrapper() {
     let server = example("misbehaving");
     let script = format!("'{}' good & echo $! >&2; wait", server.display());
     // The shell gives its child no input, so the connection fails; the test only checks that no
@@ -655,7 +655,7 @@ async fn what_a_wrapper_has_started_ends_with_it() {
 // === Changes ===
 
 #[tokio::test]
-async fn changes_are_told() {
+async fn changes_are_forwarded() {
     for behaviour in ["good", "modern"] {
         let changes = Changes::default();
         let remote = far().changes(changes.clone()).child_process(misbehaving(&[behaviour]));
@@ -706,7 +706,7 @@ impl ServerHandler for ShortOfBreath {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ends_its_streams_is_no_server_that_changes() {
+async fn ended_streams_are_not_announced_as_changes() {
     let server = ShortOfBreath::default();
     let streams = server.streams.clone();
     let changes = Changes::default();
@@ -727,7 +727,7 @@ async fn a_server_that_ends_its_streams_is_no_server_that_changes() {
 
 #[tokio::test]
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
-async fn updates_of_a_resource_are_told_also_after_a_loss() {
+async fn resource_updates_continue_after_a_reconnect() {
     use rmcp::model::{
         SubscribeRequest, SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
     };
@@ -857,7 +857,7 @@ impl ServerHandler for Restless {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_announces_changes_is_heard_less_and_less_often() {
+async fn frequent_change_notifications_are_throttled() {
     let changes = Changes::default();
     let remote = far().changes(changes.clone()).transport(move || {
         let (near, there) = tokio::io::duplex(65536);
@@ -1129,7 +1129,7 @@ async fn a_child_gets_its_own_environment_and_not_ours() {
 }
 
 #[tokio::test]
-async fn a_secret_in_what_a_server_answers_goes_no_further() {
+async fn secret_in_a_server_error_is_masked() {
     struct Indiscreet;
 
     impl ServerHandler for Indiscreet {
@@ -1169,7 +1169,7 @@ async fn a_secret_in_what_a_server_answers_goes_no_further() {
 }
 
 #[tokio::test]
-async fn secrets_are_neither_logged_nor_told() {
+async fn secrets_appear_in_no_log_and_no_error() {
     let (logged, _logs) = capture_logs();
     let script = "echo \"my token is $TOKEN\" >&2; exit 1";
     let child = ChildProcess::new("sh").args(["-c", script]).env("TOKEN", "hidden-value");

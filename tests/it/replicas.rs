@@ -126,7 +126,7 @@ fn call() -> CallToolRequestParams {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_elsewhere_after_the_process_that_asked_was_killed() {
+async fn run_resumes_on_another_replica_after_a_kill() {
     let releases = Releases::default();
     let served = releases.serve().await.unwrap();
     let mut first = Replica::start(&served.url, KEY).await;
@@ -178,7 +178,7 @@ async fn web_pages_of_other_origins_are_refused() {
 }
 
 #[tokio::test]
-async fn an_allowed_origin_that_is_none_is_told() {
+async fn invalid_allowed_origin_is_reported() {
     for origin in
         ["https://example.com", "example.com:443", "*", "https://*:443", "https://a:443/x"]
     {
@@ -186,7 +186,7 @@ async fn an_allowed_origin_that_is_none_is_told() {
         command.args([FILE, "--http", "127.0.0.1:0", "--allow-origin", origin]);
         let output = soon(command.output()).await.unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && told.contains("is no origin"), "{origin}: {told}");
+        assert!(!output.status.success() && told.contains("is not an origin"), "{origin}: {told}");
     }
 }
 

@@ -57,7 +57,7 @@ fn text(result: &CallToolResult) -> &str {
 }
 
 #[tokio::test]
-async fn a_composite_gives_the_same_if_it_is_called_as_a_tool_of_theirs() {
+async fn composite_returns_the_same_result_as_a_rig_tool() {
     let report = CompositeTool::fan_out("report", "Both", ["look", "say"]);
     let layer = CompositeLayer::new([report]).expect("a composite");
     let stack = layer.layer(Server::new().gives("look", json!({ "n": 1 })).says("say", "hello"));
@@ -68,7 +68,7 @@ async fn a_composite_gives_the_same_if_it_is_called_as_a_tool_of_theirs() {
 }
 
 #[tokio::test]
-async fn what_a_tool_of_theirs_gives_comes_back_through_a_stack() {
+async fn rig_tool_value_survives_a_stack() {
     for value in [json!({ "n": 1, "nested": [null] }), json!("a text"), json!("42"), json!("")] {
         let given = value.clone();
         let stack = set([theirs("tool", move || Ok(given.clone()))]);
@@ -78,7 +78,7 @@ async fn what_a_tool_of_theirs_gives_comes_back_through_a_stack() {
 }
 
 #[tokio::test]
-async fn why_a_tool_of_theirs_failed_comes_back_through_a_stack() {
+async fn rig_tool_error_survives_a_stack() {
     let stack = set([theirs("tool", || Err(KernelError::ToolFailed("no route".to_owned())))]);
     let back = tools(stack).await.expect("tools");
     let error = invoke(&back, "tool", json!({})).await;
@@ -100,7 +100,7 @@ async fn a_tool_of_theirs_is_a_target() {
 }
 
 #[test]
-fn schemas_of_theirs_are_told_as_far_as_they_are_of_objects() {
+fn object_schemas_of_rig_tools_are_listed() {
     let any = json!({ "type": "object" });
     let of_n = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let untyped = json!({ "properties": { "n": {} } });
@@ -123,7 +123,7 @@ fn schemas_of_theirs_are_told_as_far_as_they_are_of_objects() {
 }
 
 #[tokio::test]
-async fn schemas_of_ours_are_told_as_they_are() {
+async fn schemas_of_mcp_tools_are_forwarded_unchanged() {
     let schema = object(json!({ "type": "object", "required": ["rows"] }));
     let search = search_tool("search").with_raw_output_schema(Arc::new(schema.clone()));
     let server = Server::new().tool_as(search.clone(), Answer::echo()).echoes("plain");
@@ -142,7 +142,7 @@ async fn schemas_of_ours_are_told_as_they_are() {
 }
 
 #[tokio::test]
-async fn errors_of_theirs_are_results_that_say_why() {
+async fn rig_errors_become_error_results_with_a_reason() {
     type Error = fn() -> KernelError;
     let cases: [(Error, &str); 8] = [
         (|| KernelError::ToolFailed("no route".into()), "no route"),
@@ -163,7 +163,7 @@ async fn errors_of_theirs_are_results_that_say_why() {
 }
 
 #[tokio::test]
-async fn tools_of_a_registry_are_those_that_it_lets_be_seen() {
+async fn scoped_registry_lists_only_its_allowed_tools() {
     let registry = ToolRegistry::new();
     for name in ["b", "a", "secret"] {
         registry.register(theirs(name, || Ok(json!("first"))));
@@ -183,14 +183,14 @@ async fn tools_of_a_registry_are_those_that_it_lets_be_seen() {
 }
 
 #[tokio::test]
-async fn a_tool_that_its_registry_no_longer_lets_be_called_is_unknown() {
+async fn unauthorised_tool_is_rejected_as_unknown() {
     let tool = theirs("tool", || Err(KernelError::ToolNotAuthorised("tool".to_owned())));
     let error = testing::refused(&set([tool]), "tool", json!({})).await;
     assert_eq!(error.message, "unknown tool `tool`");
 }
 
 #[tokio::test]
-async fn nothing_of_a_result_is_lost_without_a_word() {
+async fn result_content_converts_to_json_for_rig() {
     let png = || ContentBlock::image("aGVsbG8=", "image/png");
     let texts = |blocks| Answer::from(Reply::from(CallToolResult::success(blocks)));
     let mut both = CallToolResult::structured(json!({ "n": 42 }));
@@ -212,7 +212,7 @@ async fn nothing_of_a_result_is_lost_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_can_follow_is_cancelled_for_whom_it_was_begun() {
+async fn unsupported_task_is_cancelled_for_its_caller() {
     let cancelled = Arc::new(Mutex::new(Vec::new()));
     let notes = cancelled.clone();
     let begins_tasks = service_fn(move |request: Request| {
@@ -245,7 +245,7 @@ async fn a_task_that_nobody_can_follow_is_cancelled_for_whom_it_was_begun() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_result_stands_beside_its_structured_content() {
+async fn notes_are_added_to_structured_content() {
     let log = json!({ "log": "All is well. ".repeat(1_000), "warnings": 0 });
     let truncate = TruncateLayer::new().max_result_bytes(500);
     let shortened = tools(truncate.layer(Server::new().gives("tool", log))).await.expect("tools");
@@ -266,7 +266,7 @@ async fn what_is_said_of_a_result_stands_beside_its_structured_content() {
 }
 
 #[tokio::test]
-async fn notes_take_no_place_of_what_a_tool_gave() {
+async fn notes_never_replace_the_tool_result() {
     for structured in [json!({ "_notes": "of the tool" }), json!([1])] {
         let mut result = CallToolResult::structured(structured.clone());
         result.content.push(ContentBlock::text("this result was shortened"));
@@ -278,14 +278,14 @@ async fn notes_take_no_place_of_what_a_tool_gave() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_a_tool_of_ours_is_an_error_of_theirs() {
+async fn mcp_tool_failures_become_rig_errors() {
     let asks = Reply::from(ServerResult::InputRequiredResult(
         serde_json::from_value(json!({ "resultType": "input_required", "inputRequests": {} }))
             .expect("a result"),
     ));
     for (answer, expected) in [
         (Answer::failure("no route"), "tool invocation failed: no route"),
-        (Answer::error(-32602, "`n` is no number"), "invalid argument: `n` is no number"),
+        (Answer::error(-32602, "`n` is not a number"), "invalid argument: `n` is not a number"),
         (Answer::error(-32603, "broken"), "tool invocation failed: broken"),
         (Answer::from(Reply::unknown_tool("tool")), "tool `tool` not found in registry"),
         (
@@ -306,7 +306,7 @@ async fn what_goes_wrong_with_a_tool_of_ours_is_an_error_of_theirs() {
 }
 
 #[tokio::test]
-async fn a_service_that_cannot_answer_says_nothing_of_itself() {
+async fn service_error_is_hidden_from_the_rig_caller() {
     let broken = service_fn(async |request: Request| {
         if request.lists_tools() {
             return Ok(ListToolsResult::with_all_items(vec![search_tool("tool")]).into());
@@ -319,7 +319,7 @@ async fn a_service_that_cannot_answer_says_nothing_of_itself() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_no_object_are_refused() {
+async fn non_object_arguments_are_rejected() {
     let server = Server::new().echoes("tool");
     let tools = tools(server.clone()).await.expect("tools");
     for arguments in [json!([1]), json!("x"), json!(1), json!(true)] {
@@ -361,7 +361,7 @@ async fn tools_of_ours_are_called_for_whom_it_was_said() {
 }
 
 #[tokio::test]
-async fn what_a_tool_of_theirs_calls_is_called_for_the_same_caller() {
+async fn nested_call_of_a_rig_tool_keeps_its_caller() {
     let (server, callers) = who();
     let ours = Arc::new(tools(server).await.expect("tools"));
     let agent = Arc::new(LocalTool::new(schema("agent"), move |arguments| {
@@ -397,7 +397,7 @@ impl DelegateExecutor for Asks {
 }
 
 #[tokio::test]
-async fn agents_that_ask_each_other_in_a_circle_are_told_so() {
+async fn cyclic_agents_receive_an_error() {
     let ours = Arc::new(OnceLock::new());
     let agent = |name| -> Arc<dyn RigTool> {
         Arc::new(DelegateTool::new(name, "An agent", Arc::new(Asks { ours: ours.clone() })))

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use mcp_composite::{
     composite::{
-        BRANCH, CompositeLayer, CompositeTool, LIMIT, Limits, OnError, OnLimit, Output,
-        OutputProperty, OutputType, Retry, Step, Strategy, Success, TRACE, Target, Trace,
+        BRANCH, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, JsonType,
+        LIMIT, Limits, OnError, OnLimit, Output, OutputProperty, Pipeline, Race, Retry, Step,
+        Strategy, Success, TRACE, Target, ToolCall, Trace, Workflow,
     },
     message::ToolAnswer,
     store::SignedStore,
@@ -39,26 +40,35 @@ async fn run(composite: CompositeTool) -> CallToolResult {
     run_all(vec![composite], &server()).await
 }
 
-fn fan_out(strategy: Strategy, tools: &[&str]) -> CompositeTool {
-    CompositeTool::fan_out("look", "Looks", tools.iter().copied()).strategy(strategy)
+fn look(strategy: impl Into<Strategy>) -> CompositeTool {
+    CompositeTool::new("look", "Looks", strategy)
+}
+
+fn sequential(tools: &[&str]) -> FanOut {
+    FanOut::new(tools.iter().copied()).sequential()
+}
+
+fn steps_of(tools: &[&str]) -> Pipeline {
+    Pipeline::new(tools.iter().map(|tool| Step::new(*tool, *tool)))
 }
 
 fn pipeline(tools: &[&str]) -> CompositeTool {
-    let steps = tools.iter().map(|tool| Step::new(*tool, *tool));
-    CompositeTool::pipeline("look", "Looks", steps)
+    look(steps_of(tools))
 }
 
 fn workflow(tools: &[&str]) -> CompositeTool {
     let steps = tools.iter().map(|tool| Step::new(*tool, *tool));
-    CompositeTool::workflow("look", "Looks", steps).max_parallel(1)
+    CompositeTool::new("look", "Looks", Workflow::new(steps).max_parallel(1))
 }
 
 /// Calls `echo` for this many elements, one after another.
 fn each(elements: usize) -> Step {
     let elements: Vec<_> = (0..elements).collect();
-    Step::for_each("each", json!(elements), "echo")
-        .arguments(json!({ "n": "$item" }))
-        .max_parallel(1)
+    Step::new(
+        "each",
+        ForEach::new(json!(elements), ToolCall::new("echo").arguments(json!({ "n": "$item" })))
+            .max_parallel(1),
+    )
 }
 
 /// Returns the statuses of branches, in declared order.
@@ -89,16 +99,11 @@ const EARLY: &str = "the run ended early: `max_calls`, which is 2, was reached; 
 /// All strategies whose answer is made of every branch.
 fn all_of_four() -> [CompositeTool; 4] {
     let tools = ["a", "b", "c", "d"];
-    [
-        fan_out(Strategy::Parallel, &tools),
-        fan_out(Strategy::Sequential, &tools),
-        pipeline(&tools),
-        workflow(&tools),
-    ]
+    [look(FanOut::new(tools)), look(sequential(&tools)), pipeline(&tools), workflow(&tools)]
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_made_all_its_calls_gives_what_there_is_and_says_so() {
+async fn run_at_its_call_limit_returns_a_partial_result() {
     for composite in all_of_four() {
         let what = format!("{composite:?}");
         let result = run(composite.max_calls(2)).await;
@@ -130,8 +135,8 @@ async fn a_run_that_needs_no_more_than_it_may_has_not_ended_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_says_why_a_branch_was_skipped() {
-    let result = run(fan_out(Strategy::Sequential, &["a", "b"]).max_calls(1)).await;
+async fn report_contains_the_reason_of_a_skipped_branch() {
+    let result = run(look(sequential(&["a", "b"])).max_calls(1)).await;
     let branch = &result.structured_content.as_ref().unwrap()["branches"]["b"];
     let why = "`max_calls`, which is 1, was reached";
     let expected = json!({ "status": "skipped", "error": { "kind": "limit", "message": why } });
@@ -141,12 +146,18 @@ async fn the_report_says_why_a_branch_was_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_in_which_nothing_completed_is_an_error() {
+async fn limited_run_without_a_completed_call_returns_an_error() {
     let why = "the run ended early: `max_calls`, which is 1, was reached; skipped: `a`";
-    for strategy in [Strategy::Sequential, Strategy::Parallel, Strategy::Race, Strategy::Fallback] {
-        let composite = fan_out(strategy, &["fails", "a"]);
+    let tools = ["fails", "a"];
+    for composite in [
+        look(sequential(&tools)),
+        look(FanOut::new(tools)),
+        look(Race::new(tools)),
+        look(Fallback::new(tools)),
+    ] {
+        let what = format!("{composite:?}");
         let result = run(composite.max_calls(1)).await;
-        assert_eq!((result.is_error, last_text(&result)), (Some(true), why), "{strategy:?}");
+        assert_eq!((result.is_error, last_text(&result)), (Some(true), why), "{what}");
     }
     let steps = [Step::new("fails", "fails").on_error(OnError::Continue), Step::new("a", "a")];
     let result = run(CompositeTool::pipeline("look", "Looks", steps).max_calls(1)).await;
@@ -155,49 +166,49 @@ async fn a_run_in_which_nothing_completed_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_won_has_not_ended_early() {
-    for strategy in [Strategy::Race, Strategy::Fallback] {
+async fn winner_of_a_race_has_not_reached_a_limit() {
+    for composite in [look(Race::new(["a", "b"])), look(Fallback::new(["a", "b"]))] {
         for on_limit in [OnLimit::Partial, OnLimit::Fail] {
-            let composite = fan_out(strategy, &["a", "b"]).max_calls(1).on_limit(on_limit);
-            let result = run(composite).await;
-            assert_eq!((result.is_error, limit(&result)), (Some(false), None), "{strategy:?}");
-            assert_eq!(result.structured_content, Some(json!({ "name": "a" })), "{strategy:?}");
+            let result = run(composite.clone().max_calls(1).on_limit(on_limit)).await;
+            assert_eq!((result.is_error, limit(&result)), (Some(false), None), "{composite:?}");
+            assert_eq!(result.structured_content, Some(json!({ "name": "a" })), "{composite:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_excuses_nothing_that_failed_without_it() {
-    let composite = || fan_out(Strategy::Sequential, &["fails", "a", "b"]).max_calls(2);
-    assert_eq!(run(composite()).await.is_error, Some(true), "all must succeed");
-    let any = run(composite().success(Success::Any)).await;
+async fn limit_does_not_excuse_independent_failures() {
+    let composite = |success| look(sequential(&["fails", "a", "b"]).success(success)).max_calls(2);
+    let all = run(composite(Success::All)).await;
+    assert_eq!(all.is_error, Some(true), "all must succeed");
+    let any = run(composite(Success::Any)).await;
     assert_eq!((any.is_error, limit(&any).is_some()), (Some(false), true));
-    let two = run(composite().success(Success::Quorum(2))).await;
+    let two = run(composite(Success::Quorum(2))).await;
     assert_eq!((two.is_error, limit(&two).is_some()), (Some(false), true));
     let failed = run(pipeline(&["a", "fails", "b"]).max_calls(2)).await;
     assert_eq!(reason(&failed), "step `fails` (tool `fails`) failed: no");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_when_a_limit_is_reached_goes_on_to_its_end() {
+async fn running_branches_finish_after_a_limit_is_reached() {
     let second = Duration::from_secs(1);
     let server = server()
         .tool("slow", Answer::text("slow").after(9 * second))
         .tool("later", Answer::text("later").after(second));
-    let composite = fan_out(Strategy::Parallel, &["slow", "later", "a", "b"]).max_parallel(2);
+    let composite = look(FanOut::new(["slow", "later", "a", "b"]).max_parallel(2));
     let result = run_all(vec![composite.max_calls(3)], &server).await;
     assert_eq!(statuses(&result), ["completed", "completed", "completed", "skipped"]);
     assert_eq!((server.called().len(), server.dropped().len()), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_larger_than_what_is_left_fails_alone_and_ends_the_run() {
+async fn oversized_reply_fails_its_call_and_ends_the_run_early() {
     let told = "an answer of 100 bytes is more than is left of `max_result_bytes`, which is 50";
     let early = "the run ended early: `max_result_bytes`, which is 50, was reached; refused: `long`; skipped: `b`";
     let tools = ["a", "long", "b"];
     let composites = [
-        fan_out(Strategy::Sequential, &tools),
-        fan_out(Strategy::Parallel, &tools).max_parallel(1),
+        look(sequential(&tools)),
+        look(FanOut::new(tools).max_parallel(1)),
         pipeline(&tools),
         workflow(&tools),
     ];
@@ -217,7 +228,7 @@ async fn an_answer_that_is_larger_than_what_is_left_fails_alone_and_ends_the_run
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_partial_result_of_steps_is_that_of_the_last_that_completed() {
+async fn partial_result_is_that_of_the_last_completed_step() {
     for composite in [pipeline(&["a", "b", "c"]), workflow(&["a", "b", "c"])] {
         let result = run(composite.max_calls(2)).await;
         assert_eq!(result.structured_content, Some(json!({ "name": "b" })));
@@ -256,14 +267,14 @@ async fn is_as_listed(composites: Vec<CompositeTool>, server: &Server) -> CallTo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partial_result_is_what_the_composite_is_listed_with() {
+async fn partial_result_fits_the_listed_output_schema() {
     let steps = || [Step::new("a", "a"), each(3)];
     let composites = [
         CompositeTool::pipeline("look", "Looks", steps()),
         CompositeTool::pipeline("look", "Looks", [each(4)]),
-        pipeline(&["a", "b"]).output(output(Some(json!("none")))),
-        fan_out(Strategy::Race, &["fails", "a"]).max_parallel(1),
-        fan_out(Strategy::Fallback, &["fails", "a"]),
+        look(steps_of(&["a", "b"]).output(output(Some(json!("none"))))),
+        look(Race::new(["fails", "a"]).max_parallel(1)),
+        look(Fallback::new(["fails", "a"])),
     ];
     for composite in all_of_four().into_iter().chain(composites) {
         for max_calls in 1..=5 {
@@ -280,7 +291,7 @@ async fn a_partial_result_is_what_the_composite_is_listed_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_composite_that_gives_nothing_partial_promises_is_what_its_last_step_does() {
+async fn output_schema_is_omitted_if_partial_results_could_differ() {
     let promises = async |composite: CompositeTool| {
         let service = CompositeLayer::new([composite]).unwrap().layer(promising());
         let tools = testing::listed(&service).await;
@@ -299,7 +310,7 @@ async fn what_a_composite_that_gives_nothing_partial_promises_is_what_its_last_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partial_result_that_is_not_what_the_definition_promises_is_an_error() {
+async fn partial_result_violating_the_output_schema_is_an_error() {
     let promised = json!({
         "type": "object",
         "properties": { "name": { "enum": ["b", "c"] } },
@@ -322,14 +333,14 @@ async fn a_partial_result_that_is_not_what_the_definition_promises_is_an_error()
 /// An output of steps `a` and `b`, the second of which may have a default.
 fn output(default: Option<Value>) -> Output {
     let name =
-        |step: &str| OutputProperty::new(OutputType::String, format!("$steps.{step}.output.name"));
+        |step: &str| OutputProperty::new(JsonType::String, format!("$steps.{step}.output.name"));
     let b = default.into_iter().fold(name("b"), OutputProperty::default);
     Output::new().property("a", name("a")).property("b", b)
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_is_made_of_what_there_is_if_it_can_be() {
-    let composite = |default| pipeline(&["a", "b"]).output(output(default)).max_calls(1);
+async fn output_is_computed_from_completed_steps_if_possible() {
+    let composite = |default| look(steps_of(&["a", "b"]).output(output(default))).max_calls(1);
     let result = run(composite(Some(json!("none")))).await;
     assert_eq!(result.structured_content, Some(json!({ "a": "a", "b": "none" })));
     assert_eq!((result.is_error, limit(&result).is_some()), (Some(false), true));
@@ -340,22 +351,21 @@ async fn an_output_is_made_of_what_there_is_if_it_can_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_output_repeats_is_not_counted_twice() {
-    let text = OutputProperty::new(OutputType::String, "$steps.long.text");
-    let composite = pipeline(&["long"]).output(Output::new().property("text", text));
+async fn output_repeating_a_step_result_is_not_counted_twice() {
+    let text = OutputProperty::new(JsonType::String, "$steps.long.text");
+    let composite = look(steps_of(&["long"]).output(Output::new().property("text", text)));
     let result = run(composite.max_result_bytes(150)).await;
     assert_eq!((result.is_error, limit(&result)), (Some(false), None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_output_of_a_nested_run_repeats_is_not_counted_twice() {
-    let text = OutputProperty::new(OutputType::String, "$steps.long.text");
+async fn nested_output_repeating_a_result_is_not_counted_twice() {
+    let text = OutputProperty::new(JsonType::String, "$steps.long.text");
     let given = Output::new().property("text", text);
     for own in [None, Some(500)] {
-        let inner = CompositeTool::pipeline("inner", "Looks", [Step::new("long", "long")]);
-        let inner = own
-            .into_iter()
-            .fold(inner.output(given.clone()), |inner, own| inner.max_result_bytes(own));
+        let inner = steps_of(&["long"]).output(given.clone());
+        let inner = CompositeTool::new("inner", "Looks", inner);
+        let inner = own.into_iter().fold(inner, CompositeTool::max_result_bytes);
         let steps = [Step::new("inner", "inner"), Step::new("b", "b")];
         let outer = CompositeTool::pipeline("outer", "Looks", steps).max_result_bytes(150);
         let result = run_all(vec![inner, outer], &server()).await;
@@ -366,7 +376,7 @@ async fn what_an_output_of_a_nested_run_repeats_is_not_counted_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_gives_the_elements_that_it_came_to() {
+async fn limited_loop_returns_the_elements_it_reached() {
     for on_error in [OnError::Abort, OnError::Continue] {
         let composite = CompositeTool::pipeline("look", "Looks", [each(4).on_error(on_error)]);
         let result = run(composite.max_calls(2)).await;
@@ -384,10 +394,12 @@ async fn a_loop_gives_the_elements_that_it_came_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_element_whose_answer_is_too_large_does_not_take_the_others_with_it() {
+async fn oversized_loop_element_does_not_fail_the_others() {
     let big = json!([1, 2, "x".repeat(100), 4]);
-    let each =
-        Step::for_each("each", big, "echo").arguments(json!({ "n": "$item" })).max_parallel(1);
+    let each = Step::new(
+        "each",
+        ForEach::new(big, ToolCall::new("echo").arguments(json!({ "n": "$item" }))).max_parallel(1),
+    );
     let composite = CompositeTool::pipeline("look", "Looks", [each]);
     let result = run(composite.max_result_bytes(100)).await;
     let output = result.structured_content.as_ref().unwrap();
@@ -410,7 +422,7 @@ async fn a_loop_that_comes_to_no_element_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_is_a_call_and_the_last_there_may_be_is_the_last_there_is() {
+async fn retries_count_towards_the_call_limit() {
     let step = Step::new("fails", "fails").on_error(OnError::Retry(Retry::times(9)));
     let composite = CompositeTool::workflow("look", "Looks", [step, Step::new("a", "a")]);
     let result = run(composite.max_calls(3)).await;
@@ -427,11 +439,11 @@ async fn an_attempt_is_a_call_and_the_last_there_may_be_is_the_last_there_is() {
 /// A composite that calls these one after another.
 fn within(name: &str, tools: &[&str]) -> CompositeTool {
     let targets = tools.iter().map(|tool| Target::new(*tool));
-    CompositeTool::fan_out(name, "Looks", targets).strategy(Strategy::Sequential)
+    CompositeTool::new(name, "Looks", FanOut::new(targets).sequential())
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_nested_run_uses_counts_in_those_around_it() {
+async fn nested_calls_count_towards_the_outer_limit() {
     let inner = within("inner", &["a", "b"]);
     let outer = within("outer", &["inner", "c", "d"]).max_calls(4);
     let result = run_all(vec![inner, outer], &server()).await;
@@ -467,7 +479,7 @@ async fn a_limit_of_a_nested_run_ends_only_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_run_that_could_do_nothing_for_the_limit_around_it_fails_no_steps() {
+async fn nested_run_without_calls_left_does_not_fail_the_outer_run() {
     let inner = within("inner", &["a"]);
     let outer = CompositeTool::pipeline(
         "outer",
@@ -484,10 +496,8 @@ async fn a_nested_run_that_could_do_nothing_for_the_limit_around_it_fails_no_ste
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limits_of_all_calls_stay_what_they_were() {
-    let layer = CompositeLayer::new([
-        fan_out(Strategy::Sequential, &["a", "long", "b"]).max_result_bytes(500)
-    ]);
+async fn layer_limits_still_apply_to_each_call() {
+    let layer = CompositeLayer::new([look(sequential(&["a", "long", "b"])).max_result_bytes(500)]);
     let service = layer.unwrap().limits(Limits::default().max_result_bytes(50)).layer(server());
     let result = testing::call(&service, "look", json!({})).await;
     assert_eq!(
@@ -521,13 +531,13 @@ fn replica(
 
 /// A composite that calls `a`, asks, and calls `b` and `c`.
 fn asking(name: &str) -> CompositeTool {
-    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let steps = [Step::new("a", "a"), sure, Step::new("b", "b"), Step::new("c", "c")];
     CompositeTool::pipeline(name, "Looks", steps)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_goes_on_elsewhere_with_what_it_had_left() {
+async fn run_resumed_on_another_replica_keeps_its_remaining_limits() {
     let nested = |inner: CompositeTool, outer: CompositeTool| vec![inner, outer];
     let around = || within("outer", &["inner"]);
     let cases = [
@@ -550,10 +560,10 @@ async fn a_run_goes_on_elsewhere_with_what_it_had_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_asks_nobody_anything_more() {
+async fn reached_limit_prevents_further_questions() {
     let server = server();
     let steps = [
-        Step::elicitation("sure", "Sure?", json!({})),
+        Step::new("sure", Elicitation::new("Sure?", json!({}))),
         Step::new("a", "a").depends_on(Vec::<String>::new()),
         Step::new("b", "b").depends_on(["a"]),
     ];
@@ -565,13 +575,13 @@ async fn a_limit_asks_nobody_anything_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_of_which_an_element_waits_gives_the_others_at_a_limit() {
+async fn waiting_loop_element_is_cancelled_at_a_limit() {
     let tool = Answer::from_fn(|call| async move {
         if call.arguments()["n"] == 1 { Answer::asks("sure", "Sure?") } else { Answer::echo() }
     });
     let server = server().tool("mostly", tool);
-    let each = Step::for_each("each", json!([0, 1, 2, 3]), "mostly");
-    let each = each.arguments(json!({ "n": "$item" })).max_parallel(2);
+    let call = ToolCall::new("mostly").arguments(json!({ "n": "$item" }));
+    let each = Step::new("each", ForEach::new(json!([0, 1, 2, 3]), call).max_parallel(2));
     let composite = CompositeTool::pipeline("look", "Looks", [each, Step::new("a", "a")]);
     let composite = composite.max_calls(3).trace(Trace::Always);
     let answer = replica(&[composite], &server)(None).await;
@@ -588,8 +598,8 @@ async fn a_loop_of_which_an_element_waits_gives_the_others_at_a_limit() {
 }
 
 #[test]
-fn a_limit_of_nothing_is_a_mistake() {
-    let composite = || fan_out(Strategy::Parallel, &["a"]);
+fn limit_of_zero_is_rejected() {
+    let composite = || look(FanOut::new(["a"]));
     for (key, composite) in [
         ("max_calls", composite().max_calls(0)),
         ("max_result_bytes", composite().max_result_bytes(0)),

@@ -11,7 +11,9 @@ use std::{
 
 use mcp_composite::{
     budget::{Budget, BudgetLayer, MemoryBudgets, Unit},
-    composite::{CompositeLayer, CompositeTool, Labels, Order, Success, Target, Trace},
+    composite::{
+        CompositeLayer, CompositeTool, FanOut, Labels, Order, Strategy, Success, Target, Trace,
+    },
     observe::{Branch, Event, Observer, What},
     stack::StackLayer,
     testing::{self, Answer, Server},
@@ -79,12 +81,17 @@ fn all(tools: &[&str]) -> CompositeTool {
     CompositeTool::fan_out("all", "All of them", tools.to_vec())
 }
 
+/// Returns a composite named `all` with this strategy.
+fn of(strategy: impl Into<Strategy>) -> CompositeTool {
+    CompositeTool::new("all", "All of them", strategy)
+}
+
 fn layer(composite: CompositeTool) -> CompositeLayer {
     CompositeLayer::new([composite]).unwrap()
 }
 
 #[test]
-fn branch_that_fails_or_is_late_leaves_the_others_as_they_are() {
+fn failed_or_late_branch_does_not_affect_the_others() {
     on_each_runtime(|| async {
         let server = server();
         let targets = ["now", "fails", "blocks", "panics", "hangs", "waits", "wakes"];
@@ -92,8 +99,11 @@ fn branch_that_fails_or_is_late_leaves_the_others_as_they_are() {
             "hangs" => Target::new(tool).timeout(Duration::from_millis(60)),
             _ => Target::new(tool),
         };
-        let composite =
-            CompositeTool::fan_out("all", "All of them", targets.map(target)).success(Success::Any);
+        let composite = CompositeTool::new(
+            "all",
+            "All of them",
+            FanOut::new(targets.map(target)).success(Success::Any),
+        );
         let service = layer(composite).layer(server.clone());
         let result = testing::call(&service, "all", json!({})).await;
         let report = result.structured_content.unwrap();
@@ -117,7 +127,8 @@ fn content_is_in_the_order_of_the_targets_or_of_their_ends() {
             [(Order::Declared, ["waits", "now"]), (Order::Completion, ["now", "waits"])]
         {
             let service =
-                layer(all(&["waits", "now"]).labels(Labels::Meta).order(order)).layer(server());
+                layer(of(FanOut::new(["waits", "now"]).labels(Labels::Meta).order(order)))
+                    .layer(server());
             let result = testing::call(&service, "all", json!({})).await;
             let texts: Vec<_> = result.content.iter().filter_map(|block| block.as_text()).collect();
             let texts: Vec<_> = texts.iter().map(|text| &*text.text).collect();
@@ -136,9 +147,12 @@ fn call_limit_is_exact_with_branches_in_tasks() {
                 .iter()
                 .enumerate()
                 .map(|(place, tool)| Target::new(*tool).id(format!("branch_{place}")));
-            let composite = CompositeTool::fan_out("all", "All of them", targets)
-                .max_calls(limit)
-                .success(Success::Any);
+            let composite = CompositeTool::new(
+                "all",
+                "All of them",
+                FanOut::new(targets).success(Success::Any),
+            )
+            .max_calls(limit);
             testing::call(&layer(composite).layer(server.clone()), "all", json!({})).await;
             assert_eq!(server.called().len(), limit);
         }
@@ -222,7 +236,7 @@ impl Observer for Notes {
 }
 
 #[test]
-fn observer_is_told_each_event_of_each_branch_in_order() {
+fn observer_receives_the_events_of_each_branch_in_order() {
     on_each_runtime(|| async {
         let notes = Arc::new(Notes::default());
         let layer = layer(all(&TOOLS)).observer(notes.clone());

@@ -168,7 +168,7 @@ async fn script(server: impl ServerHandler, log: &Log, era: Era) -> (Vec<String>
 }
 
 #[tokio::test]
-async fn a_client_cannot_tell_a_wrapped_handler_from_a_bare_one() {
+async fn wrapped_handler_behaves_like_a_bare_one() {
     for era in BOTH {
         let bare = Full::default();
         let (heard_of_bare, reached_bare) = script(bare.clone(), &bare.log, era).await;
@@ -227,7 +227,7 @@ async fn the_script_reaches_every_method_of_a_handler() {
 }
 
 #[tokio::test]
-async fn what_rmcp_asks_without_waiting_is_answered_by_the_handler() {
+async fn handler_answers_synchronous_rmcp_queries() {
     let full = Full::default();
     let served = ServeService::wrap(full.clone(), Identity::new());
     let params = InitializeRequestParams::new(
@@ -317,7 +317,7 @@ async fn a_client_that_disconnects_drops_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_drops_the_work_and_says_so() {
+async fn timeout_drops_the_work_and_returns_an_error() {
     for era in BOTH {
         let (handler, mut calls) = unusual();
         let layer = ServiceBuilder::new().timeout(Duration::from_secs(5));
@@ -330,7 +330,7 @@ async fn a_timeout_drops_the_work_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_already_cancelled_does_not_start() {
+async fn cancelled_request_does_not_start() {
     let full = Full::default();
     let (context, _keep) = detached(Era::Legacy);
     context.ct.cancel();
@@ -431,7 +431,7 @@ async fn it_serves_a_stack_behind_a_buffer() {
 }
 
 #[tokio::test]
-async fn it_serves_a_stack_that_is_not_sync() {
+async fn non_sync_stack_is_served() {
     fn assert_serves<S: ServerHandler + Clone + fmt::Debug>(server: S) -> S {
         server
     }
@@ -569,7 +569,7 @@ impl ServerHandler for Listing {
 }
 
 #[tokio::test]
-async fn structured_content_that_is_no_object_reaches_only_newer_clients() {
+async fn only_newer_clients_receive_non_object_structured_content() {
     async fn answers(server: impl ServerHandler, era: Era) -> (Value, Value) {
         let connection = connect(server, era).await;
         let tools = connection.send("tools/list", json!({})).await.unwrap();
@@ -602,7 +602,7 @@ async fn structured_content_that_is_no_object_reaches_only_newer_clients() {
 }
 
 #[tokio::test]
-async fn newer_clients_learn_that_there_are_no_log_levels() {
+async fn log_level_request_of_a_newer_client_is_rejected() {
     let full = Full::default();
     let connection = connect(ServeService::wrap(full.clone(), Identity::new()), Era::Modern).await;
     let level = json!({ "level": "info" });
@@ -686,7 +686,7 @@ impl Error for Leaky {
 }
 
 #[tokio::test]
-async fn an_unknown_error_is_told_neutrally_and_logged() {
+async fn unknown_error_is_generic_for_clients_and_logged() {
     let (logged, _guard) = capture_logs();
     let connection = connect(failing(Leaky(None)), Era::Modern).await;
     let error = refused(connection.call_tool("x").await);
@@ -698,7 +698,7 @@ async fn an_unknown_error_is_told_neutrally_and_logged() {
 }
 
 #[tokio::test]
-async fn timeouts_and_overload_are_told_wherever_they_come_from() {
+async fn timeouts_and_overload_are_reported_from_any_layer() {
     let causes: [(Arc<dyn Error + Send + Sync>, _); 2] = [
         (Arc::new(Elapsed::new()), "the request timed out"),
         (Arc::new(tower::load_shed::error::Overloaded::new()), "the server is overloaded"),
@@ -712,7 +712,7 @@ async fn timeouts_and_overload_are_told_wherever_they_come_from() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_that_sheds_load_says_so() {
+async fn load_shedding_stack_reports_overload() {
     let (handler, mut calls) = unusual();
     let layer = ServiceBuilder::new().load_shed().concurrency_limit(1);
     let connection = connect(ServeService::wrap(handler, layer), Era::Modern).await;
@@ -722,7 +722,7 @@ async fn a_stack_that_sheds_load_says_so() {
 }
 
 #[tokio::test]
-async fn an_error_of_readiness_is_told_like_one_of_the_call() {
+async fn readiness_error_is_reported_like_a_call_error() {
     #[derive(Clone)]
     struct Unready;
 

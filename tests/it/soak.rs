@@ -29,7 +29,7 @@ fn breaches(answer: &Value) -> u64 {
 }
 
 #[test]
-fn a_sound_answer_is_no_breach() {
+fn valid_answer_has_no_breach() {
     let echo = json!({ "marker": marker(1), "branch": "near", "pid": 7 });
     let branches = json!({ "near": { "status": "completed", "output": echo } });
     assert_eq!(breaches(&json!({ "structuredContent": { "branches": branches } })), 0);
@@ -37,7 +37,7 @@ fn a_sound_answer_is_no_breach() {
 }
 
 #[test]
-fn it_is_known_at_what_nobody_has_looked() {
+fn unchecked_invariants_are_known() {
     let invariants = Invariants::default();
     invariants.check_answer(&marker(1), &json!({ "marker": marker(1), "pid": 7 }));
     let looked = invariants.checked().map(|(invariant, count)| (invariant, count > 0));
@@ -51,7 +51,7 @@ fn it_is_known_at_what_nobody_has_looked() {
 }
 
 #[test]
-fn what_is_of_another_call_is_found_wherever_it_stands() {
+fn content_of_another_call_is_detected_anywhere() {
     let other = marker(2);
     assert_eq!(breaches(&json!({ "content": [{ "text": format!("see {other}.") }] })), 1);
     assert_eq!(breaches(&json!({ other.as_str(): [marker(1)] })), 1);
@@ -70,7 +70,7 @@ fn branches_that_have_each_others_answers_are_found() {
 }
 
 #[test]
-fn what_was_to_be_taken_out_and_what_came_second_is_found() {
+fn unredacted_secret_and_second_answer_are_detected() {
     assert_eq!(breaches(&json!({ "secret": "hush" })), 1);
     assert_eq!(breaches(&json!({ "marker": "the second answer" })), 1);
 }
@@ -125,7 +125,7 @@ async fn broken_stack(
 }
 
 #[tokio::test]
-async fn a_stack_that_is_sound_breaks_nothing() {
+async fn sound_stack_breaks_no_invariant() {
     let (invariants, answers) = broken_stack(|reply| reply).await;
     assert_eq!(invariants.broken(), 0, "{invariants}");
     assert!(answers.iter().all(|answer| answer["isError"] == false));
@@ -133,7 +133,7 @@ async fn a_stack_that_is_sound_breaks_nothing() {
 }
 
 #[tokio::test]
-async fn a_layer_that_gives_one_call_the_answer_of_another_is_found_out() {
+async fn layer_that_mixes_up_answers_is_detected() {
     let (before, turn) = (Arc::<Mutex<Option<Reply>>>::default(), Arc::<AtomicUsize>::default());
     let (invariants, _) = broken_stack(move |reply| {
         // The second branch of each call of the composite gets the previous reply.
@@ -208,7 +208,7 @@ async fn connected() -> (Arc<Invariants>, Arc<Wire>, Peer) {
 }
 
 #[tokio::test]
-async fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
+async fn duplicate_and_unsolicited_answers_are_detected() {
     let (invariants, wire, mut peer) = connected().await;
     let mut call = wire.call(&marker(1), "near", &json!({}));
     let id = peer.request().await["id"].clone();
@@ -228,7 +228,7 @@ async fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
 }
 
 #[tokio::test]
-async fn a_question_of_another_connection_is_found_also_after_something_was_cancelled() {
+async fn foreign_question_is_detected_after_a_cancellation() {
     let (invariants, wire, mut peer) = connected().await;
     let _goes_on = wire.call(&marker(1), "near", &json!({}));
     drop(wire.call(&marker(2), "near", &json!({})));

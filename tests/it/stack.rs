@@ -192,7 +192,7 @@ async fn requests_pass_the_layers_in_the_documented_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_two_neighbours_in_the_other_order_are_told_apart() {
+async fn swapped_neighbors_are_detected() {
     for (place, (what, request, expected)) in neighbours().into_iter().enumerate() {
         let server = server();
         let mut layers = by_hand();
@@ -206,7 +206,7 @@ async fn any_two_neighbours_in_the_other_order_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_layers_of_a_backend_speak_of_its_own_names() {
+async fn backend_layers_use_the_names_of_their_backend() {
     let layer = BackendLayer::new().alias(alias()).filter(filter()).validate(validate());
     let (one, two) = (server(), server());
     let router = Router::builder()
@@ -295,7 +295,7 @@ where
 }
 
 #[tokio::test]
-async fn without_settings_every_request_and_every_reply_stays_as_it_is() {
+async fn default_layers_leave_requests_and_replies_unchanged() {
     let server = || {
         let full = Full::default();
         (HandlerService::new(full.clone()), full)
@@ -311,7 +311,7 @@ async fn without_settings_every_request_and_every_reply_stays_as_it_is() {
 }
 
 #[test]
-fn without_settings_nothing_is_allocated() {
+fn default_layers_allocate_nothing() {
     let _guard = without_spans();
     let requests =
         requests().into_iter().chain([call("all", json!({ "q": "x" })), Request::list_tools()]);
@@ -364,7 +364,7 @@ fn spare() -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_must_know_tools_is_told_before_the_first_request() {
+async fn catalogs_are_warmed_before_the_first_request() {
     for (layer, lists, requests) in [
         (StackLayer::new().advertise(search_mode()), 1, vec![find()]),
         (StackLayer::new().composite(both()), 1, vec![run()]),
@@ -384,7 +384,7 @@ async fn whoever_must_know_tools_is_told_before_the_first_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_listed_for_layers_that_need_to_know_nothing() {
+async fn layers_that_need_no_catalog_list_no_tools() {
     for layer in [
         StackLayer::new(),
         StackLayer::new()
@@ -445,7 +445,7 @@ fn layers() -> [(&'static str, AnyLayer, Request); 12] {
 
 /// Redactions and budgets have patterns of tools, which they never list.
 #[tokio::test(start_paused = true)]
-async fn patterns_below_the_filter_that_match_nothing_are_told() {
+async fn unmatched_patterns_below_the_filter_are_reported() {
     let tools = |pattern: &str| Selection::default().allow([pattern]).unwrap();
     let redaction = Redaction::new(tools("users_*"), ["/email"]).unwrap();
     let budget = Budget::new("calls", Unit::Calls, 9).tools(tools("serch_code"));
@@ -481,7 +481,7 @@ async fn answers_in_time(service: Boxed, request: Request) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_layer_waits_for_itself_above_or_below_a_stock_layer() {
+async fn layers_do_not_deadlock_around_stock_layers() {
     for (stock, around) in stock_layers() {
         for (what, layer, request) in layers() {
             let server = Boxed::new(server());

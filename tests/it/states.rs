@@ -4,7 +4,9 @@ use std::{future::ready, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, Limits, Step, Strategy},
+    composite::{
+        Composite, CompositeLayer, CompositeTool, Elicitation, FanOut, Limits, Step, ToolCall,
+    },
     message::{Context, ToolAnswer},
     store::{MemoryStore, PutError, SignedStore, Store, TakeError},
 };
@@ -101,10 +103,12 @@ fn server() -> Server {
 fn approval(name: &str, question: &str) -> CompositeTool {
     let steps = [
         Step::new("details", "details"),
-        Step::elicitation("approve", question, json!({})).depends_on(["details"]),
-        Step::new("deploy", "deploy")
-            .arguments(json!({ "service": "$input.service?" }))
-            .depends_on(["approve"]),
+        Step::new("approve", Elicitation::new(question, json!({}))).depends_on(["details"]),
+        Step::new(
+            "deploy",
+            ToolCall::new("deploy").arguments(json!({ "service": "$input.service?" })),
+        )
+        .depends_on(["approve"]),
     ];
     CompositeTool::workflow(name, "Deploys if a person says so", steps)
 }
@@ -150,7 +154,7 @@ fn outer() -> Call {
 // === Rejected calls ===
 
 #[tokio::test(start_paused = true)]
-async fn a_text_that_is_no_state_is_refused() {
+async fn malformed_state_is_rejected() {
     for store in stores() {
         let server = server();
         let service = service(composites(), store, &server);
@@ -211,7 +215,7 @@ async fn a_state_of_another_call_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_is_refused_once_what_it_runs_is_defined_otherwise() {
+async fn state_is_rejected_after_its_definition_changes() {
     let changed = |name: &str, question| {
         let mut composites = composites();
         composites.retain(|composite| composite.name() != name);
@@ -301,7 +305,7 @@ async fn a_signed_state_can_be_answered_in_another_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stored_state_is_answered_once() {
+async fn stored_state_can_be_answered_only_once() {
     let server = server();
     let service = service(composites(), MemoryStore::for_runs(), &server);
     let first = release().state(&service).await;
@@ -334,7 +338,7 @@ async fn answers_without_a_state_begin_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_to_what_nobody_has_asked_are_nobodys() {
+async fn unsolicited_answers_are_ignored() {
     let server = server();
     let service = service(composites(), signed(), &server);
     let yes = json!({ "action": "accept", "content": { "x": 1 } });
@@ -410,7 +414,7 @@ impl Store for Away {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_store_that_is_away_clients_learn_only_that_it_is() {
+async fn error_of_an_unavailable_store_reveals_no_details() {
     let server = server();
     let call = Call::new("release", json!({}));
     let result = call.clone().result(&service(composites(), Away::ToPut, &server)).await;
@@ -430,15 +434,17 @@ async fn of_a_store_that_is_away_clients_learn_only_that_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_could_not_be_read_back_is_told_before_anybody_is_asked() {
+async fn unreadable_result_is_reported_before_the_question() {
     let deep = (0..98).fold(json!("bottom"), |deep, _| json!([deep]));
     let server = Server::new().gives("details", json!({ "notes": deep })).echoes("deploy");
     let steps = [
         Step::new("details", "details"),
-        Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
-        Step::new("deploy", "deploy")
-            .arguments(json!({ "notes": "$steps.details.output.notes" }))
-            .depends_on(["approve"]),
+        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["details"]),
+        Step::new(
+            "deploy",
+            ToolCall::new("deploy").arguments(json!({ "notes": "$steps.details.output.notes" })),
+        )
+        .depends_on(["approve"]),
     ];
     let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
     // Each composite around it adds levels to the state.
@@ -457,29 +463,32 @@ async fn a_result_that_could_not_be_read_back_is_told_before_anybody_is_asked() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fan_out_that_needs_an_approval_changes_nothing_if_nobody_can_be_asked() {
+async fn fan_out_with_approval_has_no_effect_without_elicitation() {
     let server = Server::new().echoes("create").echoes("deploy");
     let approve = CompositeTool::workflow(
         "approve",
         "Asks",
-        [Step::elicitation("sure", "Sure?", json!({})), Step::new("deploy", "deploy")],
+        [Step::new("sure", Elicitation::new("Sure?", json!({}))), Step::new("deploy", "deploy")],
     );
-    let all = CompositeTool::fan_out("all", "Creates, and asks", ["create", "approve"]);
-    let service = service([all.strategy(Strategy::Sequential), approve], signed(), &server);
+    let fan_out = FanOut::new(["create", "approve"]).sequential();
+    let all = CompositeTool::new("all", "Creates, and asks", fan_out);
+    let service = service([all, approve], signed(), &server);
     let result = mcp_composite::testing::call(&service, "all", json!({})).await;
     assert_eq!(result.is_error, Some(true));
     assert_eq!(server.called(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_is_too_large_fails_the_call() {
+async fn oversized_state_fails_the_call() {
     let large = "x".repeat(10_000);
     let steps = [
         Step::new("details", "details"),
-        Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
-        Step::new("deploy", "deploy")
-            .arguments(json!({ "notes": "$steps.details.output.notes" }))
-            .depends_on(["approve"]),
+        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["details"]),
+        Step::new(
+            "deploy",
+            ToolCall::new("deploy").arguments(json!({ "notes": "$steps.details.output.notes" })),
+        )
+        .depends_on(["approve"]),
     ];
     let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
     let rows: [(Arc<dyn Store>, &str); 3] = [
@@ -550,7 +559,7 @@ async fn caller_with_a_full_share_is_refused_and_others_suspend_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_are_not_told_apart_may_fill_the_store() {
+async fn anonymous_callers_may_fill_the_store() {
     let server = server();
     let layer = CompositeLayer::new(composites()).unwrap();
     let service = layer.state(MemoryStore::for_runs().max_caller_bytes(1)).layer(server);
@@ -560,7 +569,7 @@ async fn callers_that_are_not_told_apart_may_fill_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_keeps_nothing_that_no_step_reads_any_more() {
+async fn state_omits_outputs_that_no_later_step_reads() {
     let server = Server::new().gives("details", json!({ "secret": "x".repeat(10_000) }));
     let server = server.echoes("deploy");
     let store = signed().max_item_bytes(5_000);
@@ -574,10 +583,12 @@ fn approval_after(creates: Step) -> CompositeTool {
     let steps = [
         Step::new("details", "details"),
         creates.depends_on(["details"]),
-        Step::elicitation("approve", "Sure?", json!({})).depends_on(["create"]),
-        Step::new("deploy", "deploy")
-            .arguments(json!({ "notes": "$steps.create.output.notes?" }))
-            .depends_on(["approve"]),
+        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["create"]),
+        Step::new(
+            "deploy",
+            ToolCall::new("deploy").arguments(json!({ "notes": "$steps.create.output.notes?" })),
+        )
+        .depends_on(["approve"]),
     ];
     CompositeTool::workflow("release", "Deploys if a person says so", steps)
 }
@@ -599,7 +610,7 @@ async fn outputs_are_reported_in_full_if_a_state_is_too_large() {
 
 /// Outputs for the report never take space from the state.
 #[tokio::test(start_paused = true)]
-async fn outputs_for_the_report_give_way_to_the_state() {
+async fn state_drops_report_outputs_when_space_is_short() {
     let server = Server::new()
         .says("details", "d".repeat(900))
         .gives("create", json!({ "notes": "n".repeat(2_600) }))
@@ -633,10 +644,12 @@ async fn a_state_that_may_turn_out_too_large_is_remarked() {
     let steps = [
         Step::new("details", "details"),
         creates().depends_on(["details"]),
-        Step::elicitation("approve", "Sure?", json!({})).depends_on(["create"]),
-        Step::new("deploy", "deploy")
-            .arguments(json!({ "notes": "$steps.details.text" }))
-            .depends_on(["approve"]),
+        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["create"]),
+        Step::new(
+            "deploy",
+            ToolCall::new("deploy").arguments(json!({ "notes": "$steps.details.text" })),
+        )
+        .depends_on(["approve"]),
     ];
     let checked = CompositeTool::workflow("release", "Deploys if a person says so", steps);
     let [signed, memory] = stores();

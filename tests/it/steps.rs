@@ -6,8 +6,8 @@ use std::{collections::HashSet, time::Duration};
 use mcp_composite::config::Config;
 use mcp_composite::{
     composite::{
-        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Output, OutputProperty,
-        OutputType, Retry, STEPS, Step, ToolCall,
+        Case, CompositeLayer, CompositeTool, ForEach, JsonType, OnError, Otherwise, Output,
+        OutputProperty, Retry, STEPS, Step, Switch, ToolCall, Workflow,
     },
     testing::{self, Answer, Server},
 };
@@ -48,7 +48,7 @@ async fn a_hundred_steps_run_and_one_more_is_a_mistake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_stops_and_calls_no_further_tool() {
+async fn dropped_call_stops_and_calls_no_further_tool() {
     let tenth = Duration::from_millis(100);
     let pause = Duration::from_secs(3600);
     let retry = OnError::Retry(Retry::times(10).delay(pause).max_delay(pause));
@@ -62,7 +62,7 @@ async fn a_call_that_is_given_up_stops_and_calls_no_further_tool() {
         CompositeTool::workflow(
             "elements",
             "Does many things",
-            [Step::for_each("each", json!([1, 2, 3]), "slow").max_parallel(1)],
+            [Step::new("each", ForEach::new(json!([1, 2, 3]), "slow").max_parallel(1))],
         ),
         CompositeTool::workflow(
             "attempts",
@@ -92,7 +92,10 @@ async fn null_is_a_default_result_like_any_other() {
         "Keeps what there is",
         [
             Step::new("a", "fetch").condition("false").default_results(json!({ "data": null })),
-            Step::new("b", "keep").arguments(json!({ "data": "$steps.a.output.data" })),
+            Step::new(
+                "b",
+                ToolCall::new("keep").arguments(json!({ "data": "$steps.a.output.data" })),
+            ),
         ],
     );
     let server = Server::new().echoes("fetch").echoes("keep");
@@ -103,14 +106,18 @@ async fn null_is_a_default_result_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_that_are_nested_too_deep_fail_the_step() {
+async fn too_deeply_nested_arguments_fail_the_step() {
     let nested = |levels, value| (0..levels).fold(value, |inner, _| json!([inner]));
     let workflow = CompositeTool::workflow(
         "pass_on",
         "Passes on what it gets",
         [
             Step::new("a", "give"),
-            Step::new("b", "take").arguments(json!({ "v": nested(27, json!("$steps.a.output")) })),
+            Step::new(
+                "b",
+                ToolCall::new("take")
+                    .arguments(json!({ "v": nested(27, json!("$steps.a.output")) })),
+            ),
         ],
     );
     let server =
@@ -158,9 +165,13 @@ async fn arguments_meet_the_schema_of_a_tool_that_has_a_prefix() {
 
 /// A tool that uses the id as an idempotency key must not charge twice.
 #[tokio::test(start_paused = true)]
-async fn the_id_of_a_nested_run_is_the_same_in_each_attempt_and_another_at_each_place() {
+async fn nested_run_id_is_stable_per_attempt_and_unique_per_place() {
     let id = || json!({ "key": "$workflow.id" });
-    let inner = CompositeTool::pipeline("inner", "Pays", [Step::new("pay", "pay").arguments(id())]);
+    let inner = CompositeTool::pipeline(
+        "inner",
+        "Pays",
+        [Step::new("pay", ToolCall::new("pay").arguments(id()))],
+    );
     let middle = CompositeTool::fan_out("middle", "Pays at one place", ["inner"]);
     let retry = || OnError::Retry(Retry::times(2).delay(Duration::ZERO));
     let outer = CompositeTool::workflow(
@@ -169,7 +180,7 @@ async fn the_id_of_a_nested_run_is_the_same_in_each_attempt_and_another_at_each_
         [
             Step::new("a", "inner").on_error(retry()),
             Step::new("b", "middle").depends_on(["a"]).on_error(retry()),
-            Step::for_each("c", json!([1, 2]), "inner").depends_on(["b"]),
+            Step::new("c", ForEach::new(json!([1, 2]), "inner")).depends_on(["b"]),
         ],
     );
     let layer = CompositeLayer::new([inner, middle, outer]).unwrap();
@@ -197,36 +208,58 @@ async fn the_id_of_a_nested_run_is_the_same_in_each_attempt_and_another_at_each_
 /// after it.
 fn all_ways() -> CompositeTool {
     let v = |written: &str| json!({ "v": written });
-    CompositeTool::workflow(
+    CompositeTool::new(
         "all_ways",
         "Hands a value on",
-        [
-            Step::new("reference", "reference").arguments(v("$input.v")),
-            Step::new("template", "template").arguments(v("{{ steps.reference.output.v }}")),
-            Step::new("parse", "as_text").arguments(v("$steps.template.output.v")).parse_json(),
-            Step::new("filter", "filter").arguments(v("{{ (steps.parse.text | fromjson).v }}")),
-            Step::for_each("loop", json!(["$steps.parse.output.v"]), "loop").arguments(v("$item")),
-            Step::for_each("list", "{{ [steps.filter.output.v] }}", "list")
-                .arguments(v("{{ item }}")),
-            Step::switch(
-                "switch",
-                [Case::new("false", "switch")],
-                Otherwise::Call(
-                    ToolCall::new("switch")
-                        .arguments(v("$steps.loop.output.iterations[0].output.v")),
+        Workflow::new([
+            Step::new("reference", ToolCall::new("reference").arguments(v("$input.v"))),
+            Step::new(
+                "template",
+                ToolCall::new("template").arguments(v("{{ steps.reference.output.v }}")),
+            ),
+            Step::new(
+                "parse",
+                ToolCall::new("as_text").arguments(v("$steps.template.output.v")).parse_json(),
+            ),
+            Step::new(
+                "filter",
+                ToolCall::new("filter").arguments(v("{{ (steps.parse.text | fromjson).v }}")),
+            ),
+            Step::new(
+                "loop",
+                ForEach::new(
+                    json!(["$steps.parse.output.v"]),
+                    ToolCall::new("loop").arguments(v("$item")),
                 ),
             ),
-        ],
-    )
-    .output(
-        Output::new()
-            .property("list", of_object("$steps.list.output.iterations[0].output"))
-            .property("switch", of_object("{{ steps.switch.output }}")),
+            Step::new(
+                "list",
+                ForEach::new(
+                    "{{ [steps.filter.output.v] }}",
+                    ToolCall::new("list").arguments(v("{{ item }}")),
+                ),
+            ),
+            Step::new(
+                "switch",
+                Switch::new(
+                    [Case::new("false", "switch")],
+                    Otherwise::Call(
+                        ToolCall::new("switch")
+                            .arguments(v("$steps.loop.output.iterations[0].output.v")),
+                    ),
+                ),
+            ),
+        ])
+        .output(
+            Output::new()
+                .property("list", of_object("$steps.list.output.iterations[0].output"))
+                .property("switch", of_object("{{ steps.switch.output }}")),
+        ),
     )
 }
 
 fn of_object(value: &str) -> OutputProperty {
-    OutputProperty::new(OutputType::Object, value)
+    OutputProperty::new(JsonType::Object, value)
 }
 
 fn values() -> Vec<Value> {
@@ -280,11 +313,11 @@ fn a_value_arrives_unchanged_on_all_ways() {
 }
 
 #[test]
-fn within_a_text_a_value_is_written_as_json_and_a_text_as_it_is() {
+fn template_renders_values_as_json_and_strings_verbatim() {
     let pipeline = CompositeTool::pipeline(
         "say",
         "Says a value",
-        [Step::new("say", "say").arguments(json!({ "text": "<{{ input.v }}>\n" }))],
+        [Step::new("say", ToolCall::new("say").arguments(json!({ "text": "<{{ input.v }}>\n" })))],
     );
     for value in values() {
         let server = Server::new().echoes("say");
@@ -326,9 +359,9 @@ proptest! {
     fn any_value_goes_through_a_pipeline_unchanged(value in any_value()) {
         let v = |written: &str| json!({ "v": written });
         let pipeline = CompositeTool::pipeline("row", "Hands a value on", [
-            Step::new("first", "first").arguments(v("$input.v")),
-            Step::new("second", "second").arguments(v("$prev.v")),
-            Step::new("third", "third").arguments(v("{{ prev.v }}")),
+            Step::new("first", ToolCall::new("first").arguments(v("$input.v"))),
+            Step::new("second", ToolCall::new("second").arguments(v("$prev.v"))),
+            Step::new("third", ToolCall::new("third").arguments(v("{{ prev.v }}"))),
         ]);
         let server = Server::new().echoes("first").echoes("second").echoes("third");
         let arguments = json!({ "v": value });
@@ -344,10 +377,10 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_whose_output_is_too_large_reports_how_its_elements_ended() {
+async fn loop_with_oversized_output_reports_element_statuses() {
     let large = || Answer::text("x".repeat(40_000));
     let server = Server::new().tool("send", large().then(large()).then(Answer::failure("bounced")));
-    let mails = Step::for_each("mails", json!(["a", "b", "c"]), "send").max_parallel(1);
+    let mails = Step::new("mails", ForEach::new(json!(["a", "b", "c"]), "send").max_parallel(1));
     let send = CompositeTool::workflow("send_all", "Sends to each", [mails]);
     let service = CompositeLayer::new([send]).unwrap().layer(server);
     let result = testing::call(&service, "send_all", json!({})).await;
@@ -368,4 +401,19 @@ async fn a_loop_whose_output_is_too_large_reports_how_its_elements_ended() {
         },
     ]);
     assert_eq!(mails["output"]["iterations"], iterations);
+}
+
+#[tokio::test(start_paused = true)]
+async fn switch_parses_the_text_of_a_case_with_parse_json() {
+    let server = Server::new().says("text", "{\"n\":1}").echoes("keep");
+    let case = Case::new("input.parse", ToolCall::new("text").parse_json());
+    let keep = ToolCall::new("keep").arguments(json!({ "n": "$steps.a.output.n?" }));
+    let steps =
+        [Step::new("a", Switch::new([case], Otherwise::Call("text".into()))), Step::new("b", keep)];
+    let composite = CompositeTool::pipeline("keep_text", "Keeps a text", steps);
+    let service = CompositeLayer::new([composite]).unwrap().layer(server);
+    for (parse, expected) in [(true, json!({ "n": 1 })), (false, json!({}))] {
+        let result = testing::call(&service, "keep_text", json!({ "parse": parse })).await;
+        assert_eq!(result.structured_content, Some(expected), "{parse}");
+    }
 }

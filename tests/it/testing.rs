@@ -40,7 +40,7 @@ async fn panic_of(work: impl Future<Output: Send>) -> String {
 // === Answers ===
 
 #[tokio::test(start_paused = true)]
-async fn each_kind_of_result_arrives_as_it_was_scripted() {
+async fn each_kind_of_result_is_returned_as_scripted() {
     let blocks = vec![ContentBlock::text("see"), ContentBlock::image("aGk=", "image/png")];
     let several = CallToolResult::success(blocks);
     let mut both = CallToolResult::structured(json!({ "n": 1 }));
@@ -67,7 +67,7 @@ async fn each_kind_of_result_arrives_as_it_was_scripted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_short_ways_to_add_a_tool_are_those_answers() {
+async fn tool_shorthands_return_the_matching_answers() {
     let server = Server::new()
         .says("says", "hello")
         .gives("gives", json!({ "n": 1 }))
@@ -93,7 +93,7 @@ async fn errors_have_their_code_message_and_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_unavailable_gives_the_error_of_the_service() {
+async fn unavailable_answer_returns_a_service_error() {
     let server = Server::new().tool("t", Answer::unavailable("connection refused"));
     let error = server.clone().oneshot(Request::call_tool("t")).await.unwrap_err();
     assert_eq!(error.to_string(), "connection refused");
@@ -101,7 +101,7 @@ async fn a_server_that_is_unavailable_gives_the_error_of_the_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_panics_is_noted_and_panics_in_whoever_waits() {
+async fn panicking_tool_is_recorded_and_panics_in_the_waiter() {
     let server = Server::new().tool("t", Answer::panic("at the disco"));
     assert_eq!(panic_of(call(&server, "t")).await, "at the disco");
     assert_eq!((server.calls()[0].status(), server.running()), (Status::Panicked, 0));
@@ -145,7 +145,7 @@ async fn a_sequence_can_be_repeated_and_late_as_a_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_turns_of_a_sequence_are_those_of_the_order_in_which_calls_arrive() {
+async fn answer_sequence_follows_the_arrival_order_of_calls() {
     let server = Server::new().tool("t", Answer::text("1").after(SECOND).then(Answer::text("2")));
     let (first, second) = tokio::join!(call(&server, "t"), call(&server, "t"));
     assert_eq!((text_of(&first), text_of(&second)), ("1", "2"));
@@ -180,7 +180,7 @@ fn an_answer_to_no_call_is_a_mistake_of_the_test() {
 // === Lists ===
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_is_listed_as_it_was_described_and_else_as_one_that_takes_anything() {
+async fn tool_is_listed_as_described_or_with_an_open_schema() {
     let schema = object(json!({ "type": "object", "required": ["path"] }));
     let wipe = Tool::new("wipe", "Wipes", schema.clone())
         .with_title("Wipe")
@@ -283,7 +283,7 @@ async fn a_call_is_compared_with_its_tool_and_its_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_and_what_ran_at_the_same_time_is_counted() {
+async fn server_counts_running_and_concurrent_calls() {
     let late = |seconds| Answer::text("x").after(seconds * SECOND);
     let server = Server::new().tool("a", late(1)).tool("b", late(2)).tool("c", late(1));
 
@@ -306,7 +306,7 @@ async fn what_runs_and_what_ran_at_the_same_time_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_nobody_waits_for_are_dropped_and_others_are_not() {
+async fn only_abandoned_calls_are_dropped() {
     let server = Server::new().hangs("b").hangs("a").says("c", "x");
     let service = Timeout::new(server.clone(), SECOND);
     for tool in ["b", "a"] {
@@ -323,7 +323,7 @@ async fn calls_that_nobody_waits_for_are_dropped_and_others_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_server_is_woken_by_calls_that_arrive_and_end() {
+async fn waiters_are_woken_by_arriving_and_ending_calls() {
     let server = Server::new().hangs("a");
     let waiter = async {
         server.until(|server| server.running() == 2).await;
@@ -360,7 +360,7 @@ async fn other_requests_are_noted_and_have_no_answer() {
 }
 
 #[test]
-fn no_runtime_is_needed_without_delays() {
+fn server_without_delays_needs_no_runtime() {
     let server = Server::new().says("a", "x").page_size(1);
     let (result, tools) = futures::executor::block_on(async {
         (call(&server, "a").await, testing::listed(&server).await)
@@ -371,7 +371,7 @@ fn no_runtime_is_needed_without_delays() {
 // === Clients ===
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gets_no_result_is_told_what_came_and_where_it_was_asked_for() {
+async fn unexpected_reply_panics_with_the_reply_and_location() {
     let server = Server::new()
         .tool("gone", Answer::unavailable("connection refused"))
         .tool("error", ErrorData::new(ErrorCode(7), "full", Some(json!([1]))));
@@ -390,7 +390,7 @@ async fn whoever_gets_no_result_is_told_what_came_and_where_it_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_no_refusal_and_whoever_expected_one_is_told_the_result() {
+async fn unexpected_failure_panics_with_the_result() {
     let server = Server::new().fails("t", "no");
     let told = panic_of(testing::refused(&server, "t", json!({}))).await;
     assert!(told.contains("was not refused, but gave the result {"), "{told}");
@@ -398,7 +398,7 @@ async fn a_failure_is_no_refusal_and_whoever_expected_one_is_told_the_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_fail_or_have_no_end_are_told() {
+async fn failing_and_endless_lists_panic() {
     let server = Server::new();
     server.break_list("connection refused");
     let told = panic_of(testing::listed(&server)).await;
@@ -414,7 +414,7 @@ async fn lists_that_fail_or_have_no_end_are_told() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_a_mistake_of_the_test() {
+fn non_object_arguments_panic() {
     assert!(catch_unwind(|| testing::request("t", json!([1]))).is_err());
     let without = testing::request("t", Value::Null);
     assert_eq!(without.tool_call().unwrap().arguments, None);
@@ -461,7 +461,7 @@ tools = ["one/find", "two.find"]
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_backend_is_a_server_below_all_that_the_file_says_of_it() {
+    async fn config_file_settings_apply_above_each_backend_server() {
         let one = Server::new().hangs("seek").says("hidden", "x");
         let two = Server::new().echoes("find").says("secret", "x");
         let service = testing::stack(&file(FILE), [("two", two.clone()), ("one", one.clone())]);
@@ -486,7 +486,7 @@ tools = ["one/find", "two.find"]
     }
 
     #[tokio::test(start_paused = true)]
-    async fn names_stay_as_they_are_where_the_file_says_so() {
+    async fn tool_names_are_unchanged_if_the_config_file_says_so() {
         let text = "router.conflicts = 'priority'\nbackends = [{ name = 'a', command = 'a' }, \
                     { name = 'b', command = 'b' }]";
         let [a, b] = ["a", "b"].map(|who| Server::new().says("t", who));
@@ -496,7 +496,7 @@ tools = ["one/find", "two.find"]
 
     /// The program connects the backends of such a file in code.
     #[tokio::test(start_paused = true)]
-    async fn servers_of_a_file_without_backends_stand_behind_it_under_their_own_names() {
+    async fn servers_keep_tool_names_if_the_file_has_no_backends() {
         let text = "[[composite_tools]]\nname = 'both'\ndescription = 'd'\ntools = ['a', 'b']";
         let one = Server::new().says("a", "one");
         let two = Server::new().says("b", "two").says("a", "second");
@@ -514,7 +514,7 @@ tools = ["one/find", "two.find"]
     }
 
     #[test]
-    fn a_backend_without_a_server_and_a_server_without_a_backend_are_mistakes() {
+    fn unmatched_backends_and_servers_panic() {
         let with = |names: &[&'static str]| {
             let servers: Vec<_> = names.iter().map(|name| (*name, Server::new())).collect();
             let made = catch_unwind(AssertUnwindSafe(|| testing::stack(&file(FILE), servers)));

@@ -12,7 +12,7 @@ use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
     adapter::ServeService,
     changes::Epoch,
-    composite::{CompositeLayer, CompositeTool, Step},
+    composite::{CompositeLayer, CompositeTool, Step, ToolCall},
     message::{Context, Reply, Request},
     stack::StackLayer,
     store::{MemoryStore, PutError, Store, TakeError},
@@ -173,7 +173,7 @@ async fn a_result_that_fits_is_the_same_and_no_tools_are_listed() {
 }
 
 #[tokio::test]
-async fn what_was_cut_fits_the_schema_that_the_tool_promises() {
+async fn truncated_result_fits_the_output_schema() {
     let server = Server::new().tool_as(promising(), logs());
     let service = truncate(2_000).layer(server.clone());
     for _ in 0..2 {
@@ -194,7 +194,7 @@ async fn a_text_is_shortened_without_listing_tools() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_divided_is_left_out_and_named() {
+async fn indivisible_blocks_are_omitted_and_named() {
     let data = "QUJD".repeat(1_000);
     let blob = ResourceContents::blob(&data, "x:y").with_mime_type("application/pdf");
     let mut link = Resource::new(format!("x:{data}"), "long");
@@ -214,7 +214,7 @@ async fn what_cannot_be_divided_is_left_out_and_named() {
 }
 
 #[tokio::test]
-async fn without_a_list_there_is_no_schema() {
+async fn result_is_truncated_without_a_schema_if_listing_fails() {
     let server = Server::new().tool_as(promising(), logs());
     server.break_list("down");
     let result = testing::call(&truncate(1_000).layer(server), "logs", Value::Null).await;
@@ -223,7 +223,7 @@ async fn without_a_list_there_is_no_schema() {
 }
 
 #[tokio::test]
-async fn a_schema_that_changed_is_minded_after_the_epoch() {
+async fn changed_schema_is_used_after_the_epoch_changes() {
     let epoch = Epoch::default();
     let server = Server::new().tool_as(promising(), logs());
     let service = truncate(1_000).epoch(epoch.clone()).layer(server.clone());
@@ -243,7 +243,7 @@ async fn a_schema_that_changed_is_minded_after_the_epoch() {
 }
 
 #[tokio::test]
-async fn what_is_added_tells_what_is_missing() {
+async fn notices_describe_omitted_parts() {
     let server = Server::new().says("say", "x".repeat(90_000));
     let result = testing::call(&truncate(2_000).layer(server), "say", Value::Null).await;
     assert_eq!(result.content.len(), 2);
@@ -254,7 +254,7 @@ async fn what_is_added_tells_what_is_missing() {
 }
 
 #[tokio::test]
-async fn spaces_that_say_nothing_are_left_out_first_and_not_told() {
+async fn insignificant_whitespace_is_removed_first() {
     let content = json!({ "rows": vec![[1, 2, 3]; 100] });
     let mut answer = CallToolResult::success(vec![ContentBlock::text(format!("{content:#}"))]);
     answer.structured_content = Some(content.clone());
@@ -265,7 +265,7 @@ async fn spaces_that_say_nothing_are_left_out_first_and_not_told() {
 }
 
 #[test]
-fn what_is_left_out_is_not_copied() {
+fn omitted_parts_are_not_copied() {
     let shortened = |rows: usize| {
         let row = |row: usize| json!({ "id": row, "names": ["a", "b"], "text": "x".repeat(50) });
         let content = json!({ "rows": (0..rows).map(row).collect::<Vec<_>>() });
@@ -294,7 +294,10 @@ async fn steps_of_a_pipeline_work_with_all_that_there_is() {
         "Fetch and count",
         [
             Step::new("fetch", "fetch"),
-            Step::new("count", "count").arguments(json!({ "text": "$steps.fetch.text", "n": 1 })),
+            Step::new(
+                "count",
+                ToolCall::new("count").arguments(json!({ "text": "$steps.fetch.text", "n": 1 })),
+            ),
         ],
     );
     let service = StackLayer::new()
@@ -310,7 +313,7 @@ async fn steps_of_a_pipeline_work_with_all_that_there_is() {
 }
 
 #[tokio::test]
-async fn branches_of_a_fan_out_share_what_there_is_and_fit_its_schema() {
+async fn fan_out_branches_share_the_space_and_fit_the_schema() {
     let server = Server::new()
         .gives("small", json!({ "hits": [1, 2, 3] }))
         .gives("large", json!({ "hits": vec!["x".repeat(100); 5_000] }))
@@ -412,7 +415,7 @@ async fn caller_with_many_results_evicts_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_wrong_with_a_uri_the_answer_is_the_same() {
+async fn unusable_result_uris_all_return_the_same_error() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let store = Arc::new(MemoryStore::for_results().ttl(Duration::from_secs(60)));
     let service = truncate(1_000).keep(store).caller(caller).layer(server.clone());
@@ -438,7 +441,7 @@ async fn whatever_is_wrong_with_a_uri_the_answer_is_the_same() {
 }
 
 #[tokio::test]
-async fn other_resources_are_those_of_the_server() {
+async fn reads_of_other_resources_are_forwarded_to_the_server() {
     let server = Server::new();
     let service = truncate(1_000).keep(kept()).layer(server.clone());
     let _ = service.oneshot(read("file:///a")).await.unwrap();
@@ -446,7 +449,7 @@ async fn other_resources_are_those_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_result_that_cannot_be_kept_is_shortened_without_a_link() {
+async fn result_that_cannot_be_stored_is_truncated_without_a_link() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let small = Arc::new(MemoryStore::for_results().max_item_bytes(100));
     let stores: [Arc<dyn Store>; 2] = [small, Arc::new(NoStore::Away)];
@@ -459,7 +462,7 @@ async fn a_result_that_cannot_be_kept_is_shortened_without_a_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_store_keeps_no_slot_of_the_server() {
+async fn waiting_for_a_store_holds_no_concurrency_slot() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let service = ServiceBuilder::new()
         .layer(truncate(1_000).keep(Arc::new(NoStore::Hangs)))
@@ -477,7 +480,7 @@ async fn whoever_waits_for_a_store_keeps_no_slot_of_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_is_dropped_behind_the_layer() {
+async fn dropped_call_is_dropped_behind_the_layer() {
     let server = Server::new().hangs("slow");
     let service = truncate(1_000).layer(server.clone());
     tokio::select! {
@@ -509,7 +512,7 @@ impl ServerHandler for Talkative {
 }
 
 #[tokio::test]
-async fn a_client_of_a_server_without_resources_reads_what_is_kept() {
+async fn client_reads_stored_results_of_a_server_without_resources() {
     for era in [Era::Legacy, Era::Modern] {
         let server = ServeService::wrap(Talkative, truncate(1_000).keep(kept()));
         let connection = connect(server, era).await;
@@ -528,7 +531,7 @@ async fn a_client_of_a_server_without_resources_reads_what_is_kept() {
 }
 
 #[test]
-fn a_description_that_does_not_pass_can_be_told_of_resources() {
+fn resources_are_declared_if_results_are_stored() {
     let mut capabilities = ServerCapabilities::default();
     truncate(1_000).declare(&mut capabilities);
     assert!(capabilities.resources.is_none());

@@ -47,7 +47,7 @@ async fn refused(stack: &Validate<Server>, request: Request) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_is_refused_and_never_reaches_the_tool() {
+async fn invalid_arguments_are_rejected_before_the_tool() {
     let server = counter();
     let stack = strict().layer(server.clone());
 
@@ -60,7 +60,7 @@ async fn what_does_not_fit_is_refused_and_never_reaches_the_tool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fits_arrives_as_it_was_sent() {
+async fn valid_arguments_are_forwarded_unchanged() {
     let server = Server::new().tool_as(tool("free", json!({ "type": "object" })), Answer::echo());
     let stack = strict().layer(server.clone());
     for arguments in [json!({}), json!({ "n": [1, { "deep": null }] })] {
@@ -72,7 +72,7 @@ async fn what_fits_arrives_as_it_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_warning_names_the_tool_and_the_place_and_lets_the_call_pass() {
+async fn warn_mode_logs_tool_and_location_and_forwards_the_call() {
     let (logged, _guard) = capture_logs();
     let server = counter();
     let stack = ValidateLayer::new().schema(SchemaMode::Warn).layer(server.clone());
@@ -86,7 +86,7 @@ async fn a_warning_names_the_tool_and_the_place_and_lets_the_call_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switched_off_nothing_is_checked_and_nothing_is_listed() {
+async fn disabled_validation_checks_and_lists_nothing() {
     let server = counter();
     for layer in [ValidateLayer::new(), ValidateLayer::new().schema(SchemaMode::Off)] {
         let stack = layer.layer(server.clone());
@@ -96,7 +96,7 @@ async fn switched_off_nothing_is_checked_and_nothing_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_is_not_listed_is_called_unchecked_with_one_complaint() {
+async fn unlisted_tool_is_called_unchecked_with_one_warning() {
     let server = counter();
     let layer = strict();
     let stack = layer.layer(server.clone());
@@ -111,7 +111,7 @@ async fn a_tool_that_is_not_listed_is_called_unchecked_with_one_complaint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_no_tool_answers_to_are_no_complaint() {
+async fn unknown_tool_names_cause_no_warning() {
     let server = counter();
     let layer = strict();
     let stack = layer.layer(server.clone());
@@ -126,7 +126,7 @@ async fn names_that_no_tool_answers_to_are_no_complaint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_list_calls_pass_unchecked_with_one_complaint_for_each_tool() {
+async fn failed_listing_causes_one_warning_and_unchecked_calls() {
     let server = counter();
     server.break_list("connection refused");
     let layer = strict();
@@ -225,7 +225,7 @@ async fn targets_of_composites_are_checked_before_they_are_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_plan_renders_is_measured_again() {
+async fn rendered_arguments_are_checked_against_the_size_limit() {
     let server = Server::new().echoes("a");
     let target = Target::new("a").arguments(json!({ "q": "x".repeat(200) }));
     let composites = CompositeLayer::new([CompositeTool::fan_out("all", "All", [target])]).unwrap();

@@ -74,7 +74,7 @@ fn one() -> String {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_up_when_that_is_asked_for() {
+async fn changed_config_file_is_reloaded_on_request() {
     let program = Program::start(&[one()], None).await;
     // One that cannot be reached, whose key the transport may log.
     let unreachable = "[[backends]]\nname = 'web'\nurl = 'http://127.0.0.1:9/mcp?key=sesame'\n";

@@ -407,7 +407,7 @@ fn names_of(tools: &Value) -> Vec<&str> {
 // === tools ===
 
 #[tokio::test(start_paused = true)]
-async fn no_way_leads_around_a_rule() {
+async fn rules_apply_to_every_way_of_calling_a_tool() {
     for (rule, way) in cells() {
         let arguments = rule.arguments();
         let world = World::new(Some(rule), way.alias(), mode(way), arguments.clone());
@@ -420,7 +420,7 @@ async fn no_way_leads_around_a_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_way_leads_to_a_tool_without_a_rule() {
+async fn tool_without_a_rule_is_reachable_in_every_way() {
     for (rule, way) in cells() {
         // A composite checks its input, and the arguments of its targets, in any case.
         let is_checked = matches!(
@@ -439,7 +439,7 @@ async fn every_way_leads_to_a_tool_without_a_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_name_nothing_that_the_client_does_not_know() {
+async fn rejections_reveal_no_names_unknown_to_the_client() {
     for (rule, way) in cells() {
         let arguments = rule.arguments();
         let world = World::new(Some(rule), way.alias(), mode(way), arguments.clone());
@@ -459,7 +459,7 @@ async fn refusals_name_nothing_that_the_client_does_not_know() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_called_is_neither_listed_nor_found() {
+async fn uncallable_tools_are_neither_listed_nor_found() {
     for rule in RULES {
         for alias in [None, Some(Level::Top), Some(Level::Backend)] {
             if rule.alias().is_some() && alias.is_some() {
@@ -601,7 +601,7 @@ impl Shelf {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_hidden_or_renamed_cannot_be_asked_for_in_any_way() {
+async fn prompts_and_resources_are_reached_only_by_visible_names() {
     let mut kept = vec![Keeping::Nothing];
     for level in LEVELS {
         kept.extend([
@@ -640,7 +640,7 @@ async fn what_is_hidden_or_renamed_cannot_be_asked_for_in_any_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_large_is_refused_whatever_it_asks_for() {
+async fn oversized_requests_of_any_method_are_rejected() {
     let full = Full::default();
     let router = Router::builder()
         .backend(Backend::new("b", HandlerService::new(full.clone())))

@@ -165,7 +165,7 @@ struct ExpectedCall {
 }
 
 #[test]
-fn every_case_does_what_it_says() {
+fn workflow_cases_meet_their_expectations() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workflows");
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()

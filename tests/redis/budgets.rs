@@ -21,7 +21,7 @@ use crate::support::{soon, until};
 // === Shared budgets ===
 
 #[tokio::test]
-async fn replicas_use_exactly_what_there_is_together() {
+async fn replicas_share_a_budget_exactly() {
     let server = Server::start();
     let replicas = replicas::<3>(&server);
     let budget = calls(100);
@@ -42,7 +42,7 @@ async fn replicas_use_exactly_what_there_is_together() {
 }
 
 #[tokio::test]
-async fn who_ends_waits_until_others_know_what_was_used() {
+async fn shutdown_waits_until_usage_is_settled() {
     let server = Server::start();
     let [one, other] = replicas(&server);
     reserve(&one, &calls(9), 4).await.unwrap().settle(3);
@@ -65,7 +65,7 @@ async fn of_two_calls_at_once_one_passes_a_budget_of_one() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_or_won_by_many_who_settle_drop_and_give_up() {
+async fn concurrent_settles_drops_and_cancels_keep_the_balance() {
     const LIMIT: u64 = 50;
     let server = Server::start();
     let replicas = replicas::<3>(&server);
@@ -106,7 +106,7 @@ async fn nothing_is_lost_or_won_by_many_who_settle_drop_and_give_up() {
 // === Leases ===
 
 #[tokio::test]
-async fn what_a_killed_process_held_comes_back() {
+async fn reservation_of_a_killed_process_expires_with_its_lease() {
     const LEASE: Duration = Duration::from_millis(300);
     let server = Server::start();
     let [killed, other] = [(); 2].map(|()| replica(&server).budgets().lease(LEASE));
@@ -120,7 +120,7 @@ async fn what_a_killed_process_held_comes_back() {
 }
 
 #[tokio::test]
-async fn a_permit_that_is_settled_after_its_lease_is_charged_once() {
+async fn permit_settled_after_its_lease_is_charged_once() {
     let server = Server::start();
     let store = replica(&server).budgets().lease(Duration::from_millis(50));
     let budget = calls(10);
@@ -133,7 +133,7 @@ async fn a_permit_that_is_settled_after_its_lease_is_charged_once() {
 }
 
 #[tokio::test]
-async fn what_was_asked_by_somebody_who_gave_up_is_given_back() {
+async fn reservation_of_a_dropped_call_is_released() {
     let server = Server::start();
     let store = replica(&server).budgets();
     let budget = calls(10);
@@ -149,7 +149,7 @@ async fn what_was_asked_by_somebody_who_gave_up_is_given_back() {
 // === Lost answers ===
 
 #[tokio::test]
-async fn a_reservation_whose_answer_is_lost_is_made_once() {
+async fn reservation_with_a_lost_reply_is_made_once() {
     let server = Server::start();
     let gap = Gap::before(&server);
     let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
@@ -164,7 +164,7 @@ async fn a_reservation_whose_answer_is_lost_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_settlement_whose_answer_is_lost_is_charged_once() {
+async fn settlement_with_a_lost_reply_is_charged_once() {
     let server = Server::start();
     let gap = Gap::before(&server);
     let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
@@ -181,7 +181,7 @@ async fn a_settlement_whose_answer_is_lost_is_charged_once() {
 }
 
 #[tokio::test]
-async fn a_reservation_that_arrives_once_more_after_it_was_settled_holds_nothing() {
+async fn repeated_reservation_after_settlement_reserves_nothing() {
     let server = Server::start();
     let gap = Gap::before(&server);
     let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
@@ -201,7 +201,7 @@ async fn a_reservation_that_arrives_once_more_after_it_was_settled_holds_nothing
 // === Refills ===
 
 #[tokio::test]
-async fn it_is_told_when_enough_is_left_again() {
+async fn error_contains_the_refill_time() {
     let server = Server::start();
     let store = replica(&server).budgets();
     let budget = calls(4).refill(Refill::new(2, Duration::from_secs(100)));
@@ -223,7 +223,7 @@ async fn it_is_told_when_enough_is_left_again() {
 }
 
 #[tokio::test]
-async fn another_refill_holds_from_now_on() {
+async fn changed_refill_applies_from_now_on() {
     let server = Server::start();
     let store = replica(&server).budgets();
     let (never, slow) = (calls(9), calls(9).refill(Refill::new(1, Duration::from_secs(1_000))));
@@ -262,7 +262,7 @@ async fn keys_go_when_a_budget_is_full_again() {
 }
 
 #[tokio::test]
-async fn what_is_used_for_good_stays() {
+async fn usage_without_a_refill_never_expires() {
     let server = Server::start();
     let store = replica(&server).budgets();
     reserve(&store, &calls(3), 2).await.unwrap().settle(1);
@@ -276,7 +276,7 @@ async fn what_is_used_for_good_stays() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_in_full_leaves_nothing() {
+async fn fully_released_budget_leaves_no_key() {
     let server = Server::start();
     let store = replica(&server).budgets();
     drop(reserve(&store, &calls(3), 2).await.unwrap());

@@ -32,7 +32,7 @@ async fn is_left(server: &Server, store: &RedisBudgets, limit: u64, left: u64) {
 // === Unavailable servers ===
 
 #[tokio::test]
-async fn a_server_that_is_away_at_the_start_is_used_when_it_is_there() {
+async fn server_unavailable_at_start_is_used_once_it_is_up() {
     let mut server = Server::start();
     server.kill();
     let store = replica(&server).budgets();
@@ -44,7 +44,7 @@ async fn a_server_that_is_away_at_the_start_is_used_when_it_is_there() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_at_once() {
+async fn unreachable_server_is_reported_immediately() {
     let mut server = Server::start();
     let store = replica(&server).timeout(Duration::from_secs(600)).budgets();
     drop(reserve(&store, &calls(1), 1).await.unwrap());
@@ -70,7 +70,7 @@ async fn a_server_that_crashed_is_used_again() {
 }
 
 #[tokio::test]
-async fn calls_are_admitted_without_a_server_if_that_is_set() {
+async fn calls_are_admitted_without_a_server_if_configured() {
     let mut server = Server::start();
     let store = replica(&server).budgets().when_away(WhenAway::Admit);
     server.kill();
@@ -85,7 +85,7 @@ async fn calls_are_admitted_without_a_server_if_that_is_set() {
 }
 
 #[tokio::test]
-async fn states_and_results_say_that_the_server_is_away() {
+async fn stores_report_an_unavailable_server() {
     let mut server = Server::start();
     let (states, results) = (replica(&server).runs(), replica(&server).results());
     let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
@@ -103,7 +103,7 @@ async fn states_and_results_say_that_the_server_is_away() {
 // === Silent servers ===
 
 #[tokio::test]
-async fn a_silent_server_refuses_calls_and_keeps_nothing_of_them() {
+async fn unresponsive_server_denies_calls_and_reserves_nothing() {
     let server = Server::start();
     let store = impatient(&server).budgets();
     let held = reserve(&store, &calls(5), 1).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_silent_server_refuses_calls_and_keeps_nothing_of_them() {
 }
 
 #[tokio::test]
-async fn a_reservation_that_arrives_after_it_was_given_up_holds_nothing() {
+async fn reservation_arriving_after_its_abort_reserves_nothing() {
     let server = Server::start();
     let gap = Gap::before(&server);
     let store = RedisServer::new(&gap.url()).unwrap().timeout(TIMEOUT).budgets();
@@ -140,7 +140,7 @@ async fn a_reservation_that_arrives_after_it_was_given_up_holds_nothing() {
 }
 
 #[tokio::test]
-async fn a_silent_server_admits_calls_if_that_is_set() {
+async fn unresponsive_server_admits_calls_if_configured() {
     let server = Server::start();
     let store = impatient(&server).budgets().when_away(WhenAway::Admit);
     drop(reserve(&store, &calls(1), 1).await.unwrap());
@@ -153,7 +153,7 @@ async fn a_silent_server_admits_calls_if_that_is_set() {
 }
 
 #[tokio::test]
-async fn a_state_is_not_lost_to_a_silent_server_that_was_not_asked_for_it() {
+async fn state_survives_a_take_that_never_reaches_the_server() {
     let server = Server::start();
     let (put, take) = (impatient(&server).runs(), impatient(&server).runs());
     let handle = put.put(b"state".to_vec(), b"", None).await.unwrap();
@@ -180,7 +180,7 @@ async fn an_answer_takes_no_longer_than_the_timeout() {
 // === Shutdown ===
 
 #[tokio::test]
-async fn what_was_settled_last_is_told_when_the_store_is_gone() {
+async fn last_settlement_is_logged_when_the_store_is_lost() {
     let server = Server::start();
     let store = replica(&server).budgets();
     let mut permits = Vec::new();
@@ -209,7 +209,7 @@ fn a_store_goes_on_in_another_runtime_than_the_one_it_began_in() {
 // === Other errors ===
 
 #[tokio::test]
-async fn a_server_that_has_forgotten_its_scripts_is_told_again() {
+async fn scripts_are_loaded_again_after_a_restart() {
     let server = Server::start();
     let store = replica(&server).budgets();
     for left in [2, 1, 0] {
@@ -221,7 +221,7 @@ async fn a_server_that_has_forgotten_its_scripts_is_told_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_full_keeps_no_more() {
+async fn full_server_rejects_new_states() {
     let server = Server::start_with(&["--maxmemory", "2mb", "--maxmemory-policy", "noeviction"]);
     let states = replica(&server).runs();
     let full = states.put(vec![0; 3 << 20], b"", None).await;
@@ -235,7 +235,7 @@ async fn a_server_that_is_full_keeps_no_more() {
 }
 
 #[tokio::test]
-async fn what_a_server_refuses_to_settle_is_not_told_again() {
+async fn rejected_settlement_is_not_retried() {
     let server = Server::start();
     let store = replica(&server).budgets();
     let permit = reserve(&store, &calls(3), 1).await.unwrap();
@@ -249,7 +249,7 @@ async fn what_a_server_refuses_to_settle_is_not_told_again() {
 }
 
 #[tokio::test]
-async fn a_state_can_be_taken_from_a_server_that_is_full() {
+async fn state_can_be_taken_from_a_full_server() {
     let server = Server::start();
     let states = replica(&server).runs();
     let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
@@ -259,7 +259,7 @@ async fn a_state_can_be_taken_from_a_server_that_is_full() {
 }
 
 #[tokio::test]
-async fn a_password_is_sent_and_never_told() {
+async fn password_is_sent_and_never_logged() {
     let server = Server::start_with(&["--requirepass", "s3cret"]);
     let at = |password: &str| server.url().replace("//", &format!("//:{password}@"));
     let store = RedisServer::new(&at("s3cret")).unwrap().timeout(Duration::from_secs(60));
@@ -278,7 +278,7 @@ async fn a_password_is_sent_and_never_told() {
 }
 
 #[test]
-fn a_url_that_is_none_is_refused_without_telling_it() {
+fn invalid_url_is_rejected_without_revealing_it() {
     for url in [
         "",
         "s3cret",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, Step},
+    composite::{Composite, CompositeLayer, CompositeTool, Elicitation, Step, ToolCall},
     message::{Context, ToolAnswer},
     redis::{RedisServer, RedisStore},
     store::{PutError, Store, TakeError},
@@ -27,7 +27,7 @@ fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
 // === States ===
 
 #[tokio::test]
-async fn what_one_replica_puts_another_takes_once() {
+async fn state_of_one_replica_is_taken_once_by_another() {
     let server = Server::start();
     let [one, other] = [(); 2].map(|()| replica(&server).runs());
     for state in [&b""[..], b"{}", &[0, 255, 13, 10, 0], &[b'x'; 4 << 20]] {
@@ -46,7 +46,7 @@ async fn what_one_replica_puts_another_takes_once() {
 }
 
 #[tokio::test]
-async fn a_state_whose_answer_is_lost_is_given_to_who_took_it_alone() {
+async fn state_with_a_lost_reply_is_returned_only_to_its_taker() {
     let server = Server::start();
     let gap = Gap::before(&server);
     let states = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).runs();
@@ -77,7 +77,7 @@ async fn of_two_replicas_that_take_a_state_at_once_one_gets_it() {
 }
 
 #[tokio::test]
-async fn a_state_stays_when_somebody_else_asks_for_it() {
+async fn state_is_kept_when_another_caller_requests_it() {
     let server = Server::start();
     let states = replica(&server).runs();
     let handle = states.put(b"state".to_vec(), b"call of alice", None).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_state_stays_when_somebody_else_asks_for_it() {
 }
 
 #[tokio::test]
-async fn what_is_larger_than_one_may_be_is_not_taken() {
+async fn oversized_state_is_not_taken() {
     let server = Server::start();
     let large = replica(&server).runs().put(vec![b'x'; 10_001], b"", None).await.unwrap();
     let states = replica(&server).runs().max_item_bytes(10_000);
@@ -98,7 +98,7 @@ async fn what_is_larger_than_one_may_be_is_not_taken() {
 }
 
 #[tokio::test]
-async fn no_garbage_is_taken() {
+async fn malformed_handle_is_rejected() {
     let server = Server::start();
     let states = replica(&server).runs();
     let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
@@ -144,7 +144,7 @@ async fn neither_handle_nor_binding_is_kept() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_not_sent() {
+async fn oversized_item_is_not_sent() {
     let server = Server::start();
     let states = replica(&server).runs().max_item_bytes(10);
     let results = replica(&server).results().max_item_bytes(10);
@@ -158,7 +158,7 @@ async fn what_is_too_large_is_not_sent() {
 // === Results ===
 
 #[tokio::test]
-async fn a_result_is_given_to_its_caller_at_any_replica_until_it_expires() {
+async fn result_is_returned_to_its_caller_until_it_expires() {
     let server = Server::start();
     let [one, other] = [(); 2].map(|()| replica(&server).results().ttl(Duration::from_secs(1)));
     let handle = one.put(b"whole".to_vec(), b"alice", Some(b"alice")).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_result_is_given_to_its_caller_at_any_replica_until_it_expires() {
 }
 
 #[tokio::test]
-async fn a_state_is_no_result_and_a_result_is_no_state() {
+async fn states_and_results_are_not_interchangeable() {
     let server = Server::start();
     let (states, results) = (replica(&server).runs(), replica(&server).results());
     let state = states.put(b"state".to_vec(), b"", None).await.unwrap();
@@ -184,10 +184,13 @@ async fn a_state_is_no_result_and_a_result_is_no_state() {
 fn gateway(state: RedisStore, tools: &Tools) -> Composite<Tools> {
     let steps = [
         Step::new("details", "details"),
-        Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
-        Step::new("deploy", "deploy")
-            .arguments(json!({ "version": "$steps.details.output.version" }))
-            .depends_on(["approve"]),
+        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["details"]),
+        Step::new(
+            "deploy",
+            ToolCall::new("deploy")
+                .arguments(json!({ "version": "$steps.details.output.version" })),
+        )
+        .depends_on(["approve"]),
     ];
     let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
     let caller = |_: &Context| Some("alice".to_owned());
@@ -205,7 +208,7 @@ async fn release(gateway: &Composite<Tools>, state: Option<String>) -> ToolAnswe
 }
 
 #[tokio::test]
-async fn a_run_that_waits_at_one_gateway_goes_on_at_another_once() {
+async fn waiting_run_resumes_once_at_another_gateway() {
     let server = Server::start();
     let tools = Tools::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy");
     let [one, other] = [(); 2].map(|()| gateway(replica(&server).runs(), &tools));
@@ -241,7 +244,7 @@ fn longest_share(server: &Server) -> f64 {
 }
 
 #[tokio::test]
-async fn caller_with_a_full_share_is_refused_at_every_replica_and_others_are_not() {
+async fn caller_with_a_full_share_is_rejected_at_every_replica() {
     let server = Server::start();
     // Space for two states of each caller.
     let [one, other] = [(); 2].map(|()| replica(&server).runs().max_caller_bytes(4_000));
@@ -261,7 +264,7 @@ async fn caller_with_a_full_share_is_refused_at_every_replica_and_others_are_not
 }
 
 #[tokio::test]
-async fn expired_states_give_the_share_back_in_redis() {
+async fn expired_states_release_the_callers_share() {
     let server = Server::start();
     let short = replica(&server).runs().max_caller_bytes(4_000).ttl(Duration::from_millis(50));
     let long = replica(&server).runs().max_caller_bytes(4_000);
@@ -272,7 +275,7 @@ async fn expired_states_give_the_share_back_in_redis() {
 }
 
 #[tokio::test]
-async fn taken_state_gives_the_share_back_when_the_server_forgets_it() {
+async fn taken_state_releases_the_share_when_it_expires() {
     let server = Server::start();
     let states = replica(&server).runs().max_caller_bytes(2_000);
     let handle = put_for(&states, 1_000, b"alice").await.unwrap();
@@ -289,7 +292,7 @@ async fn taken_state_gives_the_share_back_when_the_server_forgets_it() {
 }
 
 #[tokio::test]
-async fn lost_answer_counts_a_state_once() {
+async fn state_with_a_lost_reply_is_counted_once() {
     let server = Server::start();
     let gap = Gap::before(&server);
     let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60));

@@ -134,7 +134,7 @@ impl Connection {
                 tracing::warn!(
                     backend = &*self.about.name,
                     method,
-                    "a backend's answer is no result"
+                    "a backend's response is not a result"
                 );
                 Ok(self.error("gave an invalid answer").into())
             }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_is_told_at_once() {
+    async fn connection_end_is_reported_immediately() {
         let (gone, last_words) = (CancellationToken::new(), ExitReason::default());
         let noted = Noted::default();
         let mut watched = OrderedTransport::new(

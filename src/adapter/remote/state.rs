@@ -447,7 +447,7 @@ mod tests {
     use crate::adapter::secrets::Secrets;
 
     #[test]
-    fn what_is_listened_to_is_counted_until_nobody_listens() {
+    fn subscriptions_are_limited_by_their_total_size() {
         let mut known = Known::default();
         let long = "\u{1}".repeat(MAX_LISTENED / 12);
         assert!(known.subscribed(&long, 2) && known.subscribed("a", 1));

@@ -11,8 +11,9 @@ use super::{
 };
 use crate::{
     composite::{
-        definition::{CompositeTool, MAX_TARGETS, Strategy, Success, TARGET_TIMEOUT, Target},
+        definition::CompositeTool,
         error::DefinitionErrorKind as Kind,
+        strategy::{FanOut, MAX_TARGETS, Success, Target},
     },
     engine::plan::{
         self, Action, Arguments, CallSite, OnFailure, Plan, SpawnHint, Step, StepSet, Stop,
@@ -20,110 +21,114 @@ use crate::{
     expr::{PathSegment, ScopeNames},
 };
 
+/// Compiles a fan-out. The result must not be used if there are errors.
 pub(super) fn compile(
-    definition: &mut CompositeTool,
+    fan_out: &FanOut,
+    definition: &CompositeTool,
     places: &HashMap<String, usize>,
     at: &mut DefinitionPath<'_>,
 ) -> Parts {
-    let strategy = definition.strategy;
-    let chooses_one = matches!(strategy, Strategy::Race | Strategy::Fallback);
-    let one_by_one = matches!(strategy, Strategy::Sequential | Strategy::Fallback);
-    let with = format!("strategy = \"{}\"", strategy.name());
-    check_keys(definition, chooses_one, one_by_one, &with, at);
-    let names = ScopeNames { lenient: definition.strict == Some(false), ..ScopeNames::default() };
-
-    let mut targets = definition.targets.take().unwrap_or_default();
+    let FanOut { targets, success, order, report, labels, max_parallel } = fan_out;
     let count = targets.len();
-    match count {
-        _ if definition.steps.is_some() => at.push(["steps"], Kind::NoStrategy),
-        0 => at.push(["targets"], Kind::NoTargets),
-        1..=MAX_TARGETS => (),
-        _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
-    }
-    // Excess targets are not checked.
-    targets.truncate(MAX_TARGETS);
-    let success = definition.success.unwrap_or_default();
-    if let Success::Quorum(quorum) = success
+    if let Success::Quorum(quorum) = *success
         && count > 0
         && !(1..=count).contains(&quorum)
     {
         at.push(["success"], Kind::Quorum { quorum, targets: count });
     }
-
-    let (answer, stop) = if chooses_one {
-        (ResultForm::Winner, Stop::FirstSuccess)
-    } else {
-        let order = definition.order.unwrap_or_default();
-        let report = definition.report.unwrap_or(true);
-        let labels = definition.labels.unwrap_or_default();
-        (ResultForm::Branches { success, order, report, labels }, Stop::Never)
-    };
-    let concurrency = if one_by_one { 1 } else { definition.max_parallel.unwrap_or(MAX_TARGETS) };
-
-    let ids = ids(&targets, at);
-    let mut steps = Vec::with_capacity(count);
-    let mut compiled = Vec::with_capacity(count);
-    for (index, (target, id)) in targets.into_iter().zip(ids).enumerate() {
-        let mut at = at.within(in_targets(index));
-        at.meaningless("optional", chooses_one && target.optional.is_some(), &with);
-        let optional = target.optional.unwrap_or(false);
-        let name = &definition.name;
-        compiled.push(CompiledTarget::new(&target.call, name, places, optional, !optional));
-        steps.push(step(target, id, index, &names, &mut at));
-    }
-    let name = definition.name.as_str().into();
-    // No target waits for another.
-    let plan = Plan::new(name, steps, concurrency, stop, plan::RunOutput::Outcomes);
-    Parts { plan: plan.unwrap_or_default(), answer, targets: compiled, remarks: Vec::new() }
+    let has_schema = definition.output_schema.is_some();
+    at.meaningless("output_schema", !report && has_schema, "report = false");
+    let answer =
+        ResultForm::Branches { success: *success, order: *order, report: *report, labels: *labels };
+    let branches = Branches { targets, max_parallel: *max_parallel, answer, stop: Stop::Never };
+    branches.compile(definition, places, at)
 }
 
-/// Reports the keys that have no effect with this strategy.
-fn check_keys(
+/// Compiles a race between at most `max_parallel` targets at the same time.
+pub(super) fn compile_race(
+    targets: &[Target],
+    max_parallel: usize,
     definition: &CompositeTool,
-    chooses_one: bool,
-    one_by_one: bool,
-    with: &str,
+    places: &HashMap<String, usize>,
     at: &mut DefinitionPath<'_>,
-) {
-    at.meaningless("success", chooses_one && definition.success.is_some(), with);
-    at.meaningless("order", chooses_one && definition.order.is_some(), with);
-    at.meaningless("report", chooses_one && definition.report.is_some(), with);
-    at.meaningless("labels", chooses_one && definition.labels.is_some(), with);
-    at.meaningless("max_parallel", one_by_one && definition.max_parallel.is_some(), with);
-    at.meaningless("output", definition.output.is_some(), with);
-    at.meaningless(
-        "output_schema",
-        definition.report == Some(false) && definition.output_schema.is_some(),
-        "report = false",
-    );
-    at.not_zero("max_parallel", definition.max_parallel == Some(0));
+) -> Parts {
+    let with = format!("strategy = \"{}\"", definition.strategy.name());
+    for (index, target) in targets.iter().enumerate().take(MAX_TARGETS) {
+        at.within(in_targets(index)).meaningless("optional", target.optional, &with);
+    }
+    let (answer, stop) = (ResultForm::Winner, Stop::FirstSuccess);
+    Branches { targets, max_parallel, answer, stop }.compile(definition, places, at)
+}
+
+/// Targets that are independent of each other.
+struct Branches<'c> {
+    targets: &'c [Target],
+    max_parallel: usize,
+    answer: ResultForm,
+    stop: Stop,
+}
+
+// === impl Branches ===
+
+impl Branches<'_> {
+    fn compile(
+        self,
+        definition: &CompositeTool,
+        places: &HashMap<String, usize>,
+        at: &mut DefinitionPath<'_>,
+    ) -> Parts {
+        let count = self.targets.len();
+        match count {
+            0 => at.push(["targets"], Kind::NoTargets),
+            1..=MAX_TARGETS => (),
+            _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
+        }
+        at.not_zero("max_parallel", self.max_parallel == 0);
+        // Excess targets are not checked.
+        let targets = self.targets.get(..MAX_TARGETS).unwrap_or(self.targets);
+        let names = ScopeNames { lenient: !definition.strict, ..ScopeNames::default() };
+        let ids = ids(targets, at);
+        let mut steps = Vec::with_capacity(count);
+        let mut compiled = Vec::with_capacity(count);
+        for (index, (target, id)) in targets.iter().zip(ids).enumerate() {
+            let name = &definition.name;
+            let optional = target.optional;
+            compiled.push(CompiledTarget::new(&target.call, name, places, optional, !optional));
+            steps.push(step(target, id, index, &names, &mut at.within(in_targets(index))));
+        }
+        let name = definition.name.as_str().into();
+        // No target waits for another.
+        let plan = Plan::new(name, steps, self.max_parallel, self.stop, plan::RunOutput::Outcomes);
+        let (plan, answer) = (plan.unwrap_or_default(), self.answer);
+        Parts { plan, answer, targets: compiled, remarks: Vec::new() }
+    }
 }
 
 fn step(
-    target: Target,
+    target: &Target,
     id: Arc<str>,
     site: usize,
     names: &ScopeNames<'_>,
     at: &mut DefinitionPath<'_>,
 ) -> Step {
     at.not_blank("tool", &target.call.tool);
-    at.not_zero("timeout", target.timeout.is_some_and(|timeout| timeout.is_zero()));
+    at.not_zero("timeout", target.timeout.is_zero());
     let arguments = arguments::compile(target.call.arguments.as_ref(), Arguments::Input, names, at);
     Step {
         id,
         action: Action::Call(CallSite {
             site,
-            tool: target.call.tool.into(),
+            tool: target.call.tool.as_str().into(),
             arguments,
+            parse_json: false,
             hint: SpawnHint::default(),
         }),
         depends_on: StepSet::default(),
         condition: None,
-        timeout: target.timeout.unwrap_or(TARGET_TIMEOUT),
+        timeout: target.timeout,
         retry: None,
         on_failure: OnFailure::Continue,
         default_results: None,
-        parse_json: false,
     }
 }
 

@@ -88,10 +88,8 @@ impl DefinitionPath<'_> {
     }
 
     /// Adds an error if the number is out of bounds.
-    pub(super) fn within_bounds(&mut self, key: &'static str, value: Option<usize>, max: usize) {
-        if let Some(value) = value
-            && !(1..=max).contains(&value)
-        {
+    pub(super) fn within_bounds(&mut self, key: &'static str, value: usize, max: usize) {
+        if !(1..=max).contains(&value) {
             self.push([key], DefinitionErrorKind::OutOfBounds { key, value, max });
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Kind, mistakes::DefinitionPath};
 use crate::{
-    composite::output::{Output, OutputProperty, OutputType},
+    composite::output::{JsonType, Output, OutputProperty, PropertySource},
     engine::output as engine,
     expr::{Expression, PathSegment, ScopeNames},
     suggest::nearest,
@@ -47,17 +47,16 @@ pub(super) fn schema(output: &Output) -> JsonObject {
 
 fn object_schema(properties: &[(String, OutputProperty)], required: &[String]) -> JsonObject {
     let properties = properties.iter().map(|(name, property)| {
-        let mut schema = match &property.properties {
-            Some(properties) => object_schema(properties, &[]),
-            None => JsonObject::new(),
+        let mut schema = match &property.source {
+            PropertySource::Properties(properties) => object_schema(properties, &[]),
+            PropertySource::Value(..) => JsonObject::new(),
         };
-        if let Some(kind) = property.kind {
-            let kind = match &property.default {
-                Some(Value::Null) => json!([kind.name(), "null"]),
-                _ => kind.name().into(),
-            };
-            schema.insert("type".to_owned(), kind);
-        }
+        let kind = property.source.kind().name();
+        let kind = match &property.default {
+            Some(Value::Null) => json!([kind, "null"]),
+            _ => kind.into(),
+        };
+        schema.insert("type".to_owned(), kind);
         if let Some(description) = &property.description {
             schema.insert("description".to_owned(), description.as_str().into());
         }
@@ -116,30 +115,20 @@ impl Properties<'_> {
             self.remarks
                 .push(format!("composite `{composite}`: `output.{path}` has no description"));
         }
-        if property.kind.is_none() {
-            at.push(["type"], Kind::Missing { key: "type", in_: "a property of the output" });
-        }
-        // A type that allows its properties to be checked too.
-        let kind = property.kind.unwrap_or(OutputType::Object);
-        let source = match (&property.value, &property.properties) {
-            (Some(value), None) => match Expression::parse_in(value, self.names) {
+        let kind = property.source.kind();
+        let source = match &property.source {
+            PropertySource::Value(_, value) => match Expression::parse_in(value, self.names) {
                 Ok(expression) => engine::Source::Value(expression),
                 Err(errors) => {
                     at.push_all("value", &errors);
                     return None;
                 }
             },
-            (None, Some(properties)) => {
-                let with = format!("type = \"{}\"", kind.name());
-                at.meaningless("properties", kind != OutputType::Object, &with);
+            PropertySource::Properties(properties) => {
                 engine::Source::Properties(self.compile(properties, at))
             }
-            (Some(_), Some(_)) | (None, None) => {
-                at.push::<&str>([], Kind::ValueOrProperties);
-                return None;
-            }
         };
-        if let Some(default) = property.default.as_ref().filter(|_| property.kind.is_some())
+        if let Some(default) = &property.default
             && !fits(default, kind)
         {
             at.push(["default"], Kind::DefaultType { kind: kind.name() });
@@ -148,19 +137,8 @@ impl Properties<'_> {
     }
 }
 
-/// Returns `true` if a value has the type without conversion.
-fn fits(value: &Value, kind: OutputType) -> bool {
-    match (value, kind) {
-        // A missing value is null.
-        (Value::Null, _)
-        | (Value::String(_), OutputType::String)
-        | (Value::Number(_), OutputType::Number)
-        | (Value::Bool(_), OutputType::Boolean)
-        | (Value::Object(_), OutputType::Object)
-        | (Value::Array(_), OutputType::Array) => true,
-        (Value::Number(number), OutputType::Integer) => {
-            !number.is_f64() || number.as_f64().is_some_and(|number| number.fract() == 0.0)
-        }
-        _ => false,
-    }
+/// Returns `true` if a default has the type, as JSON Schema defines it, or is null.
+fn fits(value: &Value, declared: JsonType) -> bool {
+    let is_whole = || value.is_number() && declared.convert(value).is_some();
+    value.is_null() || declared.includes(value) || declared == JsonType::Integer && is_whole()
 }

@@ -4,8 +4,8 @@ use foldhash::HashMap;
 
 use crate::{
     composite::{
-        definition::{Labels, Order, Success},
         step::ToolCall,
+        strategy::{Labels, Order, Success},
     },
     engine::plan::Plan,
 };

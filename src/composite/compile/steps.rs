@@ -15,30 +15,28 @@ use super::{
 };
 use crate::{
     composite::{
-        definition::{CompositeTool, RUN_TIMEOUT, Strategy},
+        definition::CompositeTool,
         error::DefinitionErrorKind as Kind,
-        step::{OnError, Otherwise, Retry, STEP_TIMEOUT, Step, StepKind, Then, ToolCall},
+        output::Output,
+        step::{
+            Action, Elicitation, ForEach, OnError, Otherwise, Retry, STEP_TIMEOUT, Step, Switch,
+            Then, ToolCall,
+        },
     },
     engine::plan::{
-        self, Action, Arguments, CallSite, Cycle, ForEach, MAX_PLAN_STEPS, OnFailure, OnRefusal,
-        Plan, SpawnHint, StepSet, Stop, Switch,
+        self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, OnRefusal, Plan, SpawnHint,
+        StepSet, Stop,
     },
     expr::{Collection, Condition, Expression, PathSegment, Previous, RESERVED, ScopeNames},
     suggest::nearest,
 };
 
-/// Default number of steps of a workflow, or elements of a loop, that run at the same time.
-const PARALLEL: usize = 10;
 /// Maximum number of elements of a loop that run at the same time.
 const MAX_LOOP_PARALLEL: usize = 50;
-/// Default maximum number of elements of a loop.
-const ITERATIONS: usize = 100;
 /// Upper bound for the maximum number of elements of a loop.
 const MAX_ITERATIONS: usize = 1000;
 /// Maximum number of retries of a step.
 const MAX_RETRIES: u32 = 10;
-/// Default name of the element of a loop.
-const ITEM: &str = "item";
 
 /// Compiles the steps of one composite.
 struct Steps<'c> {
@@ -54,26 +52,31 @@ struct Steps<'c> {
     remarks: Vec<String>,
 }
 
+/// Compiles a pipeline, or a workflow with its `max_parallel`. The result must not be used if there
+/// are errors.
 pub(super) fn compile(
-    definition: &mut CompositeTool,
+    steps: &[Step],
+    output: Option<&Output>,
+    report: bool,
+    max_parallel: Option<usize>,
+    definition: &CompositeTool,
     places: &HashMap<String, usize>,
     at: &mut DefinitionPath<'_>,
 ) -> Parts {
-    let pipeline = definition.strategy == Strategy::Pipeline;
-    check_settings(definition, at);
-    let steps = take_steps(definition, at);
+    let has_schema = definition.output_schema.is_some();
+    at.meaningless("output_schema", output.is_some() && has_schema, "output");
+    at.not_zero("max_parallel", max_parallel == Some(0));
+    let steps = checked(steps, at);
 
-    let ends =
-        |step: &Step| [step.on_decline, step.on_cancel].contains(&Some(OnRefusal::SkipRemaining));
     let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).collect();
     let mut compiler = Steps {
         composite: &definition.name,
-        pipeline,
-        lenient: definition.strict == Some(false),
+        pipeline: max_parallel.is_none(),
+        lenient: !definition.strict,
         ids: &ids,
         places,
-        run_timeout: definition.timeout.unwrap_or(RUN_TIMEOUT),
-        ending: (0..steps.len()).filter(|&step| ends(&steps[step])).collect(),
+        run_timeout: definition.timeout,
+        ending: (0..steps.len()).filter(|&step| may_end_run(&steps[step])).collect(),
         targets: Vec::new(),
         remarks: Vec::new(),
     };
@@ -84,13 +87,8 @@ pub(super) fn compile(
         .collect();
     let names = compiler.names(None);
     let (remarks, targets) = (&mut compiler.remarks, compiler.targets);
-    if let Some(output) = &definition.output {
-        definition.output_schema = Some(output::schema(output));
-    }
-    let output = definition
-        .output
-        .as_ref()
-        .map(|output| output::compile(output, &definition.name, &names, remarks, at));
+    let output =
+        output.map(|output| output::compile(output, &definition.name, &names, remarks, at));
     let known = uses::Known {
         composite: &definition.name,
         steps: &compiled,
@@ -98,46 +96,37 @@ pub(super) fn compile(
     };
     known.check(output.as_ref(), remarks, at);
 
-    let concurrency = if pipeline { 1 } else { definition.max_parallel.unwrap_or(PARALLEL) };
     let answer = output.map_or(plan::RunOutput::Last, plan::RunOutput::Output);
     let name = definition.name.as_str().into();
-    let plan = Plan::new(name, compiled, concurrency, Stop::Never, answer);
+    let plan = Plan::new(name, compiled, max_parallel.unwrap_or(1), Stop::Never, answer);
     let plan = plan.unwrap_or_else(|cycle| {
         report_cycle(&cycle, &ids, at);
         Plan::default()
     });
-    let report = definition.report.unwrap_or(true);
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
 
-/// Reports settings that are not allowed with the strategy or with each other.
-fn check_settings(definition: &CompositeTool, at: &mut DefinitionPath<'_>) {
-    let strategy = definition.strategy;
-    let pipeline = strategy == Strategy::Pipeline;
-    let with = format!("strategy = \"{}\"", strategy.name());
-    at.meaningless("success", definition.success.is_some(), &with);
-    at.meaningless("order", definition.order.is_some(), &with);
-    at.meaningless("labels", definition.labels.is_some(), &with);
-    at.meaningless("targets", definition.targets.is_some(), &with);
-    at.meaningless("max_parallel", pipeline && definition.max_parallel.is_some(), &with);
-    let has_output = definition.output.is_some();
-    at.meaningless("output_schema", has_output && definition.output_schema.is_some(), "output");
-    at.not_zero("max_parallel", definition.max_parallel == Some(0));
-}
-
-/// Takes the steps out of a definition, and checks their number and their ids.
-fn take_steps(definition: &mut CompositeTool, at: &mut DefinitionPath<'_>) -> Vec<Step> {
-    let mut steps = definition.steps.take().unwrap_or_default();
+/// Checks the number of steps and their ids. Excess steps are not checked.
+fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     let count = steps.len();
     match count {
         0 => at.push(["steps"], Kind::NoSteps),
         1..=MAX_PLAN_STEPS => (),
         _ => at.push(["steps"], Kind::TooManySteps { count, max: MAX_PLAN_STEPS }),
     }
-    // Excess steps are not checked.
-    steps.truncate(MAX_PLAN_STEPS);
-    check_ids(&steps, at);
+    let steps = steps.get(..MAX_PLAN_STEPS).unwrap_or(steps);
+    check_ids(steps, at);
     steps
+}
+
+/// Returns `true` if a user can end the run at this step before the remaining steps.
+fn may_end_run(step: &Step) -> bool {
+    match &step.action {
+        Action::Elicitation(Elicitation { on_decline, on_cancel, .. }) => {
+            [on_decline, on_cancel].contains(&&OnRefusal::SkipRemaining)
+        }
+        Action::Tool(_) | Action::ForEach(_) | Action::Switch(_) => false,
+    }
 }
 
 /// Reports a cycle of steps at the first of them.
@@ -182,23 +171,25 @@ impl<'c> Steps<'c> {
 
     fn step(&mut self, index: usize, step: &Step, at: &mut DefinitionPath<'_>) -> plan::Step {
         let names = self.names(Some(index));
-        check_keys(step, at);
         at.not_zero("timeout", step.timeout.is_some_and(|timeout| timeout.is_zero()));
         let condition = step
             .condition
             .as_deref()
             .and_then(|condition| at.parsed("condition", Condition::parse(condition, &names)));
-        let (retry, on_failure) = on_error(step.on_error.unwrap_or_default(), at);
+        let (retry, on_failure) = on_error(step.on_error, at);
 
         let certain = step.condition.is_none() && on_failure == OnFailure::Abort;
         let call = CallPlace { optional: on_failure == OnFailure::Continue, certain };
-        let action = match step.kind {
-            StepKind::Tool => Action::Call(self.call(step.call.as_ref(), &names, call, at)),
-            StepKind::ForEach => Action::ForEach(self.for_each(step, &names, call, at)),
-            StepKind::Switch => Action::Switch(self.switch(step, &names, call, at)),
-            StepKind::Elicitation => {
+        let action = match &step.action {
+            Action::Tool(tool) => plan::Action::Call(self.call(tool, &names, call, at)),
+            Action::ForEach(each) => {
+                plan::Action::ForEach(self.for_each(each, step, &names, call, at))
+            }
+            Action::Switch(switch) => plan::Action::Switch(self.switch(switch, &names, call, at)),
+            Action::Elicitation(ask) => {
                 let remarks = &mut self.remarks;
-                Action::Elicit(elicitation::compile(step, self.composite, &names, remarks, at))
+                let ask = elicitation::compile(ask, step, self.composite, &names, remarks, at);
+                plan::Action::Elicit(ask)
             }
         };
         let compiled = plan::Step {
@@ -210,7 +201,6 @@ impl<'c> Steps<'c> {
             retry,
             on_failure,
             default_results: step.default_results.clone().map(with_nulls),
-            parse_json: step.parse_json,
         };
         if step.default_results.as_ref().is_some_and(looks_evaluated) {
             self.remarks.push(format!(
@@ -228,11 +218,11 @@ impl<'c> Steps<'c> {
 
     fn depends_on(&self, index: usize, step: &Step, at: &mut DefinitionPath<'_>) -> StepSet {
         if self.pipeline {
-            at.meaningless("depends_on", step.depends_on.is_some(), "strategy = \"pipeline\"");
+            at.meaningless("depends_on", !step.depends_on.is_empty(), "strategy = \"pipeline\"");
             return index.checked_sub(1).into_iter().collect();
         }
         let mut needed = StepSet::default();
-        for (place, id) in step.depends_on.iter().flatten().enumerate() {
+        for (place, id) in step.depends_on.iter().enumerate() {
             match self.ids.iter().position(|other| other == id) {
                 Some(step) => needed.insert(step),
                 None => {
@@ -247,46 +237,44 @@ impl<'c> Steps<'c> {
 
     fn call(
         &mut self,
-        call: Option<&ToolCall>,
+        call: &ToolCall,
         names: &ScopeNames<'_>,
         CallPlace { optional, certain }: CallPlace,
         at: &mut DefinitionPath<'_>,
     ) -> CallSite {
-        let missing = ToolCall::new("");
-        let call = call.unwrap_or(&missing);
         at.not_blank("tool", &call.tool);
         let nothing = Arguments::Mapped(Expression::literal(Value::Object(JsonObject::new())));
         let arguments = arguments::compile(call.arguments.as_ref(), nothing, names, at);
         let site = self.targets.len();
         let target = CompiledTarget::new(call, self.composite, self.places, optional, certain);
         self.targets.push(target);
-        CallSite { site, tool: call.tool.as_str().into(), arguments, hint: SpawnHint::default() }
+        CallSite {
+            site,
+            tool: call.tool.as_str().into(),
+            arguments,
+            parse_json: call.parse_json,
+            hint: SpawnHint::default(),
+        }
     }
 
     fn for_each(
         &mut self,
+        each: &ForEach,
         step: &Step,
         names: &ScopeNames<'_>,
         call: CallPlace,
         at: &mut DefinitionPath<'_>,
-    ) -> ForEach {
-        let collection = match &step.collection {
-            Some(collection) => Collection::parse(collection, names)
-                .map_err(|errors| at.push_all("collection", &errors))
-                .ok(),
-            None => {
-                at.push(["collection"], Kind::Missing { key: "collection", in_: FOR_EACH });
-                None
-            }
-        };
-        let item = step.item_var.as_deref().unwrap_or(ITEM);
-        if !is_variable(item) {
-            at.push(["item_var"], Kind::IllegalItemVar { name: item.to_owned() });
+    ) -> plan::ForEach {
+        let ForEach { collection, item_var, max_parallel, max_iterations, call: tool } = each;
+        let (max_parallel, max_iterations) = (*max_parallel, *max_iterations);
+        let collection = Collection::parse(collection, names)
+            .map_err(|errors| at.push_all("collection", &errors))
+            .unwrap_or_default();
+        if !is_variable(item_var) {
+            at.push(["item_var"], Kind::IllegalItemVar { name: item_var.clone() });
         }
-        at.within_bounds("max_parallel", step.max_parallel, MAX_LOOP_PARALLEL);
-        at.within_bounds("max_iterations", step.max_iterations, MAX_ITERATIONS);
-        let max_parallel = step.max_parallel.unwrap_or(PARALLEL);
-        let max_iterations = step.max_iterations.unwrap_or(ITERATIONS);
+        at.within_bounds("max_parallel", max_parallel, MAX_LOOP_PARALLEL);
+        at.within_bounds("max_iterations", max_iterations, MAX_ITERATIONS);
 
         let rounds = max_iterations.div_ceil(max_parallel.max(1));
         let timeout = step.timeout.unwrap_or(STEP_TIMEOUT);
@@ -297,45 +285,37 @@ impl<'c> Steps<'c> {
                 self.composite, step.id, self.run_timeout,
             ));
         }
-        let names = ScopeNames { item: Some(item), ..*names };
-        let call = self.call(step.call.as_ref(), &names, CallPlace { certain: false, ..call }, at);
-        let collection = collection.unwrap_or_default();
-        ForEach { collection, max_parallel, max_iterations, call }
+        let names = ScopeNames { item: Some(item_var), ..*names };
+        let call = self.call(tool, &names, CallPlace { certain: false, ..call }, at);
+        plan::ForEach { collection, max_parallel, max_iterations, call }
     }
 
     fn switch(
         &mut self,
-        step: &Step,
+        Switch { cases, default }: &Switch,
         names: &ScopeNames<'_>,
         call: CallPlace,
         at: &mut DefinitionPath<'_>,
-    ) -> Switch {
+    ) -> plan::Switch {
         let call = CallPlace { certain: false, ..call };
-        match step.cases.as_deref() {
-            None => at.push(["cases"], Kind::Missing { key: "cases", in_: SWITCH }),
-            Some([]) => at.push(["cases"], Kind::NoCases),
-            Some(_) => (),
+        if cases.is_empty() {
+            at.push(["cases"], Kind::NoCases);
         }
-        let cases = step.cases.as_deref().unwrap_or_default();
         let mut compiled = Vec::with_capacity(cases.len());
         for (index, case) in cases.iter().enumerate() {
             let mut at = at.within::<PathSegment>(["cases".into(), index.into()]);
             let when = at.parsed("when", Condition::parse(&case.when, names));
-            let call = self.call(Some(&case.call), names, call, &mut at);
+            let call = self.call(&case.call, names, call, &mut at);
             // Cases keep their positions, which the paths of later errors use.
             compiled.push((when.unwrap_or_default(), call));
         }
-        let default = match &step.default {
-            None => {
-                at.push(["default"], Kind::Missing { key: "default", in_: SWITCH });
-                None
-            }
-            Some(Otherwise::Skip) => None,
-            Some(Otherwise::Call(default)) => {
-                Some(self.call(Some(default), names, call, &mut at.within(["default"])))
+        let default = match default {
+            Otherwise::Skip => None,
+            Otherwise::Call(default) => {
+                Some(self.call(default, names, call, &mut at.within(["default"])))
             }
         };
-        Switch { cases: compiled, default }
+        plan::Switch { cases: compiled, default }
     }
 }
 
@@ -344,34 +324,6 @@ impl<'c> Steps<'c> {
 struct CallPlace {
     optional: bool,
     certain: bool,
-}
-
-const FOR_EACH: &str = "`type = \"for_each\"`";
-const SWITCH: &str = "`type = \"switch\"`";
-
-/// Reports keys that are missing for, or not allowed in, a step of its kind.
-fn check_keys(step: &Step, at: &mut DefinitionPath<'_>) {
-    let with = format!("type = \"{}\"", step.kind.name());
-    let is_loop = step.kind == StepKind::ForEach;
-    let is_switch = step.kind == StepKind::Switch;
-    let asks = step.kind == StepKind::Elicitation;
-    let (tool, arguments) = match &step.call {
-        Some(call) => (!call.tool.is_empty(), call.arguments.is_some()),
-        None => (false, false),
-    };
-    at.meaningless("tool", !step.kind.calls_one() && tool, &with);
-    at.meaningless("arguments", !step.kind.calls_one() && arguments, &with);
-    at.meaningless("parse", asks && step.parse_json, &with);
-    at.meaningless("collection", !is_loop && step.collection.is_some(), &with);
-    at.meaningless("item_var", !is_loop && step.item_var.is_some(), &with);
-    at.meaningless("max_parallel", !is_loop && step.max_parallel.is_some(), &with);
-    at.meaningless("max_iterations", !is_loop && step.max_iterations.is_some(), &with);
-    at.meaningless("cases", !is_switch && step.cases.is_some(), &with);
-    at.meaningless("default", !is_switch && step.default.is_some(), &with);
-    at.meaningless("message", !asks && step.message.is_some(), &with);
-    at.meaningless("schema", !asks && step.schema.is_some(), &with);
-    at.meaningless("on_decline", !asks && step.on_decline.is_some(), &with);
-    at.meaningless("on_cancel", !asks && step.on_cancel.is_some(), &with);
 }
 
 fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Retry>, OnFailure) {

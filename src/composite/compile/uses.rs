@@ -7,7 +7,7 @@ use crate::{
     composite::{error::DefinitionErrorKind as Kind, schema},
     engine::{
         output::Output,
-        plan::{Action, Elicitation, Step},
+        plan::{Elicitation, Step},
         step_output::text_of,
     },
     expr::{Field, PathSegment, Root, Use, follow},
@@ -72,7 +72,7 @@ impl Known<'_> {
             }
             _ => return,
         };
-        if let Action::Elicit(ask) = &step.action {
+        if let Some(ask) = step.action.as_elicitation() {
             if let Some(mistake) = unanswerable(used, field, step, ask) {
                 return at.push(used.place.clone(), mistake);
             }

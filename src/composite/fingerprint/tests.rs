@@ -3,193 +3,224 @@ use std::collections::HashMap;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
 use super::*;
-use crate::composite::{Labels, OnLimit, OutputType, StepKind, Trace, compile::Program};
+use crate::{
+    composite::{JsonType, Labels, OnLimit, Order, Then, Trace, compile::Program},
+    engine::plan::OnRefusal,
+};
 
-/// Returns a composite that uses every field.
-fn whole() -> CompositeTool {
-    let retry = Retry::times(2).delay(Duration::from_secs(1)).max_delay(Duration::from_secs(9));
-    let step = Step::new("a", "tool")
-        .arguments(json!({ "q": "$input.q" }))
-        .timeout(Duration::from_secs(5))
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The name of a field, and a change of its value.
+type Change<T> = (&'static str, fn(&mut T));
+
+/// Returns a composite that uses every field of a fan-out.
+fn fan_out() -> CompositeTool {
+    CompositeTool::new("name", "Description", FanOut::new([Target::new("tool").id("id")]))
+}
+
+/// Returns a composite that uses every field of steps.
+fn workflow() -> CompositeTool {
+    let retry = Retry::times(2).delay(SECOND).max_delay(9 * SECOND);
+    let step = Step::new("a", ToolCall::new("tool").arguments(json!({ "q": "$input.q" })))
+        .timeout(5 * SECOND)
         .on_error(OnError::Retry(retry));
-    let switch = Step::switch(
-        "b",
-        [Case::new("input.q", ToolCall::new("one"))],
-        Otherwise::Call(ToolCall::new("other")),
-    );
-    CompositeTool {
-        success: Some(Success::All),
-        order: Some(Order::Declared),
-        targets: Some(vec![Target::new("tool").id("id")]),
-        ..CompositeTool::workflow("name", "Description", [step, switch])
-    }
-    .output(
-        Output::new().property("p", OutputProperty::new(OutputType::String, "$input")).property(
-            "o",
-            OutputProperty::object([("i", OutputProperty::new(OutputType::Number, 1))]),
-        ),
-    )
+    let each = Step::new("b", ForEach::new(json!([1]), "tool"));
+    let case = Case::new("input.q", ToolCall::new("one"));
+    let switch = Step::new("c", Switch::new([case], Otherwise::Call("other".into())));
+    let ask = Step::new("d", Elicitation::new("Go on?", json!({})));
+    let nested = OutputProperty::object([("i", OutputProperty::new(JsonType::Number, 1))]);
+    let output = Output::new()
+        .property("p", OutputProperty::new(JsonType::String, "$input"))
+        .property("o", nested);
+    let workflow = Workflow::new([step, each, switch, ask]).output(output);
+    CompositeTool::new("name", "Description", workflow)
+}
+
+fn of_fan_out(tool: &mut CompositeTool) -> &mut FanOut {
+    let Strategy::FanOut(fan_out) = &mut tool.strategy else { panic!("it is one") };
+    fan_out
 }
 
 fn target(tool: &mut CompositeTool) -> &mut Target {
-    &mut tool.targets.as_mut().unwrap()[0]
+    &mut of_fan_out(tool).targets[0]
+}
+
+fn of_workflow(tool: &mut CompositeTool) -> &mut Workflow {
+    let Strategy::Workflow(workflow) = &mut tool.strategy else { panic!("it is one") };
+    workflow
 }
 
 fn step(tool: &mut CompositeTool) -> &mut Step {
-    &mut tool.steps.as_mut().unwrap()[0]
-}
-
-fn switch(tool: &mut CompositeTool) -> &mut Step {
-    &mut tool.steps.as_mut().unwrap()[1]
-}
-
-fn case(tool: &mut CompositeTool) -> &mut Case {
-    &mut switch(tool).cases.as_mut().unwrap()[0]
+    &mut of_workflow(tool).steps[0]
 }
 
 fn call(tool: &mut CompositeTool) -> &mut ToolCall {
-    step(tool).call.as_mut().unwrap()
+    let Action::Tool(call) = &mut step(tool).action else { panic!("it is one") };
+    call
 }
 
 fn retry(tool: &mut CompositeTool) -> &mut Retry {
-    let Some(OnError::Retry(retry)) = &mut step(tool).on_error else { panic!("it has one") };
+    let OnError::Retry(retry) = &mut step(tool).on_error else { panic!("it has one") };
     retry
 }
 
+fn each(tool: &mut CompositeTool) -> &mut ForEach {
+    let Action::ForEach(each) = &mut of_workflow(tool).steps[1].action else { panic!("it is") };
+    each
+}
+
+fn switch(tool: &mut CompositeTool) -> &mut Switch {
+    let Action::Switch(switch) = &mut of_workflow(tool).steps[2].action else { panic!("it is") };
+    switch
+}
+
+fn ask(tool: &mut CompositeTool) -> &mut Elicitation {
+    let Action::Elicitation(ask) = &mut of_workflow(tool).steps[3].action else { panic!("it is") };
+    ask
+}
+
 fn output(tool: &mut CompositeTool) -> &mut Output {
-    tool.output.as_mut().unwrap()
+    of_workflow(tool).output.as_mut().unwrap()
 }
 
 fn property(tool: &mut CompositeTool) -> &mut OutputProperty {
     &mut output(tool).properties[0].1
 }
 
-const SECOND: Duration = Duration::from_secs(1);
-
-/// The name of a field, and a change of its value.
-type Change = (&'static str, fn(&mut CompositeTool));
-
-const CHANGES: [Change; 84] = [
+const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("name", |tool| tool.name = "other".into()),
     ("input_schema", |tool| tool.input_schema = Some(JsonObject::new())),
-    ("timeout", |tool| tool.timeout = Some(SECOND)),
-    ("timeout, by a nanosecond", |tool| tool.timeout = Some(SECOND + Duration::from_nanos(1))),
-    ("max_calls", |tool| tool.max_calls = Some(1)),
-    ("max_result_bytes", |tool| tool.max_result_bytes = Some(1)),
-    ("max_cost", |tool| tool.max_cost = Some(1)),
-    ("on_limit partial", |tool| tool.on_limit = Some(OnLimit::Partial)),
-    ("on_limit fail", |tool| tool.on_limit = Some(OnLimit::Fail)),
-    ("strategy parallel", |tool| tool.strategy = Strategy::Parallel),
-    ("strategy sequential", |tool| tool.strategy = Strategy::Sequential),
-    ("strategy race", |tool| tool.strategy = Strategy::Race),
-    ("strategy fallback", |tool| tool.strategy = Strategy::Fallback),
-    ("strategy pipeline", |tool| tool.strategy = Strategy::Pipeline),
-    ("success any", |tool| tool.success = Some(Success::Any)),
-    ("success quorum", |tool| tool.success = Some(Success::Quorum(1))),
-    ("success quorum of two", |tool| tool.success = Some(Success::Quorum(2))),
-    ("order", |tool| tool.order = Some(Order::Completion)),
-    ("report", |tool| tool.report = Some(false)),
-    ("labels text", |tool| tool.labels = Some(Labels::Text)),
-    ("labels meta", |tool| tool.labels = Some(Labels::Meta)),
-    ("trace on request", |tool| tool.trace = Some(Trace::OnRequest)),
-    ("trace always", |tool| tool.trace = Some(Trace::Always)),
-    ("max_parallel", |tool| tool.max_parallel = Some(1)),
-    ("no targets", |tool| tool.targets = None),
-    ("another target", |tool| tool.targets.as_mut().unwrap().push(Target::new("tool"))),
-    ("no steps", |tool| tool.steps = None),
-    ("another order of steps", |tool| tool.steps.as_mut().unwrap().reverse()),
-    ("no output", |tool| tool.output = None),
-    ("strict", |tool| tool.strict = Some(false)),
+    ("timeout", |tool| tool.timeout = SECOND),
+    ("timeout, by a nanosecond", |tool| tool.timeout = SECOND + Duration::from_nanos(1)),
+    ("max_calls", |tool| tool.limits.max_calls = Some(1)),
+    ("max_result_bytes", |tool| tool.limits.max_result_bytes = Some(1)),
+    ("max_cost", |tool| tool.limits.max_cost = Some(1)),
+    ("on_limit", |tool| tool.on_limit = OnLimit::Fail),
+    ("trace", |tool| tool.trace = Trace::Always),
+    ("strict", |tool| tool.strict = false),
+    ("sequential", |tool| tool.strategy = FanOut::new([target(tool).clone()]).sequential().into()),
+    ("race", |tool| tool.strategy = Race::new([target(tool).clone()]).into()),
+    ("race, max_parallel", |tool| {
+        tool.strategy = Race::new([target(tool).clone()]).max_parallel(2).into();
+    }),
+    ("fallback", |tool| tool.strategy = Fallback::new([target(tool).clone()]).into()),
+    ("pipeline", |tool| tool.strategy = Pipeline::new([]).into()),
+    ("pipeline, report", |tool| tool.strategy = Pipeline::new([]).report(false).into()),
+    ("pipeline, output", |tool| tool.strategy = Pipeline::new([]).output(Output::new()).into()),
+    ("success any", |tool| of_fan_out(tool).success = Success::Any),
+    ("success quorum", |tool| of_fan_out(tool).success = Success::Quorum(1)),
+    ("success quorum of two", |tool| of_fan_out(tool).success = Success::Quorum(2)),
+    ("order", |tool| of_fan_out(tool).order = Order::Completion),
+    ("report", |tool| of_fan_out(tool).report = false),
+    ("labels", |tool| of_fan_out(tool).labels = Labels::Meta),
+    ("max_parallel", |tool| of_fan_out(tool).max_parallel = 2),
+    ("another target", |tool| of_fan_out(tool).targets.push(Target::new("tool"))),
     ("target tool", |tool| target(tool).call.tool = "other".into()),
     ("target behind", |tool| target(tool).call.behind = true),
     ("target arguments", |tool| target(tool).call.arguments = Some(json!({}))),
     ("target id", |tool| target(tool).id = Some("other".into())),
-    ("target timeout", |tool| target(tool).timeout = Some(SECOND)),
-    ("target optional", |tool| target(tool).optional = Some(true)),
+    ("target timeout", |tool| target(tool).timeout = SECOND),
+    ("target optional", |tool| target(tool).optional = true),
+];
+
+const WORKFLOW: [Change<CompositeTool>; 51] = [
+    ("report", |tool| of_workflow(tool).report = false),
+    ("max_parallel", |tool| of_workflow(tool).max_parallel = 1),
+    ("no steps", |tool| of_workflow(tool).steps = Vec::new()),
+    ("another order of steps", |tool| of_workflow(tool).steps.reverse()),
+    ("no output", |tool| of_workflow(tool).output = None),
     ("step id", |tool| step(tool).id = "other".into()),
-    ("step kind", |tool| step(tool).kind = StepKind::ForEach),
-    ("step kind switch", |tool| step(tool).kind = StepKind::Switch),
-    ("step call", |tool| step(tool).call = None),
+    ("step action for_each", |tool| step(tool).action = each(tool).clone().into()),
+    ("step action switch", |tool| step(tool).action = switch(tool).clone().into()),
+    ("step action elicitation", |tool| step(tool).action = ask(tool).clone().into()),
     ("step tool", |tool| call(tool).tool = "other".into()),
     ("step behind", |tool| call(tool).behind = true),
     ("step arguments", |tool| call(tool).arguments = None),
     ("step arguments of null", |tool| call(tool).arguments = Some(Value::Null)),
     ("step argument", |tool| call(tool).arguments = Some(json!({ "q": "$input.p" }))),
-    ("depends_on", |tool| step(tool).depends_on = Some(vec!["b".into()])),
+    ("parse_json", |tool| call(tool).parse_json = true),
+    ("depends_on", |tool| step(tool).depends_on = vec!["b".into()]),
     ("condition", |tool| step(tool).condition = Some("true".into())),
     ("step timeout", |tool| step(tool).timeout = Some(6 * SECOND)),
-    ("on_error", |tool| step(tool).on_error = None),
-    ("on_error abort", |tool| step(tool).on_error = Some(OnError::Abort)),
-    ("on_error continue", |tool| step(tool).on_error = Some(OnError::Continue)),
+    ("no step timeout", |tool| step(tool).timeout = None),
+    ("on_error abort", |tool| step(tool).on_error = OnError::Abort),
+    ("on_error continue", |tool| step(tool).on_error = OnError::Continue),
     ("retry count", |tool| retry(tool).count = 3),
     ("retry delay", |tool| retry(tool).delay = 2 * SECOND),
     ("retry max_delay", |tool| retry(tool).max_delay = 8 * SECOND),
     ("retry then", |tool| retry(tool).then = Then::Continue),
     ("default_results", |tool| step(tool).default_results = Some(json!(1))),
     ("default_results of null", |tool| step(tool).default_results = Some(Value::Null)),
-    ("parse_json", |tool| step(tool).parse_json = true),
-    ("collection", |tool| step(tool).collection = Some(json!([]))),
-    ("item_var", |tool| step(tool).item_var = Some("it".into())),
-    ("step max_parallel", |tool| step(tool).max_parallel = Some(1)),
-    ("max_iterations", |tool| step(tool).max_iterations = Some(1)),
-    ("cases", |tool| switch(tool).cases = Some(Vec::new())),
-    ("case when", |tool| case(tool).when = "input.p".into()),
-    ("case tool", |tool| case(tool).call.tool = "two".into()),
-    ("default skip", |tool| switch(tool).default = Some(Otherwise::Skip)),
-    ("default tool", |tool| switch(tool).default = Some(Otherwise::Call("another".into()))),
-    ("step kind elicitation", |tool| step(tool).kind = StepKind::Elicitation),
-    ("message", |tool| step(tool).message = Some("Sure?".into())),
-    ("schema", |tool| step(tool).schema = Some(json!({ "properties": {} }))),
-    ("schema of null", |tool| step(tool).schema = Some(Value::Null)),
-    ("on_decline", |tool| step(tool).on_decline = Some(OnRefusal::Abort)),
-    ("on_decline continue", |tool| step(tool).on_decline = Some(OnRefusal::Continue)),
-    ("on_decline skip", |tool| step(tool).on_decline = Some(OnRefusal::SkipRemaining)),
-    ("on_cancel", |tool| step(tool).on_cancel = Some(OnRefusal::Abort)),
-    ("on_cancel continue", |tool| step(tool).on_cancel = Some(OnRefusal::Continue)),
+    ("collection", |tool| each(tool).collection = json!([])),
+    ("loop tool", |tool| each(tool).call.tool = "other".into()),
+    ("item_var", |tool| each(tool).item_var = "it".into()),
+    ("loop max_parallel", |tool| each(tool).max_parallel = 1),
+    ("max_iterations", |tool| each(tool).max_iterations = 1),
+    ("cases", |tool| switch(tool).cases = Vec::new()),
+    ("case when", |tool| switch(tool).cases[0].when = "input.p".into()),
+    ("case tool", |tool| switch(tool).cases[0].call.tool = "two".into()),
+    ("default skip", |tool| switch(tool).default = Otherwise::Skip),
+    ("default tool", |tool| switch(tool).default = Otherwise::Call("another".into())),
+    ("message", |tool| ask(tool).message = "Sure?".into()),
+    ("schema", |tool| ask(tool).schema = json!({ "properties": {} })),
+    ("on_decline continue", |tool| ask(tool).on_decline = OnRefusal::Continue),
+    ("on_decline skip", |tool| ask(tool).on_decline = OnRefusal::SkipRemaining),
+    ("on_cancel continue", |tool| ask(tool).on_cancel = OnRefusal::Continue),
+    ("on_cancel skip", |tool| ask(tool).on_cancel = OnRefusal::SkipRemaining),
     ("required", |tool| output(tool).required = vec!["p".into()]),
     ("property name", |tool| output(tool).properties[0].0 = "q".into()),
     ("property order", |tool| output(tool).properties.reverse()),
-    ("property type", |tool| property(tool).kind = Some(OutputType::Integer)),
-    ("property value", |tool| property(tool).value = Some(json!("$input.q"))),
-    ("property without value", |tool| property(tool).value = None),
-    ("property properties", |tool| property(tool).properties = Some(Vec::new())),
-    ("property default", |tool| property(tool).default = Some(Value::Null)),
+    ("property type", |tool| {
+        property(tool).source = PropertySource::Value(JsonType::Integer, json!("$input"));
+    }),
+    ("property value", |tool| {
+        property(tool).source = PropertySource::Value(JsonType::String, json!("$input.q"));
+    }),
+    ("property properties", |tool| {
+        property(tool).source = PropertySource::Properties(Vec::new());
+    }),
+    ("property default", |tool| property(tool).default = Some(json!(""))),
+    ("property default of null", |tool| property(tool).default = Some(Value::Null)),
 ];
 
 #[test]
-fn whatever_a_run_does_otherwise_has_another_fingerprint() {
-    let mut seen = HashMap::from([(fingerprint(&whole()), "nothing")]);
-    for (what, change) in CHANGES {
-        let mut tool = whole();
-        change(&mut tool);
-        assert_ne!(tool, whole(), "{what} changes nothing");
-        if let Some(other) = seen.insert(fingerprint(&tool), what) {
-            panic!("`{what}` is not told from `{other}`");
+fn fingerprints_change_with_every_field_that_affects_a_run() {
+    let mut seen = HashMap::from([
+        (fingerprint(&fan_out()), "a fan-out without changes"),
+        (fingerprint(&workflow()), "a workflow without changes"),
+    ]);
+    let fan_outs = FAN_OUT.map(|change| (fan_out(), change));
+    for (tool, (what, change)) in fan_outs.into_iter().chain(WORKFLOW.map(|c| (workflow(), c))) {
+        let mut changed = tool.clone();
+        change(&mut changed);
+        assert_ne!(changed, tool, "{what} changes nothing");
+        if let Some(other) = seen.insert(fingerprint(&changed), what) {
+            panic!("`{what}` has the same fingerprint as `{other}`");
         }
     }
 }
 
 #[test]
-fn what_clients_are_told_makes_no_difference() {
-    let changes: [Change; 5] = [
+fn fingerprints_ignore_descriptions() {
+    let changes: [Change<CompositeTool>; 5] = [
         ("description", |tool| tool.description = "Other".into()),
         ("title", |tool| tool.title = Some("Title".into())),
-        ("annotations", |tool| tool.annotations = Some(ToolAnnotations::default())),
+        ("annotations", |tool| tool.annotations = ToolAnnotations::new().read_only(true)),
         ("output_schema", |tool| tool.output_schema = Some(JsonObject::new())),
         ("property description", |tool| property(tool).description = Some("What it is".into())),
     ];
     for (what, change) in changes {
-        let mut tool = whole();
+        let mut tool = workflow();
         change(&mut tool);
-        assert_ne!(tool, whole(), "{what} changes nothing");
-        assert_eq!(fingerprint(&tool), fingerprint(&whole()), "{what}");
+        assert_ne!(tool, workflow(), "{what} changes nothing");
+        assert_eq!(fingerprint(&tool), fingerprint(&workflow()), "{what}");
     }
 }
 
 #[test]
-fn a_fingerprint_is_the_same_in_every_process() {
-    let expected = "b49685ba8d55d5d50728e67335f92a7153aeb430e0234b04d3d29eba692a9e9b";
-    assert_eq!(fingerprint(&whole()).to_string(), expected);
+fn fingerprint_is_the_same_in_every_process() {
+    let expected = "8b9d7a3eccab9163e87941708c869791b122db0b72ee51d80c1d252c9154fb13";
+    assert_eq!(fingerprint(&workflow()).to_string(), expected);
 }
 
 // === Nested composites ===

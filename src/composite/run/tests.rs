@@ -17,8 +17,8 @@ use tower_layer::Layer;
 use super::*;
 use crate::{
     composite::{
-        BRANCH, CompositeLayer, CompositeTool, LIMIT, OnError, OnLimit, Retry, Step, Strategy,
-        TRACE,
+        BRANCH, CompositeLayer, CompositeTool, Fallback, FanOut, LIMIT, OnError, OnLimit, Race,
+        Retry, Step, Strategy, TRACE, Workflow,
     },
     message::Reply,
 };
@@ -86,7 +86,7 @@ impl Shop {
 
 fn buy(name: &str, tools: &[&str]) -> CompositeTool {
     let tools = tools.iter().copied();
-    CompositeTool::fan_out(name, "Buys", tools).strategy(Strategy::Sequential)
+    CompositeTool::new(name, "Buys", FanOut::new(tools).sequential())
 }
 
 fn steps(tools: &[&str]) -> [Step; 3] {
@@ -119,9 +119,9 @@ async fn a_call_that_would_cost_too_much_is_refused_and_ends_the_run() {
     let tools = ["2", "5", "1"];
     let composites = [
         buy("buy", &tools),
-        CompositeTool::fan_out("buy", "Buys", tools).max_parallel(1),
+        CompositeTool::new("buy", "Buys", FanOut::new(tools).max_parallel(1)),
         CompositeTool::pipeline("buy", "Buys", steps(&tools)),
-        CompositeTool::workflow("buy", "Buys", steps(&tools)).max_parallel(1),
+        CompositeTool::new("buy", "Buys", Workflow::new(steps(&tools)).max_parallel(1)),
     ];
     for composite in composites {
         let what = format!("{composite:?}");
@@ -157,13 +157,15 @@ async fn nothing_starts_any_more_when_all_is_spent() {
 #[tokio::test(start_paused = true)]
 async fn a_winner_may_have_cost_everything() {
     let shop = Shop::default();
-    for strategy in [Strategy::Race, Strategy::Fallback] {
-        let composite = CompositeTool::fan_out("buy", "Buys", ["5", "2", "1"]).strategy(strategy);
+    let targets = ["5", "2", "1"];
+    for strategy in [Strategy::from(Race::new(targets)), Fallback::new(targets).into()] {
+        let composite = CompositeTool::new("buy", "Buys", strategy);
+        let strategy = composite.strategy.name();
         let result = shop.run(vec![composite.clone().max_cost(2)]).await;
         let error = statuses(&result).contains(&"completed");
-        assert_eq!(result.is_error, Some(!error), "{strategy:?}: {result:?}");
+        assert_eq!(result.is_error, Some(!error), "{strategy}: {result:?}");
         let result = shop.run(vec![composite.max_cost(5)]).await;
-        assert_eq!((last_text(&result), limit(&result)), ("5", None), "{strategy:?}");
+        assert_eq!((last_text(&result), limit(&result)), ("5", None), "{strategy}");
     }
 }
 

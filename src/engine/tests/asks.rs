@@ -201,7 +201,7 @@ async fn a_state_in_which_a_step_waits_as_the_element_of_a_loop_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_accept_ends_the_run_as_the_step_says() {
+async fn declined_question_ends_the_run_as_configured() {
     let cases = [
         ("decline", json!({}), [Completed, Failed, Skipped]),
         ("cancel", json!({}), [Completed, Failed, Skipped]),
@@ -495,7 +495,7 @@ async fn what_a_person_did_is_the_output_of_the_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_there_is_no_answer_is_told() {
+async fn error_contains_the_reason_of_a_missing_answer() {
     let answer = |action: &str| Response::Answer(json!({ "action": action }));
     for (response, kind, message) in [
         (answer("decline"), ErrorKind::Declined, "the person declined"),
@@ -540,7 +540,7 @@ fn questions_take_as_much_memory_as_their_words_and_what_they_want_back() {
     };
     assert_eq!(of(None, BTreeMap::new()), 0);
     assert_eq!(of(Some("state"), BTreeMap::new()), 5);
-    let whole = 3 + crate::message::size::of_value(&request) + 5;
+    let whole = 3 + crate::message::content_size::of_value(&request) + 5;
     assert_eq!(of(Some("state"), asked), whole);
 }
 

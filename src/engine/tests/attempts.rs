@@ -175,7 +175,7 @@ async fn arguments_are_prepared_once_and_a_refusal_fails_the_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_the_end_of_the_run_cuts_off_is_told_and_not_the_one_before() {
+async fn attempt_that_the_deadline_ends_is_reported() {
     let plan =
         workflow(&json!([{ "id": "a", "arguments": {}, "retry": { "count": 1, "delay": 0 } }]));
     let mut calls = 0;
@@ -196,7 +196,7 @@ async fn an_attempt_that_the_end_of_the_run_cuts_off_is_told_and_not_the_one_bef
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_a_tool_failed_is_told_wherever_it_says_so() {
+async fn error_contains_the_message_of_the_tool() {
     let plan = workflow(&json!([{ "id": "a", "arguments": {} }]));
     let nothing = "the tool failed without saying why";
     for (text, structured, expected) in [

@@ -132,3 +132,12 @@ async fn what_ends_at_the_deadline_is_in_time_and_nothing_begins_then() {
         assert_eq!(state.timed_out, expected != [Completed], "{steps}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn call_that_has_ended_is_in_time_although_preparing_the_next_takes_longer() {
+    // Each element takes a second to prepare, and ends when it is polled.
+    let plan = workflow(&json!([{ "id": "loop", "collection": [1, 2, 3, 4],
+        "arguments": { "fits": "$item" }, "timeout": 2 }]));
+    let state = run(&plan, RunState::new(json!({}), 1), &scope(60), Slow).await;
+    assert_eq!(statuses(&state), [Status::Completed], "{:?}", outcome(&state, 0).error);
+}

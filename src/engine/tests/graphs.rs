@@ -81,7 +81,7 @@ async fn a_condition_that_does_not_hold_skips_the_step_but_not_those_after_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_evaluated_fails_the_step_before_any_call_and_is_told() {
+async fn evaluation_error_fails_the_step_before_its_call() {
     let cases = [
         (json!({ "condition": "$input.no" }), "condition: `$input.no` has no value"),
         (
@@ -97,8 +97,8 @@ async fn what_cannot_be_evaluated_fails_the_step_before_any_call_and_is_told() {
             "collection: `$input.no` has no value",
         ),
         (json!({ "arguments": { "x": ["$input.no"] } }), "`$input.no` has no value"),
-        (json!({ "arguments": "$input.n" }), "the arguments are no object"),
-        (json!({ "arguments": "$input.no?" }), "the arguments are no object"),
+        (json!({ "arguments": "$input.n" }), "the arguments are not an object"),
+        (json!({ "arguments": "$input.no?" }), "the arguments are not an object"),
         (
             json!({ "cases": [
                 { "when": "$input.yes?", "arguments": { "x": "$input.no" } },
@@ -204,7 +204,7 @@ async fn the_deadline_of_the_run_ends_it_whatever_may_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_switch_tells_which_tool_it_did_not_come_to_call() {
+async fn switch_reports_the_tool_that_it_did_not_call() {
     let plan = workflow(&json!([{ "id": "a", "cases": [
         { "when": "input.at == 0", "tool": "x", "arguments": { "y": "$input.missing" } },
         { "when": "input.at == 1", "tool": "y", "arguments": { "y": "$input.missing" } },

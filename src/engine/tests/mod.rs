@@ -12,6 +12,8 @@ mod previews;
 mod properties;
 mod records;
 mod rounds;
+mod scheduler;
+
 mod states;
 mod watched;
 
@@ -30,7 +32,7 @@ use super::{
     caller::{Call, Called, Caller, ToolReply},
     limits::Limits,
     outcome::{ErrorKind, Outcome, Status, StepError},
-    output::{Output, OutputType, Property, Source},
+    output::{Output, Property, Source},
     plan::{
         Action, Arguments, CallSite, Elicitation, ForEach, OnFailure, OnRefusal, Plan, Retry,
         RunOutput, SpawnHint, Step, Stop, Switch,
@@ -42,7 +44,7 @@ use super::{
 use crate::{
     expr::{Collection, Condition, Expression, ScopeNames},
     message::Context,
-    schema::InputSchema,
+    schema::{InputSchema, json_type::JsonType},
 };
 
 /// A workflow of steps written as in a file, except for `continue`, which means that a step may
@@ -82,7 +84,9 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
             }
         };
         *sites += 1;
-        CallSite { site: *sites - 1, tool: tool.into(), arguments, hint: SpawnHint::default() }
+        let parse_json = step.get("parse").is_some();
+        let hint = SpawnHint::default();
+        CallSite { site: *sites - 1, tool: tool.into(), arguments, parse_json, hint }
     };
     let action = if let Some(collection) = step.get("collection") {
         let within = ScopeNames { item: Some("item"), ..names };
@@ -135,7 +139,6 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
             _ => OnFailure::Abort,
         },
         default_results: step.get("default_results").cloned(),
-        parse_json: step.get("parse").is_some(),
     }
 }
 
@@ -152,12 +155,12 @@ fn parse_properties(ids: &[&str], properties: &Value) -> Vec<(String, Property)>
     let properties = properties.as_object().expect("properties are an object");
     let parse = |(name, property): (&String, &Value)| {
         let kind = match property["type"].as_str().expect("a type") {
-            "string" => OutputType::String,
-            "integer" => OutputType::Integer,
-            "number" => OutputType::Number,
-            "boolean" => OutputType::Boolean,
-            "object" => OutputType::Object,
-            _ => OutputType::Array,
+            "string" => JsonType::String,
+            "integer" => JsonType::Integer,
+            "number" => JsonType::Number,
+            "boolean" => JsonType::Boolean,
+            "object" => JsonType::Object,
+            _ => JsonType::Array,
         };
         let source = match property.get("value") {
             Some(value) => Source::Value(Expression::parse_in(value, &names).expect("parses")),

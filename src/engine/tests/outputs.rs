@@ -4,8 +4,7 @@ use crate::expr::PathSegment;
 /// Evaluates an output block of these properties.
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better without `&`")]
 fn evaluate(properties: Value, required: &[&str], input: Value) -> Result<Value, String> {
-    let data: Arc<dyn crate::expr::Data> = Arc::new(RunState::new(input, 0));
-    output(&[], &properties, required).evaluate(&data)
+    output(&[], &properties, required).evaluate(&RunState::new(input, 0))
 }
 
 #[test]
@@ -140,7 +139,7 @@ fn objects_are_made_of_their_properties() {
 }
 
 #[test]
-fn what_an_output_refers_to_is_told_with_its_place() {
+fn uses_of_an_output_have_their_place() {
     let properties = json!({
         "x": { "type": "string", "value": "$steps.a.text" },
         "y": { "type": "object", "properties": {
@@ -188,9 +187,8 @@ async fn an_output_is_made_of_what_the_steps_gave() {
     let plan = plan(&steps, 10, RunOutput::Output(answer));
     let state = run_new(&plan, json!({ "no": false })).await;
     assert!(state.outcomes.iter().flatten().all(|outcome| outcome.result.is_none()));
-    let data: Arc<dyn crate::expr::Data> = Arc::new(state);
     let RunOutput::Output(output) = &plan.answer else { panic!("an output block") };
     let expected =
         json!({ "status": "completed", "x": 7, "count": 2, "default": "none", "name": "test" });
-    assert_eq!(output.evaluate(&data), Ok(expected));
+    assert_eq!(output.evaluate(&state), Ok(expected));
 }

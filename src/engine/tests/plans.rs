@@ -1,7 +1,7 @@
 use super::{super::plan::StepSet, *};
 
 #[test]
-fn a_circle_of_steps_is_told_with_its_members() {
+fn cyclic_dependencies_are_reported_with_their_steps() {
     let cases = [
         (json!([{ "id": "a", "depends_on": ["a"] }]), vec![0, 0]),
         (

@@ -116,7 +116,7 @@ fn random_step(may_end: bool) -> impl Strategy<Value = Random> {
 
 /// A plan in which steps depend on others in any direction without a cycle, and the dependencies of
 /// each step. Unless it may end early, all steps run regardless of failures.
-fn random_plan(may_end: bool) -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
+pub(super) fn random_plan(may_end: bool) -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
     let steps = proptest::collection::vec(random_step(may_end), 1..8);
     (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
         let wanted: Vec<_> = steps.iter().map(|step| step.needs).collect();
@@ -438,7 +438,7 @@ proptest! {
     }
 
     #[test]
-    fn a_run_that_somebody_else_goes_on_with_ends_as_one_that_stays(
+    fn run_resumed_by_another_process_has_the_same_outcome(
         (written, needs, concurrency) in random_plan(true),
         whim in random_whim(),
     ) {

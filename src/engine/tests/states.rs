@@ -53,7 +53,7 @@ async fn a_state_that_no_run_of_the_plan_can_have_is_refused() {
     const LOOP: u64 = 3;
     const SWITCH: u64 = 4;
     type Change = fn(&mut Value);
-    let cases: [(&str, Change); 28] = [
+    let cases: [(&str, Change); 30] = [
         ("an outcome is missing", |state| {
             state["outcomes"].as_array_mut().unwrap().pop();
         }),
@@ -97,6 +97,8 @@ async fn a_state_that_no_run_of_the_plan_can_have_is_refused() {
         ("a switch has a case of another step", |state| {
             asked(state, SWITCH, 0)["site"] = json!(1);
         }),
+        ("a call has a case", |state| asked(state, TOOL, 0)["site"] = json!(0)),
+        ("an element has a case", |state| asked(state, LOOP, 1)["site"] = json!(0)),
         ("an element wants nothing back", |state| forget(asked(state, LOOP, 1), "resume")),
         ("an element asks that has not begun", |state| {
             asked(state, LOOP, 1)["id"]["element"] = json!(2);
@@ -151,7 +153,7 @@ async fn a_state_that_no_run_of_the_plan_can_have_is_refused() {
 }
 
 #[test]
-fn a_state_tells_nothing_of_what_is_as_it_is_by_default() {
+fn defaults_are_not_serialized_in_states() {
     let state = serde_json::to_value(RunState::new(json!({}), 2)).unwrap();
     assert_eq!(state, json!({ "input": {}, "outcomes": [null, null], "finished": [] }));
 }

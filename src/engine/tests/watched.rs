@@ -103,7 +103,7 @@ async fn what_fails_before_its_tool_is_called_has_begun_and_not_been_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_something_does_not_begin_is_told() {
+async fn reason_of_a_skipped_step_is_reported() {
     let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
     let told = told_of(
         &json!([
@@ -132,6 +132,25 @@ async fn why_something_does_not_begin_is_told() {
     let skipped = "loop[1] skipped: max_calls";
     let begin = ["loop begins", "loop[0] begins", skipped];
     assert_eq!(told, [&begin[..], &["loop[0] completed", "loop completed"]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspended_run_is_reported_as_dropped_once_for_all_its_clones() {
+    let plan = workflow(&json!([{ "id": "sure", "message": "Sure?" }]));
+    let told = Arc::new(Told::default());
+    let mut observers = Observers::default();
+    observers.push(told.clone());
+    let scope = scope(600).observers(observers);
+    let run = RunState::new(json!({}), 1);
+    let state = asks::go_on(&plan, run, &scope, World::new().caller()).await;
+    let ends = || told.begun.lock().unwrap()["run"];
+
+    let clone = state.clone();
+    assert_eq!(clone, state);
+    drop(state);
+    assert_eq!(ends(), [1, 0]);
+    drop(clone);
+    assert_eq!(ends(), [1, 1]);
 }
 
 proptest! {

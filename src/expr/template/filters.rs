@@ -1,254 +1,403 @@
-//! The filters, tests and functions that templates can use.
+//! The filters that templates can use.
 //!
-//! Only listed filters, tests and functions are available. Each is wrapped to limit its memory and
-//! time, because minijinja does not limit them.
+//! They have the meaning that they have in Jinja, within limits of memory and time.
 
-mod apply;
-mod filter;
-mod operators;
+mod numbers;
+mod texts;
 
-use std::sync::LazyLock;
-
-use minijinja::{
-    Environment, Error, State, UndefinedBehavior, Value, filters, tests,
-    value::{Rest, ValueKind, ValueOrKwargs},
+use super::{
+    arguments::{Arguments, Call},
+    operators::add,
+    order,
+    predicates::Test,
+    text_builder::TextBuilder,
+    value::{Budget, Evaluated, Failure, MAX_ELEMENTS, Text, Value, too_many_elements},
 };
+use crate::expr::json;
 
-pub(super) use self::filter::FILTERS;
-use self::{
-    apply::apply,
-    operators::{add, both_texts, concat, container, number, ordered, part, run, slice},
-};
-use super::value::{Failure, kind};
+/// A filter that templates can use.
+#[derive(Debug)]
+pub(super) struct Filter {
+    pub(super) name: &'static str,
+    takes: Takes,
+    /// The type of its result, if it is always the same.
+    pub(super) gives: Option<&'static str>,
+    apply: Apply,
+}
 
-pub(super) const TESTS: [&str; 35] = [
-    "boolean",
-    "defined",
-    "divisibleby",
-    "endingwith",
-    "eq",
-    "equalto",
-    "even",
-    "false",
-    "float",
-    "ge",
-    "greaterthan",
-    "gt",
-    "in",
-    "int",
-    "integer",
-    "iterable",
-    "le",
-    "lessthan",
-    "lower",
-    "lt",
-    "mapping",
-    "ne",
-    "none",
-    "number",
-    "odd",
-    "sameas",
-    "sequence",
-    "startingwith",
-    "string",
-    "true",
-    "undefined",
-    "upper",
-    "null",
-    "empty",
-    "containing",
+type Apply = for<'v> fn(Call<'_, 'v>) -> Evaluated<Value<'v>>;
+
+/// The input type of a filter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Takes {
+    Anything,
+    AnythingOrUndefined,
+    Text,
+    List,
+    TextOrList,
+    Map,
+    Number,
+    Scalar,
+}
+
+const fn filter(
+    name: &'static str,
+    takes: Takes,
+    gives: Option<&'static str>,
+    apply: Apply,
+) -> Filter {
+    Filter { name, takes, gives, apply }
+}
+
+const BOOLEAN: Option<&str> = Some("a boolean");
+const NUMBER: Option<&str> = Some("a number");
+const STRING: Option<&str> = Some("a string");
+const ARRAY: Option<&str> = Some("an array");
+
+/// All filters.
+pub(super) static FILTERS: [Filter; 46] = [
+    filter("abs", Takes::Number, NUMBER, numbers::abs),
+    filter("batch", Takes::List, ARRAY, batch),
+    filter("bool", Takes::Anything, BOOLEAN, |Call { value, arguments, .. }| {
+        arguments.end()?;
+        value.truth().map(Value::Bool)
+    }),
+    filter("capitalize", Takes::Text, STRING, texts::capitalize),
+    filter("chain", Takes::List, None, chain),
+    filter("count", Takes::Anything, NUMBER, length),
+    filter("d", Takes::AnythingOrUndefined, None, default),
+    filter("default", Takes::AnythingOrUndefined, None, default),
+    filter("dictsort", Takes::Map, ARRAY, order::sort_members),
+    filter("first", Takes::TextOrList, None, |Call { budget, value, arguments }| {
+        arguments.end()?;
+        match value.as_str() {
+            Some(text) => texts::character(budget, text.chars().next()),
+            None => value.element(budget, 0),
+        }
+    }),
+    filter("float", Takes::Scalar, NUMBER, numbers::float),
+    filter("fromjson", Takes::Text, None, from_json),
+    filter("groupby", Takes::List, ARRAY, order::group_by),
+    filter("indent", Takes::Text, STRING, texts::indent),
+    filter("int", Takes::Scalar, NUMBER, numbers::int),
+    filter("items", Takes::Map, ARRAY, |Call { budget, value, arguments }| {
+        arguments.end()?;
+        value.pairs(budget)
+    }),
+    filter("join", Takes::List, STRING, join),
+    filter("last", Takes::TextOrList, None, |Call { budget, value, arguments }| {
+        arguments.end()?;
+        if let Some(text) = value.as_str() {
+            return texts::character(budget, text.chars().next_back());
+        }
+        let last = value.len().and_then(|len| len.checked_sub(1));
+        last.map_or(Ok(Value::Undefined), |last| value.element(budget, last))
+    }),
+    filter("length", Takes::Anything, NUMBER, length),
+    filter("lines", Takes::Text, ARRAY, texts::lines),
+    filter("list", Takes::List, ARRAY, elements),
+    filter("lower", Takes::Text, STRING, |call| texts::change(call, str::to_lowercase)),
+    filter("map", Takes::List, ARRAY, map),
+    filter("max", Takes::List, None, order::max),
+    filter("min", Takes::List, None, order::min),
+    filter("quote", Takes::Text, STRING, texts::quote),
+    filter("reject", Takes::List, ARRAY, |Call { budget, value, arguments }| {
+        select(budget, &value, arguments, None, false)
+    }),
+    filter("rejectattr", Takes::List, ARRAY, |Call { budget, value, mut arguments }| {
+        let attribute = Some(arguments.required("attribute")?);
+        select(budget, &value, arguments, attribute, false)
+    }),
+    filter("replace", Takes::Text, STRING, texts::replace),
+    filter("reverse", Takes::TextOrList, None, |Call { budget, value, arguments }| {
+        arguments.end()?;
+        match value.as_str() {
+            Some(text) => budget.text(text.chars().rev().collect()),
+            None => budget.list(value.iterate(budget)?.rev()),
+        }
+    }),
+    filter("round", Takes::Number, NUMBER, numbers::round),
+    filter("select", Takes::List, ARRAY, |Call { budget, value, arguments }| {
+        select(budget, &value, arguments, None, true)
+    }),
+    filter("selectattr", Takes::List, ARRAY, |Call { budget, value, mut arguments }| {
+        let attribute = Some(arguments.required("attribute")?);
+        select(budget, &value, arguments, attribute, true)
+    }),
+    filter("sort", Takes::List, ARRAY, order::sort),
+    filter("split", Takes::Text, ARRAY, texts::split),
+    filter("string", Takes::Anything, STRING, |Call { budget, value, arguments }| {
+        arguments.end()?;
+        let mut out = TextBuilder::default();
+        out.push_value(budget, &value)?;
+        budget.text(out.into_string())
+    }),
+    filter("sum", Takes::List, NUMBER, sum),
+    filter("title", Takes::Text, STRING, texts::title),
+    filter("tojson", Takes::Anything, STRING, to_json),
+    filter("trim", Takes::Text, STRING, texts::trim),
+    filter("unique", Takes::List, ARRAY, order::unique),
+    filter("upper", Takes::Text, STRING, |call| texts::change(call, str::to_uppercase)),
+    filter("urlencode", Takes::Scalar, STRING, texts::url_encode),
+    filter("zip", Takes::List, ARRAY, zip),
+    filter("keys", Takes::Map, ARRAY, elements),
+    filter("values", Takes::Map, ARRAY, |Call { budget, value, arguments }| {
+        arguments.end()?;
+        let members = value.members(budget)?;
+        budget.list(members.map(|member| member.map(|(_, member)| member)))
+    }),
 ];
 
-pub(super) const FUNCTIONS: [&str; 1] = ["range"];
+// === impl Filter ===
 
-/// The environment of all expressions.
-pub(super) static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
-
-fn environment() -> Environment<'static> {
-    let mut environment = Environment::empty();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    for filter in &FILTERS {
-        let function = built_in(filter.name);
-        let apply = move |state: &mut State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
-            let arguments = arguments.into_values();
-            apply(filter, function.as_ref(), state, &arguments)
-        };
-        environment.add_filter(filter.name, apply);
+impl Filter {
+    pub(super) fn find(name: &str) -> Option<&'static Self> {
+        FILTERS.iter().find(|filter| filter.name == name)
     }
-    add_tests(&mut environment);
-    environment.add_function("range", range);
-    // The functions that operators are compiled to.
-    environment.add_function("number", number);
-    environment.add_function("add", add);
-    environment.add_function("ordered", ordered);
-    environment.add_function("concat", concat);
-    environment.add_function("container", container);
-    environment.add_function("part", |state: &State<'_, '_>, of: Value, key: Value| {
-        part(state, &of, &key, false)
-    });
-    environment.add_function("part_or_nothing", |state: &State<'_, '_>, of: Value, key: Value| {
-        part(state, &of, &key, true)
-    });
-    environment.add_function("slice", slice);
-    environment
-}
 
-fn add_tests(environment: &mut Environment<'static>) {
-    environment.add_test("boolean", tests::is_boolean);
-    environment.add_test("defined", tests::is_defined);
-    environment.add_test("divisibleby", divisible_by);
-    for name in ["eq", "equalto"] {
-        environment.add_test(name, tests::is_eq);
-    }
-    environment.add_test("even", tests::is_even);
-    environment.add_test("false", tests::is_false);
-    environment.add_test("float", tests::is_float);
-    for name in TESTS {
-        if let Some(symbol) = symbol_of(name) {
-            let test = move |state: &State<'_, '_>, value: &Value, other: &Value| {
-                ordered(state, value, symbol, other)
-            };
-            environment.add_test(name, test);
+    /// Applies the filter to a value, within its limits.
+    pub(super) fn apply<'v>(
+        &self,
+        budget: &Budget,
+        value: Value<'v>,
+        arguments: Arguments<'v>,
+    ) -> Evaluated<Value<'v>> {
+        self.check(&value)?;
+        self.count_elements(budget, &value)?;
+        if let Some(first) = arguments.first() {
+            self.count_elements(budget, first)?;
         }
+        budget.read(value.as_str().unwrap_or_default())?;
+        arguments.count(budget)?;
+        // A filter can apply another one to each element.
+        let applied = budget.nested(|| (self.apply)(Call { budget, value, arguments }));
+        applied.map_err(|failure| match failure {
+            Failure::Incalculable => {
+                Failure::other(format!("`{}` cannot be applied to these values", self.name))
+            }
+            failure => failure,
+        })
     }
-    environment.add_test("in", |state: &State<'_, '_>, value: &Value, other: Value| {
-        tests::is_in(state, value, &container(state, other)?)
-    });
-    environment.add_test("containing", |state: &State<'_, '_>, value: Value, other: &Value| {
-        tests::is_in(state, other, &container(state, value)?)
-    });
-    for name in ["int", "integer"] {
-        environment.add_test(name, tests::is_integer);
+
+    /// Counts the elements of a value as steps.
+    fn count_elements(&self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
+        let is_free = matches!(self.name, "length" | "count" | "first" | "last")
+            || self.takes == Takes::AnythingOrUndefined;
+        if is_free || !(value.is_list() || value.is_map()) {
+            return Ok(());
+        }
+        let len = value.len().unwrap_or_default();
+        if len > MAX_ELEMENTS && self.name != "tojson" {
+            return Err(too_many_elements());
+        }
+        budget.step(len.min(MAX_ELEMENTS))
     }
-    environment.add_test("iterable", tests::is_iterable);
-    environment.add_test("lower", tests::is_lower);
-    environment.add_test("mapping", tests::is_mapping);
-    environment.add_test("ne", tests::is_ne);
-    for name in ["none", "null"] {
-        environment.add_test(name, tests::is_none);
+
+    fn check(&self, value: &Value<'_>) -> Evaluated<()> {
+        let (is_text, is_list) = (value.as_str().is_some(), value.is_list());
+        let (fits, needs) = match self.takes {
+            Takes::AnythingOrUndefined => (true, "anything"),
+            Takes::Anything => (!value.is_undefined(), "a value"),
+            Takes::Text => (is_text, "a string"),
+            // An object is treated as the list of its keys.
+            Takes::List => (is_list || value.is_map(), "an array"),
+            Takes::TextOrList => (is_text || is_list, "an array or a string"),
+            Takes::Map => (value.is_map(), "an object"),
+            Takes::Number => (value.is_number(), "a number"),
+            Takes::Scalar => (is_text || value.numeric().is_some(), "a string or a number"),
+        };
+        if fits {
+            return Ok(());
+        }
+        let (name, found) = (self.name, value.kind());
+        Err(Failure::other(format!("`{name}` needs {needs} and not {found}")))
     }
-    environment.add_test("number", tests::is_number);
-    environment.add_test("odd", tests::is_odd);
-    environment.add_test("sameas", tests::is_sameas);
-    environment.add_test("sequence", tests::is_sequence);
-    environment.add_test("string", tests::is_string);
-    environment.add_test("true", tests::is_true);
-    environment.add_test("undefined", tests::is_undefined);
-    environment.add_test("upper", tests::is_upper);
-    environment.add_test("empty", |value: &Value| value.len() == Some(0));
-    // minijinja's tests would convert other values to text.
-    environment.add_test("startingwith", |value: &Value, start: &Value| {
-        both_texts(value, start).is_some_and(|(value, start)| value.starts_with(start))
-    });
-    environment.add_test("endingwith", |value: &Value, end: &Value| {
-        both_texts(value, end).is_some_and(|(value, end)| value.ends_with(end))
-    });
 }
 
-/// Returns the operator of a test, if it needs an order.
-pub(super) fn symbol_of(test: &str) -> Option<&'static str> {
-    match test {
-        "lt" | "lessthan" => Some("<"),
-        "le" => Some("<="),
-        "gt" | "greaterthan" => Some(">"),
-        "ge" => Some(">="),
+fn length<'v>(Call { value, arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    arguments.end()?;
+    let length = value.len().and_then(|length| i128::try_from(length).ok());
+    length.map(Value::Integer).ok_or(Failure::Incalculable)
+}
+
+fn default<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let other = arguments.take("default_value").unwrap_or(Value::Text(Text::Borrowed("")));
+    let also_false = arguments.take("boolean").map_or(Ok(false), |flag| flag.truth())?;
+    arguments.end()?;
+    let is_used = value.is_undefined() || (also_false && !value.truth()?);
+    Ok(if is_used { other } else { value })
+}
+
+/// Returns the elements of an array, or the names of the members of an object.
+fn elements<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    arguments.end()?;
+    budget.list(value.iterate(budget)?)
+}
+
+fn batch<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let size = match arguments.required("size")? {
+        Value::Integer(size) => usize::try_from(size).ok(),
         _ => None,
+    };
+    let size = size.filter(|size| (1..=MAX_ELEMENTS).contains(size));
+    let size =
+        size.ok_or_else(|| Failure::other(format!("`batch` needs a size up to {MAX_ELEMENTS}")))?;
+    let fill = arguments.take("fill_with");
+    arguments.end()?;
+    let elements: Vec<_> = value.iterate(budget)?.collect::<Evaluated<_>>()?;
+    budget.list(elements.chunks(size).map(|batch| {
+        let missing = size - batch.len();
+        let fill = fill.iter().cycle().take(if fill.is_some() { missing } else { 0 });
+        budget.list(batch.iter().chain(fill).cloned().map(Ok))
+    }))
+}
+
+fn chain<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let mut values = arguments.rest();
+    arguments.end()?;
+    values.insert(0, value);
+    if values.iter().all(Value::is_map) {
+        let mut members = Vec::new();
+        for map in &values {
+            for member in map.members(budget)? {
+                let (name, member) = member?;
+                members.push((name.to_name(budget)?, member));
+            }
+        }
+        return budget.map(members);
     }
+    let lists = values.iter().map(|list| list.iterate(budget)).collect::<Evaluated<Vec<_>>>()?;
+    budget.list(lists.into_iter().flatten())
 }
 
-/// Describes the result type of a filter, if it is always the same.
-pub(super) fn kind_of(filter: &str) -> Option<&'static str> {
-    Some(match filter {
-        "abs" | "count" | "float" | "int" | "length" | "round" | "sum" => "a number",
-        "bool" => "a boolean",
-        "capitalize" | "indent" | "join" | "lower" | "quote" | "replace" | "string" | "title"
-        | "tojson" | "trim" | "upper" | "urlencode" => "a string",
-        "batch" | "dictsort" | "groupby" | "items" | "keys" | "lines" | "list" | "map"
-        | "reject" | "rejectattr" | "select" | "selectattr" | "sort" | "split" | "unique"
-        | "values" | "zip" => "an array",
-        _ => return None,
-    })
+fn zip<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let others = arguments.rest();
+    arguments.end()?;
+    let mut lists = vec![value.iterate(budget)?];
+    for other in &others {
+        lists.push(other.iterate(budget)?);
+    }
+    budget.list(std::iter::from_fn(|| {
+        let row: Option<Vec<_>> = lists.iter_mut().map(Iterator::next).collect();
+        row.map(|row| budget.list(row))
+    }))
 }
 
-/// minijinja's own test would divide by zero.
-fn divisible_by(value: Value, divisor: Value) -> Result<bool, Error> {
-    for number in [&value, &divisor] {
-        if number.kind() != ValueKind::Number {
-            let found = kind(number);
-            return Err(
-                Failure::other(format!("`divisibleby` needs numbers and not {found}")).into()
-            );
+fn map<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    if let Some(attribute) = arguments.named("attribute") {
+        let default = arguments.named("default").unwrap_or(Value::Undefined);
+        arguments.end()?;
+        let attribute = attribute.to_name(budget)?;
+        return budget.list(value.iterate(budget)?.map(|element| {
+            let part = order::attribute_of(budget, &element?, &attribute)?;
+            Ok(if part.is_undefined() { default.clone() } else { part })
+        }));
+    }
+    let filter = arguments.text("filter")?.ok_or_else(Arguments::missing)?;
+    let filter = Filter::find(&filter).ok_or_else(|| Failure::other("unknown filter"))?;
+    let elements = value.iterate(budget)?;
+    budget.list(elements.map(|element| filter.apply(budget, element?, arguments.clone())))
+}
+
+/// Returns the elements that pass a test, or those that do not. The test is applied to an attribute
+/// of them, if one is given.
+fn select<'v>(
+    budget: &Budget,
+    value: &Value<'v>,
+    mut arguments: Arguments<'v>,
+    attribute: Option<Value<'v>>,
+    is_wanted: bool,
+) -> Evaluated<Value<'v>> {
+    let attribute = attribute.map(|attribute| attribute.to_name(budget)).transpose()?;
+    let test = match arguments.text("test")? {
+        Some(name) => {
+            let unknown = || Failure::other("unknown test");
+            Some(Test::find(&name).ok_or_else(unknown)?)
+        }
+        None => None,
+    };
+    let passes = |element: &Value<'v>| {
+        let tested = match &attribute {
+            Some(attribute) => order::attribute_of(budget, element, attribute)?,
+            None => element.clone(),
+        };
+        match test {
+            Some(test) => test.check(budget, &tested, arguments.clone()),
+            None => Ok(!tested.is_undefined() && tested.truth()?),
+        }
+    };
+    let selected = value.iterate(budget)?.filter_map(|element| {
+        let passed = element.and_then(|element| Ok((passes(&element)? == is_wanted, element)));
+        passed.map(|(is_passed, element)| is_passed.then_some(element)).transpose()
+    });
+    budget.list(selected)
+}
+
+fn join<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let separator = arguments.text("d")?;
+    let attribute = arguments.text("attribute")?;
+    arguments.end()?;
+    let mut text = TextBuilder::default();
+    for (index, element) in value.iterate(budget)?.enumerate() {
+        let mut element = element?;
+        if let Some(attribute) = &attribute {
+            element = order::attribute_of(budget, &element, attribute)?;
+        }
+        if index > 0 {
+            text.push(separator.as_deref().unwrap_or_default())?;
+        }
+        text.push_value(budget, &element)?;
+    }
+    budget.text(text.into_string())
+}
+
+fn sum<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let attribute = arguments.text("attribute")?;
+    let start = arguments.take("start").unwrap_or(Value::Integer(0));
+    arguments.end()?;
+    let numbers_only = || Failure::other("the start of `sum` must be a number");
+    let mut sum = start.number().ok_or_else(numbers_only)?;
+    for element in value.iterate(budget)? {
+        let mut element = element?;
+        if let Some(attribute) = &attribute {
+            element = order::attribute_of(budget, &element, attribute)?;
+        }
+        if element.is_undefined() {
+            continue;
+        }
+        let number = element.numeric().ok_or(Failure::Incalculable)?;
+        sum = add(sum, number).map_err(|_| Failure::Incalculable)?;
+    }
+    Ok(sum.into())
+}
+
+fn to_json<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let indent = match arguments.take("indent") {
+        None | Some(Value::Null | Value::Bool(false)) => None,
+        Some(Value::Bool(true)) => Some(2),
+        Some(Value::Integer(indent @ 0..=16)) => usize::try_from(indent).ok(),
+        Some(_) => return Err(Failure::other("`tojson` indents by a number up to 16")),
+    };
+    arguments.end()?;
+    let mut text = TextBuilder::default();
+    match indent {
+        None => text.push_quoted(budget, &value)?,
+        Some(indent) => {
+            let spaces = " ".repeat(indent);
+            let formatter = serde_json::ser::PrettyFormatter::with_indent(spaces.as_bytes());
+            let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
+            serde::Serialize::serialize(&value.to_json(budget)?, &mut serializer)
+                .map_err(|_| Failure::TooLarge)?;
         }
     }
-    if value.is_integer() && divisor.is_integer() {
-        let (value, divisor) = (i128::try_from(value)?, i128::try_from(divisor)?);
-        // The remainder overflows only for a division by -1.
-        return match divisor {
-            0 => Err(Failure::other("nothing is divisible by 0").into()),
-            _ => Ok(value.checked_rem(divisor).is_none_or(|remainder| remainder == 0)),
-        };
-    }
-    let (value, divisor) = (f64::try_from(value)?, f64::try_from(divisor)?);
-    if divisor == 0.0 {
-        return Err(Failure::other("nothing is divisible by 0").into());
-    }
-    Ok(value % divisor == 0.0)
+    budget.text(text.into_string())
 }
 
-/// Returns minijinja's own filter; `None` for filters that `apply` implements.
-fn built_in(name: &str) -> Option<Value> {
-    Some(match name {
-        "abs" => Value::from_function(filters::abs),
-        "batch" => Value::from_function(filters::batch),
-        "bool" => Value::from_function(filters::bool),
-        "capitalize" => Value::from_function(filters::capitalize),
-        "chain" => Value::from_function(filters::chain),
-        "count" | "length" => Value::from_function(filters::length),
-        "d" | "default" => Value::from_function(filters::default),
-        "first" => Value::from_function(filters::first),
-        "float" => Value::from_function(filters::float),
-        "indent" => Value::from_function(filters::indent),
-        "int" => Value::from_function(filters::int),
-        "items" => Value::from_function(filters::items),
-        "last" => Value::from_function(filters::last),
-        "lines" => Value::from_function(filters::lines),
-        "list" => Value::from_function(filters::list),
-        "lower" => Value::from_function(filters::lower),
-        "map" => Value::from_function(filters::map),
-        "reject" => Value::from_function(filters::reject),
-        "rejectattr" => Value::from_function(filters::rejectattr),
-        "replace" => Value::from_function(filters::replace),
-        "reverse" => Value::from_function(filters::reverse),
-        "round" => Value::from_function(filters::round),
-        "select" => Value::from_function(filters::select),
-        "selectattr" => Value::from_function(filters::selectattr),
-        "split" => Value::from_function(filters::split),
-        "sum" => Value::from_function(filters::sum),
-        "title" => Value::from_function(filters::title),
-        "trim" => Value::from_function(filters::trim),
-        "upper" => Value::from_function(filters::upper),
-        "urlencode" => Value::from_function(filters::urlencode),
-        "zip" => Value::from_function(filters::zip),
-        _ => return None,
-    })
-}
-
-fn range(
-    state: &State<'_, '_>,
-    first: i64,
-    second: Option<i64>,
-    step: Option<i64>,
-) -> Result<Value, Error> {
-    let (start, end) = second.map_or((0, first), |second| (first, second));
-    let step = step.unwrap_or(1);
-    if step == 0 {
-        return Err(Failure::other("`range` cannot go in steps of 0").into());
-    }
-    let mut next = Some(start);
-    let numbers = std::iter::from_fn(|| {
-        let number = next.filter(|n| if step > 0 { *n < end } else { *n > end })?;
-        next = number.checked_add(step);
-        Some(Value::from(number))
-    });
-    Ok(run(state)?.list(numbers)?)
+fn from_json<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    arguments.end()?;
+    let text = value.as_str().unwrap_or_default();
+    budget.spend(json::bytes_of(text))?;
+    let value = serde_json::from_str(text)
+        .map_err(|_| Failure::other("`fromjson` is applied to a text that is no JSON"))?;
+    Ok(Value::made(value))
 }

@@ -131,8 +131,12 @@ impl<'n> Scope<'n> {
     pub(super) fn enter(&mut self, targets: impl IntoIterator<Item = String>) -> usize {
         let place = self.locals.len();
         self.locals.extend(targets);
-        self.loops += 1;
         place
+    }
+
+    /// Begins the body of a loop, in which `loop` has a value.
+    pub(super) const fn begin_loop(&mut self) {
+        self.loops += 1;
     }
 
     pub(super) fn leave(&mut self, place: usize) {
@@ -171,13 +175,13 @@ impl<'n> Scope<'n> {
                 }
                 let fields = Field::ALL.map(|field| format!("`.{}`", field.name())).join(", ");
                 Err(Unknown::Template(format!(
-                    "`{text}` is no value: write `steps{step}.output`, or another of {fields}"
+                    "`{text}` is not a value: write `steps{step}.output`, or another of {fields}"
                 )))
             }
             "workflow" if self.names.run => reference::root(text, name, path, self.names)
                 .map_err(|_| {
                     Unknown::Template(format!(
-                        "`{text}` is no value: write `workflow.id` or `workflow.name`"
+                        "`{text}` is not a value: write `workflow.id` or `workflow.name`"
                     ))
                 })
                 .map(|(root, used)| (Start::Root(root), used)),

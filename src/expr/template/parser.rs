@@ -4,8 +4,10 @@ mod members;
 
 use super::{
     super::ExpressionError,
-    filters::{FILTERS, FUNCTIONS, TESTS, symbol_of},
+    filters::{FILTERS, Filter},
     names::{Path, Scope, WORDS, unknown},
+    numeric::Numeric,
+    predicates::{TESTS, Test},
     syntax::{Argument, Expr, Written, is_order},
     tokens::{Code, Fault, Kind, MAX_NESTING, Token},
     value::cannot_compare,
@@ -48,8 +50,6 @@ pub(super) struct Parser<'p, 't, 'n> {
     size: usize,
     /// The current nesting depth of brackets and prefix operators.
     depth: usize,
-    /// The number of chained comparisons parsed so far.
-    chains: usize,
     /// The height of the last parsed expression, including chains of operators.
     height: usize,
 }
@@ -58,17 +58,7 @@ pub(super) type Parsed = Result<Expr, Mistake>;
 
 impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     pub(super) const fn new(text: &'t str, code: &'p Code<'t>, scope: &'p mut Scope<'n>) -> Self {
-        Self {
-            text,
-            code,
-            place: 0,
-            scope,
-            paths: Vec::new(),
-            size: 0,
-            depth: 0,
-            chains: 0,
-            height: 0,
-        }
+        Self { text, code, place: 0, scope, paths: Vec::new(), size: 0, depth: 0, height: 0 }
     }
 
     /// Parses one expression up to the end.
@@ -88,7 +78,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         let end = self.place.checked_sub(1).map_or(start, |last| self.code.tokens[last].end);
         let paths = std::mem::take(&mut self.paths);
         let text = self.text[start..end].into();
-        Ok((Written { expression, paths, size: self.size, text, start }, self.place))
+        Ok((Written { expression, paths, size: self.size, text }, self.place))
     }
 
     fn expression(&mut self) -> Parsed {
@@ -156,7 +146,6 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     fn compare(&mut self) -> Parsed {
         let first = self.binary(3)?;
         let mut others: Vec<(_, Expr)> = Vec::new();
-        let mut last_has_chain = false;
         loop {
             let at = self.at();
             let symbol = if let Some(symbol) = self.take_any(&["==", "!=", "<=", ">=", "<", ">"]) {
@@ -173,15 +162,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
                 break;
             };
             let height = self.height;
-            // An operand in the middle of a chain is evaluated twice, so it must not contain
-            // another chain.
-            if last_has_chain {
-                let reason = "a chain of comparisons in the middle of another: write `and`";
-                return Err(fault(at, reason));
-            }
-            let (mark, chains) = (self.paths.len(), self.chains);
+            let mark = self.paths.len();
             let right = self.binary(3)?;
-            last_has_chain = self.chains > chains;
             let left = others.last().map_or(&first, |(_, left)| left);
             self.check_order(left, symbol, &right, at)?;
             others.push((symbol, right));
@@ -191,7 +173,6 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             }
             self.raise(height)?;
         }
-        self.chains += usize::from(others.len() > 1);
         if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
     }
 
@@ -225,23 +206,18 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             if self.take("|") {
                 let at = self.at();
                 let name = self.name("the name of a filter")?;
-                if !FILTERS.iter().any(|filter| filter.name == name) {
-                    let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
-                    return Err(fault(at, unknown("filter", name, &known)));
-                }
+                let filter = find_filter(name, at)?;
                 let arguments = self.optional_arguments()?;
                 self.check_named(name, &arguments, at)?;
                 if matches!(name, "default" | "d") {
                     self.optional(&mut operand, false);
                 }
-                operand = Expr::Filter(Box::new(operand), name.into(), arguments);
+                operand = Expr::Filter(Box::new(operand), filter, arguments);
             } else if self.take_word("is") {
                 let negated = self.take_word("not");
                 let at = self.at();
                 let name = self.name("the name of a test")?;
-                if !TESTS.contains(&name) {
-                    return Err(fault(at, unknown("test", name, &TESTS)));
-                }
+                let test = find_test(name, at)?;
                 let arguments = if self.is("(") {
                     self.arguments()?
                 } else if self.begins_value() {
@@ -251,14 +227,14 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
                     Vec::new()
                 };
                 if let (Some(symbol), [Argument { name: None, value }]) =
-                    (symbol_of(name), &*arguments)
+                    (test.symbol(), &*arguments)
                 {
                     self.check_order(&operand, symbol, value, at)?;
                 }
                 if matches!(name, "defined" | "undefined") {
                     self.optional(&mut operand, true);
                 }
-                operand = Expr::Test(Box::new(operand), name.into(), arguments);
+                operand = Expr::Test(Box::new(operand), test, arguments);
                 if negated {
                     operand = Expr::Not(Box::new(operand));
                 }
@@ -303,14 +279,10 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             return Err(fault(at, format!("`{filter}` needs a name that is written out")));
         };
         if filter == "map" {
-            let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
-            if !known.contains(&&**name) {
-                return Err(fault(at, unknown("filter", name, &known)));
-            }
-        } else if !TESTS.contains(&&**name) {
-            return Err(fault(at, unknown("test", name, &TESTS)));
+            find_filter(name, at).map(drop)
+        } else {
+            find_test(name, at).map(drop)
         }
-        Ok(())
     }
 
     fn signed(&mut self) -> Parsed {
@@ -334,23 +306,26 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         };
         match &token.kind {
             Kind::Text(text) => Ok(Expr::Text(text.as_str().into())),
-            Kind::Number(number) => Ok(Expr::Number((*number).into())),
-            Kind::Name("true" | "True") => Ok(Expr::Constant("true")),
-            Kind::Name("false" | "False") => Ok(Expr::Constant("false")),
-            Kind::Name("none" | "None" | "null") => Ok(Expr::Constant("none")),
+            Kind::Number(number) => Ok(Expr::Number(match number.parse() {
+                Ok(integer) => Numeric::Integer(integer),
+                Err(_) => Numeric::Float(number.parse().unwrap_or(f64::NAN)),
+            })),
+            Kind::Name("true" | "True") => Ok(Expr::Bool(true)),
+            Kind::Name("false" | "False") => Ok(Expr::Bool(false)),
+            Kind::Name("none" | "None" | "null") => Ok(Expr::Null),
             Kind::Name(name) if WORDS.contains(name) => {
                 self.place -= 1;
                 Err(self.unexpected("an expression"))
             }
             Kind::Name(name) if self.is("(") => {
-                if !FUNCTIONS.contains(name) {
+                if *name != FUNCTION {
                     if FILTERS.iter().any(|filter| filter.name == *name) {
                         let reason = format!("`{name}` is a filter: write `… | {name}`");
                         return Err(fault(at, reason));
                     }
-                    return Err(fault(at, unknown("function", name, &FUNCTIONS)));
+                    return Err(fault(at, unknown("function", name, &[FUNCTION])));
                 }
-                Ok(Expr::Call((*name).into(), self.arguments()?))
+                Ok(Expr::Range(self.arguments()?))
             }
             Kind::Name(name) => self.path(name, token),
             Kind::Symbol("(") => {
@@ -529,4 +504,17 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     fn at_previous(&self) -> usize {
         self.place.checked_sub(1).map_or(self.code.start, |last| self.code.tokens[last].start)
     }
+}
+
+/// The only function.
+const FUNCTION: &str = "range";
+
+fn find_filter(name: &str, at: usize) -> Result<&'static Filter, Mistake> {
+    let known = || FILTERS.iter().map(|filter| filter.name).collect::<Vec<_>>();
+    Filter::find(name).ok_or_else(|| fault(at, unknown("filter", name, &known())))
+}
+
+fn find_test(name: &str, at: usize) -> Result<&'static Test, Mistake> {
+    let known = || TESTS.iter().map(|test| test.name).collect::<Vec<_>>();
+    Test::find(name).ok_or_else(|| fault(at, unknown("test", name, &known())))
 }

@@ -3,7 +3,7 @@
 use super::{
     names::Scope,
     parser::{Mistake, Parser, expression, fault},
-    syntax::{Node, Written},
+    syntax::Node,
     tokens::{Code, Kind, Piece, Token},
 };
 
@@ -17,7 +17,7 @@ pub(super) fn template<'t>(
     text: &'t str,
     pieces: Vec<Piece<'t>>,
     scope: &mut Scope<'_>,
-) -> Result<Vec<Node<Written>>, Mistake> {
+) -> Result<Vec<Node>, Mistake> {
     let mut blocks = Blocks { text, pieces: pieces.into_iter(), depth: 0 };
     match blocks.nodes(scope)? {
         (nodes, None) => Ok(nodes),
@@ -40,7 +40,7 @@ struct End<'t> {
     code: Code<'t>,
 }
 
-type Nodes = Vec<Node<Written>>;
+type Nodes = Vec<Node>;
 
 impl<'t> Blocks<'t> {
     /// Parses up to a statement that ends another one.
@@ -100,11 +100,7 @@ impl<'t> Blocks<'t> {
         }
     }
 
-    fn branches(
-        &mut self,
-        code: Code<'t>,
-        scope: &mut Scope<'_>,
-    ) -> Result<Node<Written>, Mistake> {
+    fn branches(&mut self, code: Code<'t>, scope: &mut Scope<'_>) -> Result<Node, Mistake> {
         let mut branches = Vec::new();
         let mut opening = code;
         loop {
@@ -124,11 +120,7 @@ impl<'t> Blocks<'t> {
         }
     }
 
-    fn repetition(
-        &mut self,
-        code: &Code<'t>,
-        scope: &mut Scope<'_>,
-    ) -> Result<Node<Written>, Mistake> {
+    fn repetition(&mut self, code: &Code<'t>, scope: &mut Scope<'_>) -> Result<Node, Mistake> {
         let mut parser = Parser::new(self.text, code, scope);
         parser.next();
         let mut names = Vec::new();
@@ -161,6 +153,7 @@ impl<'t> Blocks<'t> {
             rest.end()?;
             None
         };
+        scope.begin_loop();
         let (body, end) = self.inner(code, &["endfor", "else"], scope)?;
         scope.leave(place);
         let otherwise = match end.word {

@@ -81,7 +81,7 @@ fn evaluate(text: &str) -> Result<Value, String> {
 
 fn evaluate_with(text: &str, data: Value) -> Result<Value, String> {
     let template = Template::parse(text, &NAMES).map_err(|error| error.to_string())?;
-    let data: Arc<dyn Data> = Arc::new(Everything(data));
+    let data = Everything(data);
     template.evaluate(&data).map_err(|error| error.to_string())
 }
 
@@ -265,13 +265,13 @@ fn text_around_expressions_makes_a_text() {
     for (written, expected) in cases {
         assert_eq!(evaluate(written), Ok(json!(expected)), "{written}");
         let expression = Expression::parse_in(&json!([written]), &NAMES).unwrap();
-        let data: Arc<dyn Data> = Arc::new(Everything(data()));
+        let data = Everything(data());
         assert_eq!(expression.evaluate_in(&data), Ok(Some(json!([expected]))), "{written}");
     }
 }
 
 #[test]
-fn what_is_no_template_is_told_with_its_place() {
+fn syntax_errors_have_a_position() {
     let at =
         |reason: &str, column| format!("at line 1, character {column} of the template: {reason}");
     let cases = [
@@ -318,7 +318,7 @@ fn what_is_no_template_is_told_with_its_place() {
         (
             "{{ steps.a }}",
             at(
-                "`steps.a` is no value: write `steps.a.output`, or another of `.output`, `.content`, `.text`, `.status`, `.error`",
+                "`steps.a` is not a value: write `steps.a.output`, or another of `.output`, `.content`, `.text`, `.status`, `.error`",
                 4,
             ),
         ),
@@ -328,7 +328,7 @@ fn what_is_no_template_is_told_with_its_place() {
         ),
         (
             "{{ workflow.x }}",
-            at("`workflow.x` is no value: write `workflow.id` or `workflow.name`", 4),
+            at("`workflow.x` is not a value: write `workflow.id` or `workflow.name`", 4),
         ),
         (
             "{% set x = 1 %}{{ x }}",
@@ -383,13 +383,13 @@ fn loops_do_not_rename_what_has_a_meaning() {
 }
 
 #[test]
-fn the_line_of_a_mistake_is_told() {
+fn errors_have_a_line() {
     let told = evaluate("{{ input.n }}\n\n  {{ x }}").unwrap_err();
     assert!(told.starts_with("at line 3, character 6 of the template: "), "{told}");
 }
 
 #[test]
-fn what_cannot_be_had_is_told_without_data() {
+fn evaluation_errors_contain_no_data() {
     let cases = [
         ("{{ input.no }}", "`input.no` has no value"),
         ("a {{ input.no.more }}", "`input.no.more` has no value"),
@@ -425,17 +425,23 @@ fn what_cannot_be_had_is_told_without_data() {
             "{{ input.n // 0 }}",
             "this cannot be calculated with these values in the template `input.n // 0`",
         ),
-        ("{{ input.empty|first }}", "it gives nothing in the template `input.empty|first`"),
-        ("{{ 1 if input.empty }}", "it gives nothing in the template `1 if input.empty`"),
-        ("{{ 2 ** 100 }}", "it gives a number that JSON has not in the template `2 ** 100`"),
-        ("{{ 1e308 * 10 }}", "it gives a number that JSON has not in the template `1e308 * 10`"),
+        ("{{ input.empty|first }}", "the result is undefined in the template `input.empty|first`"),
+        ("{{ 1 if input.empty }}", "the result is undefined in the template `1 if input.empty`"),
+        (
+            "{{ 2 ** 100 }}",
+            "the result is a number that JSON cannot represent in the template `2 ** 100`",
+        ),
+        (
+            "{{ 1e308 * 10 }}",
+            "the result is a number that JSON cannot represent in the template `1e308 * 10`",
+        ),
         (
             "{% for x in input.n %}{{ x }}{% endfor %}",
-            "a number is no list in the template `input.n`",
+            "a number is not a list in the template `input.n`",
         ),
         (
             "{% for a, b in input.people %}{{ a }}{% endfor %}",
-            "a loop over lists of 2 elements gets an object instead in the template `input.people`",
+            "the loop has 2 variables, but an element is an object in the template `input.people`",
         ),
         (
             "{{ 1 in input.n }}",
@@ -449,12 +455,12 @@ fn what_cannot_be_had_is_told_without_data() {
 
 #[test]
 fn numbers_at_their_limits_do_not_panic() {
-    let zero = Err("nothing is divisible by 0");
+    let zero = Err("the divisor must not be 0");
     let least = "((0 - 2 ** 126) * 2)";
     let cases = [
         ("input.n is divisibleby input.zero", zero.clone()),
         ("input.n is divisibleby(0.0)", zero),
-        ("input.list|select('divisibleby', 0)|list", Err("nothing is divisible by 0")),
+        ("input.list|select('divisibleby', 0)|list", Err("the divisor must not be 0")),
         ("input.n is divisibleby 'x'", Err("`divisibleby` needs numbers and not a string")),
         ("7.5 is divisibleby 2.5", Ok(json!(true))),
         ("7 is divisibleby 2", Ok(json!(false))),
@@ -472,7 +478,7 @@ fn numbers_at_their_limits_do_not_panic() {
             Err("`round` cannot be applied to these values"),
         ),
         ("(0.0 - 1.5e308)|round(-308)", Err("`round` cannot be applied to these values")),
-        ("1e308|int", Err("it gives a number that JSON has not")),
+        ("1e308|int", Err("the result is a number that JSON cannot represent")),
         ("'nan'|int", Ok(json!(0))),
         ("'-'|int(base=16, default=3)", Ok(json!(3))),
         ("'12'|int(base=99)", Ok(json!(12))),
@@ -493,24 +499,6 @@ fn numbers_at_their_limits_do_not_panic() {
         let found = found.map_err(|told| told.split(" in the template").next().unwrap().to_owned());
         assert_eq!(found, expected.map_err(str::to_owned), "{written}");
     }
-}
-
-/// Data whose access panics.
-#[derive(Debug)]
-struct Broken;
-
-impl Data for Broken {
-    fn get(&self, _: Root) -> Option<Cow<'_, Value>> {
-        panic!("secret")
-    }
-}
-
-#[test]
-fn a_panic_is_a_failure_that_tells_nothing_of_it() {
-    let template = Template::parse("{{ input.a + 1 }}", &NAMES).unwrap();
-    let data: Arc<dyn Data> = Arc::new(Broken);
-    let told = template.evaluate(&data).unwrap_err().to_string();
-    assert_eq!(told, "this cannot be evaluated in the template `input.a + 1`");
 }
 
 #[test]
@@ -555,8 +543,8 @@ fn what_takes_too_much_is_an_error() {
             "{% for a in input.many %}{% for b in input.many %}{{ '' }}{% endfor %}{% endfor %}",
             "more than 2000000 steps are taken",
         ),
-        (&often, "values of more than 16777216 bytes are made on the way"),
-        ("{{ input.pairs|sort }}", "values of more than 16777216 bytes are made on the way"),
+        (&often, "intermediate values take more than 16777216 bytes"),
+        ("{{ input.pairs|sort }}", "more than 2000000 steps are taken"),
     ];
     for (written, expected) in others {
         let told = evaluate_with(written, data.clone()).unwrap_err();
@@ -606,6 +594,7 @@ fn sorting_compares_values_of_one_kind_only() {
         ("[1, '2']|sort", no("sort", "a string", "a number")),
         ("[{'k': 1}, {'k': none}]|sort(attribute='k')", no("sort", "null", "a number")),
         ("[{'k': 1}, {}]|sort(attribute='k')", no("sort", "nothing", "a number")),
+        ("[1, 2]|sort(attribute='')", no("sort", "nothing", "nothing")),
         ("[{'k': 1}, {'k': 'a'}]|sort(attribute='k, k')", no("sort", "a string", "a number")),
         ("['9', 50]|max", no("max", "a string", "a number")),
         ("[true, 0]|min", no("min", "a boolean", "a number")),
@@ -629,7 +618,7 @@ fn sorting_compares_values_of_one_kind_only() {
         ("[]|max|default('none')", json!("none")),
         (
             "[1]|sort(revers=true)",
-            json!("too many arguments in the template `[1]|sort(revers=true)`"),
+            json!("unknown argument `revers` in the template `[1]|sort(revers=true)`"),
         ),
     ];
     for (written, expected) in cases {
@@ -645,7 +634,7 @@ fn sorting_compares_values_of_one_kind_only() {
 /// Returns the reason for which two values cannot be ordered.
 fn no(symbol: &str, left: &str, right: &str) -> Value {
     let why = match [left, right].contains(&"null") {
-        true => ": null can only be equal to another value, or not",
+        true => ": compare null with `==` or `!=`",
         false => "",
     };
     json!(format!("`{symbol}` cannot compare {left} with {right}{why}"))
@@ -693,6 +682,7 @@ fn comparing_values_of_different_kinds_is_an_error() {
         ("5 < 1 < input.missing", json!(false)),
         ("1 < (input.five if 1 < 2 else 3) <= 5 != 6", json!(true)),
         ("1 < 2 < (1 if 1 < 2 < 3 else 0)", json!(false)),
+        ("1 < (2 if 1 < 2 < 3 else 3) < 4", json!(true)),
     ];
     for (written, expected) in cases {
         let found = evaluate_with(&format!("{{{{ {written} }}}}"), data.clone());
@@ -718,11 +708,6 @@ fn comparing_what_is_known_to_be_of_different_kinds_is_no_template() {
         ("index < workflow.id", 7, no("<", "a number", "a string")),
         ("(input.n > 3) > 0", 15, no(">", "a boolean", "a number")),
         ("{'a': 1} is gt 3", 13, no(">", "an object", "a number")),
-        (
-            "1 < (2 if 1 < 2 < 3 else 3) < 4",
-            29,
-            json!("a chain of comparisons in the middle of another: write `and`"),
-        ),
     ] {
         let told = Template::parse_expression(written, &NAMES).unwrap_err().to_string();
         let expected = expected.as_str().unwrap();
@@ -765,7 +750,7 @@ fn deep_nesting_is_refused_or_works() {
 }
 
 #[test]
-fn uses_tell_what_a_template_needs() {
+fn uses_list_the_references_of_a_template() {
     let uses = |text: &str| -> Vec<(String, bool, bool)> {
         let template = Template::parse(text, &NAMES).unwrap();
         template.uses().map(|used| (used.text.clone(), used.optional, used.bare)).collect()
@@ -852,7 +837,7 @@ fn what_stands_on_one_branch_is_not_certain_to_be_used() {
 
 #[test]
 fn conditions_are_true_or_false() {
-    let data: Arc<dyn Data> = Arc::new(Everything(data()));
+    let data = Everything(data());
     let cases = [
         ("$input.flag", Ok(true)),
         (" {{ input.n > 5 }} ", Ok(false)),
@@ -881,7 +866,7 @@ fn conditions_are_true_or_false() {
 
 #[test]
 fn collections_are_arrays() {
-    let data: Arc<dyn Data> = Arc::new(Everything(data()));
+    let data = Everything(data());
     let cases = [
         (json!("$input.list"), Ok(json!([1, 2, 3]))),
         (json!("{{ input.list }}"), Ok(json!([1, 2, 3]))),
@@ -942,7 +927,7 @@ fn the_cost_does_not_grow_with_what_is_not_read() {
         let measure = |len: usize| {
             let rest: Vec<_> = (0..len).map(|n| json!({ "id": n })).collect();
             let data = json!({ "input": { "n": 1, "name": "x", "rest": rest } });
-            let data: Arc<dyn Data> = Arc::new(Everything(data));
+            let data = Everything(data);
             template.evaluate(&data).unwrap();
             allocation_counter::measure(|| {
                 template.evaluate(&data).unwrap();
@@ -1169,7 +1154,7 @@ proptest! {
         let data = json!({ "input": {
             "x": "a,".repeat(x / 2), "n": x, "y": vec![record.clone(); x / 200], "o": record,
         } });
-        let data: Arc<dyn Data> = Arc::new(Everything(data));
+        let data = Everything(data);
         let loops = format!("{{% for z in ({first}) %}}{{{{ {second} }}}}{{{{ z }}}}{{% endfor %}}");
         for text in [format!("{{{{ {first} }}}}"), loops] {
             let template = match Template::parse(&text, &NAMES) {
@@ -1197,7 +1182,7 @@ fn hostile_templates_take_a_few_times_the_limit() {
         "lists": format!("[{}1]", "[],".repeat(340_000)),
         "wide": (0..100_000).map(|n| (n.to_string(), json!([n]))).collect::<serde_json::Map<_, _>>(),
     } });
-    let data: Arc<dyn Data> = Arc::new(Everything(data));
+    let data = Everything(data);
     let list = |element: &str| format!("[{}]", vec![element; 2500].join(","));
     let expressions = [
         list("input.x"),

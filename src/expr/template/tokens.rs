@@ -1,7 +1,4 @@
 //! Splits templates into tokens.
-//!
-//! Templates are parsed here rather than by minijinja, so that the checked expression is the one
-//! that runs.
 
 use std::fmt;
 
@@ -259,7 +256,7 @@ impl<'t> Lexer<'t> {
             return Err(Fault::new(start, "this number is too large"));
         }
         if self.rest().starts_with(is_name) {
-            return Err(Fault::new(start, "this is no number"));
+            return Err(Fault::new(start, "this is not a valid number"));
         }
         Ok(number)
     }

@@ -1,26 +1,11 @@
-//! Converts values to and from minijinja.
+//! The values of an evaluation, and its limits.
 
-use std::{
-    borrow::Cow,
-    fmt, io,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{borrow::Cow, cell::Cell, cmp::Ordering, ops::Deref, rc::Rc};
 
-use minijinja::{
-    Error, ErrorKind, Value,
-    value::{Enumerator, Object, ObjectRepr, ValueKind},
-};
 use serde_json::{Map, Number, Value as Json};
 
-use super::super::{
-    PathSegment,
-    data::{Data, Root},
-    path_segment::place,
-    reference::follow,
-};
+use super::numeric::Numeric;
+use crate::expr::path_segment::place;
 
 /// Maximum size of the text of a template, in bytes.
 pub(crate) const MAX_RENDERED_BYTES: usize = 1 << 20;
@@ -34,8 +19,14 @@ pub(super) const MAX_ELEMENTS: usize = 100_000;
 /// Maximum number of steps of an evaluation; each access to a value is one.
 pub(super) const MAX_EVALUATION_STEPS: usize = 2_000_000;
 
-/// Maximum length of a string that minijinja stores without allocating.
-const SHORT: usize = 22;
+/// Maximum nesting depth of values and of filters that apply other filters.
+const MAX_VALUE_DEPTH: usize = 200;
+
+/// The number of bytes of a text that are read in the time of a step.
+const BYTES_PER_STEP: usize = 256;
+
+/// Approximate memory of an object without its members, in bytes.
+const MAP_BYTES: usize = 256;
 
 /// The failure of an evaluation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -44,44 +35,56 @@ pub(super) enum Failure {
     Missing(String),
     #[error("too much text")]
     TooLarge,
+    /// The values have no result: a division by zero, or a number that is too large.
+    #[error("this cannot be calculated with these values")]
+    Incalculable,
     #[error("{0}")]
     Other(Cow<'static, str>),
 }
 
-/// The data and the remaining resources of one evaluation.
-#[derive(Debug)]
-pub(super) struct Run {
-    data: Arc<dyn Data>,
-    bytes: AtomicUsize,
-    steps: AtomicUsize,
-    /// The first failure where minijinja accepts no errors: inside comparisons, it panics on
-    /// invalid values.
-    failure: OnceLock<Failure>,
-}
+/// The result of a part of an evaluation.
+pub(super) type Evaluated<T> = Result<T, Failure>;
 
-/// An array or object of the data, whose parts are converted on access.
-#[derive(Debug)]
-pub(super) struct Part {
-    run: Arc<Run>,
-    base: Base,
-    path: Vec<PathSegment>,
-    len: usize,
-    array: bool,
-    /// Its memory, which is released on drop.
-    bytes: usize,
-}
-
-/// The value that contains a part.
+/// A value; `'v` is the lifetime of the template and of the data.
 #[derive(Clone, Debug)]
-enum Base {
-    Data(Root),
-    Made(Arc<Json>),
+pub(super) enum Value<'v> {
+    Undefined,
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(Text<'v>),
+    /// An array of the data.
+    Array(&'v [Json]),
+    List(Rc<[Self]>),
+    /// An object of the data.
+    Object(&'v Map<String, Json>),
+    /// The members are sorted by name.
+    Map(Rc<[(Text<'v>, Self)]>),
+    Group(Rc<Group<'v>>),
 }
 
-/// A text that is limited in size.
-#[derive(Debug, Default)]
-pub(super) struct Text {
-    text: String,
+/// A string.
+#[derive(Clone, Debug)]
+pub(super) enum Text<'v> {
+    Borrowed(&'v str),
+    Shared(Rc<str>),
+}
+
+/// The elements of a group and the key that they share: a pair whose parts also have names.
+#[derive(Debug)]
+pub(super) struct Group<'v> {
+    pub(super) grouper: Value<'v>,
+    pub(super) elements: Value<'v>,
+}
+
+/// The remaining memory and steps of one evaluation.
+#[derive(Debug)]
+pub(super) struct Budget {
+    bytes: Cell<usize>,
+    steps: Cell<usize>,
+    /// The current nesting depth.
+    depth: Cell<usize>,
 }
 
 // === impl Failure ===
@@ -91,508 +94,510 @@ impl Failure {
         Self::Other(reason.into())
     }
 
-    /// Returns the failure that is the source of a minijinja error.
-    ///
-    /// Other minijinja errors quote values, so only their kind is reported.
-    pub(super) fn of(error: &Error) -> Self {
-        let mut source: Option<&dyn std::error::Error> = Some(error);
-        while let Some(error) = source {
-            if let Some(failure) = error.downcast_ref::<Self>() {
-                return failure.clone();
-            }
-            source = error.source();
-        }
-        Self::other(match error.kind() {
-            ErrorKind::UndefinedError => "a value is missing",
-            ErrorKind::TooManyArguments => "too many arguments",
-            ErrorKind::MissingArgument => "an argument is missing",
-            _ => "this cannot be calculated with these values",
-        })
+    /// A value that is needed does not exist.
+    pub(super) const fn undefined() -> Self {
+        Self::Other(Cow::Borrowed("a value is missing"))
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        Self::new(ErrorKind::InvalidOperation, "failed").with_source(failure)
+// === impl Budget ===
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            bytes: Cell::new(MAX_MADE_BYTES),
+            steps: Cell::new(MAX_EVALUATION_STEPS),
+            depth: Cell::new(0),
+        }
     }
 }
 
-// === impl Run ===
-
-impl Run {
-    pub(super) fn new(data: Arc<dyn Data>) -> Arc<Self> {
-        Arc::new(Self {
-            data,
-            bytes: AtomicUsize::new(MAX_MADE_BYTES),
-            steps: AtomicUsize::new(MAX_EVALUATION_STEPS),
-            failure: OnceLock::new(),
-        })
-    }
-
-    pub(super) fn data(&self) -> &dyn Data {
-        &*self.data
-    }
-
-    /// Returns the result of a part of the evaluation, or a failure that was recorded meanwhile.
-    pub(super) fn settle<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
-        match self.failure.get() {
-            Some(failure) => Err(failure.clone()),
-            None => result,
-        }
-    }
-
-    /// Returns the value, or undefined and records the failure.
-    fn later(&self, value: Result<Value, Failure>) -> Value {
-        value.unwrap_or_else(|failure| {
-            self.failure.get_or_init(|| failure);
-            Value::UNDEFINED
-        })
-    }
-
+impl Budget {
     /// Counts the memory of a value.
-    pub(super) fn spend(&self, bytes: usize) -> Result<(), Failure> {
-        match self.bytes.load(Ordering::Relaxed).checked_sub(bytes) {
-            Some(left) => {
-                self.bytes.store(left, Ordering::Relaxed);
-                Ok(())
-            }
-            None => Err(Failure::other(format!(
-                "values of more than {MAX_MADE_BYTES} bytes are made on the way"
-            ))),
-        }
+    pub(super) fn spend(&self, bytes: usize) -> Evaluated<()> {
+        let left = self.bytes.get().checked_sub(bytes).ok_or_else(|| {
+            Failure::other(format!("intermediate values take more than {MAX_MADE_BYTES} bytes"))
+        })?;
+        self.bytes.set(left);
+        Ok(())
     }
 
     /// Counts steps.
-    pub(super) fn step(&self, steps: usize) -> Result<(), Failure> {
-        self.settle(Ok(()))?;
-        match self.steps.load(Ordering::Relaxed).checked_sub(steps) {
-            Some(left) => {
-                self.steps.store(left, Ordering::Relaxed);
-                Ok(())
-            }
-            None => {
-                Err(Failure::other(format!("more than {MAX_EVALUATION_STEPS} steps are taken")))
-            }
-        }
+    pub(super) fn step(&self, steps: usize) -> Evaluated<()> {
+        let left = self.steps.get().checked_sub(steps).ok_or_else(|| {
+            Failure::other(format!("more than {MAX_EVALUATION_STEPS} steps are taken"))
+        })?;
+        self.steps.set(left);
+        Ok(())
     }
 
-    /// Creates a text and counts its memory.
-    pub(super) fn text(&self, text: &str) -> Result<Value, Failure> {
+    /// Counts the steps to read a text.
+    pub(super) fn read(&self, text: &str) -> Evaluated<()> {
+        self.step(text.len() / BYTES_PER_STEP)
+    }
+
+    /// Evaluates a part of a value, one level deeper.
+    pub(super) fn nested<T>(&self, evaluate: impl FnOnce() -> Evaluated<T>) -> Evaluated<T> {
+        let depth = self.depth.get();
+        if depth == MAX_VALUE_DEPTH {
+            let reason = format!("values are nested more than {MAX_VALUE_DEPTH} levels deep");
+            return Err(Failure::other(reason));
+        }
+        self.depth.set(depth + 1);
+        let evaluated = evaluate();
+        self.depth.set(depth);
+        evaluated
+    }
+
+    /// Creates a text.
+    pub(super) fn text<'v>(&self, text: String) -> Evaluated<Value<'v>> {
         if text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
         }
-        if text.len() > SHORT {
-            self.spend(text.len())?;
-        }
-        Ok(Value::from(text))
+        self.spend(text.len())?;
+        Ok(Value::Text(Text::Shared(text.into())))
     }
 
-    /// Creates a list and counts its memory.
-    pub(super) fn list(&self, elements: impl IntoIterator<Item = Value>) -> Result<Value, Failure> {
+    /// Creates a list.
+    pub(super) fn list<'v>(
+        &self,
+        elements: impl IntoIterator<Item = Evaluated<Value<'v>>>,
+    ) -> Evaluated<Value<'v>> {
         let mut list = Vec::new();
         for element in elements {
             if list.len() == MAX_ELEMENTS {
                 return Err(too_many_elements());
             }
             self.step(1)?;
-            self.spend(size_of::<Value>())?;
-            list.push(checked(element)?);
+            self.spend(size_of::<Value<'_>>())?;
+            list.push(element?);
         }
-        Ok(Value::from(list))
+        Ok(Value::List(list.into()))
     }
 
-    /// Returns the value at a path of the data.
-    pub(super) fn look_up(
-        self: &Arc<Self>,
-        root: Root,
-        path: &[PathSegment],
-    ) -> Result<Option<Value>, Failure> {
-        match self.data.get(root) {
-            None => Ok(None),
-            Some(Cow::Borrowed(value)) => match follow(value, path) {
-                Some(value) => self.expose(&Base::Data(root), path, value).map(Some),
-                None => Ok(None),
-            },
-            // Computed on access, so it is kept instead of being computed again.
-            Some(Cow::Owned(value)) => match follow(&value, path).cloned() {
-                Some(value) => self.made(value).map(Some),
-                None => Ok(None),
-            },
-        }
-    }
-
-    /// Creates a value from JSON that was computed during the evaluation.
-    pub(super) fn made(self: &Arc<Self>, value: Json) -> Result<Value, Failure> {
-        let base = Arc::new(value);
-        self.expose(&Base::Made(Arc::clone(&base)), &[], &base)
-    }
-
-    fn expose(
-        self: &Arc<Self>,
-        base: &Base,
-        path: &[PathSegment],
-        value: &Json,
-    ) -> Result<Value, Failure> {
-        self.step(1)?;
-        let (len, array) = match value {
-            Json::Null => return Ok(Value::from(())),
-            Json::Bool(truth) => return Ok(Value::from(*truth)),
-            Json::Number(number) => return Ok(from_number(number)),
-            Json::String(text) => return self.text(text),
-            Json::Array(elements) => (elements.len(), true),
-            Json::Object(members) => (members.len(), false),
-        };
-        let keys: usize = path
-            .iter()
-            .map(|segment| match segment {
-                PathSegment::Key(key) => key.len(),
-                PathSegment::Index(_) => 0,
-            })
-            .sum();
-        let bytes = size_of::<Part>() + size_of_val(path) + keys;
-        self.spend(bytes)?;
-        Ok(Value::from_object(Part {
-            run: Arc::clone(self),
-            base: base.clone(),
-            path: path.to_vec(),
-            len,
-            array,
-            bytes,
-        }))
+    /// Creates an object.
+    pub(super) fn map<'v>(&self, members: Vec<(Text<'v>, Value<'v>)>) -> Evaluated<Value<'v>> {
+        self.spend(MAP_BYTES + members.len() * size_of::<(Text<'_>, Value<'_>)>())?;
+        Ok(Value::of_members(members))
     }
 }
 
-/// An object, so that functions can look it up.
-impl Object for Run {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-}
+// === impl Value ===
 
-// === impl Part ===
-
-impl Part {
-    /// Calls `show` with the value of the part.
-    pub(super) fn with<T>(&self, show: impl FnOnce(&Json) -> T) -> Option<T> {
-        match &self.base {
-            Base::Made(value) => follow(value, &self.path).map(show),
-            Base::Data(root) => follow(&*self.run.data.get(*root)?, &self.path).map(show),
-        }
-    }
-
-    fn child(&self, segment: PathSegment) -> Option<Value> {
-        let mut path = Vec::with_capacity(self.path.len() + 1);
-        path.extend_from_slice(&self.path);
-        self.with(|value| {
-            let child = segment.of(value)?;
-            path.push(segment);
-            Some(self.run.later(self.run.expose(&self.base, &path, child)))
-        })?
-    }
-}
-
-impl Object for Part {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        if self.array { ObjectRepr::Seq } else { ObjectRepr::Map }
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        if self.array {
-            let place = key.as_usize().or_else(|| place(key.as_str()?));
-            self.child(PathSegment::Index(place?))
-        } else {
-            self.get_value_by_str(key.as_str()?)
-        }
-    }
-
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.child(PathSegment::Key(key.to_owned()))
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        if self.array {
-            return Enumerator::Seq(self.len);
-        }
-        let allowed = if self.len > MAX_ELEMENTS {
-            Err(too_many_elements())
-        } else {
-            self.run.spend(self.len * size_of::<Value>())
-        };
-        if let Err(failure) = allowed {
-            self.run.failure.get_or_init(|| failure);
-            return Enumerator::Empty;
-        }
-        let keys = self.with(|value| {
-            let keys = value.as_object().into_iter().flat_map(Map::keys);
-            keys.map(|key| self.run.later(self.run.text(key))).collect()
-        });
-        Enumerator::Values(keys.unwrap_or_default())
-    }
-
-    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        Some(self.len)
-    }
-
-    /// Truncated at the maximum size. The output of templates is not rendered here.
-    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = Text::default();
-        let _full = self.with(|value| text.push_json(value));
-        f.write_str(&text.text)
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.run.bytes.fetch_add(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// Returns the value, or the failure that it stands for.
-pub(super) fn checked(value: Value) -> Result<Value, Failure> {
-    if value.kind() == ValueKind::Invalid {
-        // Only an iterator returns the error.
-        let error = Value::from(vec![value]).try_iter().ok();
-        let error = error.and_then(|elements| elements.checked().next()?.err());
-        return Err(error.as_ref().map_or(Failure::TooLarge, Failure::of));
-    }
-    Ok(value)
-}
-
-fn from_number(number: &Number) -> Value {
-    if let Some(integer) = number.as_i64() {
-        Value::from(integer)
-    } else if let Some(integer) = number.as_u64() {
-        Value::from(integer)
-    } else {
-        Value::from(number.as_f64().unwrap_or(f64::NAN))
-    }
-}
-
-/// Converts a value to a JSON number, if it can be represented.
-fn to_number(value: &Value) -> Result<Number, Failure> {
-    let number = if value.is_integer() {
-        let integer = i128::try_from(value.clone()).ok();
-        integer.and_then(|integer| {
-            let signed = i64::try_from(integer).ok().map(Number::from);
-            signed.or_else(|| u64::try_from(integer).ok().map(Number::from))
+impl<'v> Value<'v> {
+    /// Returns a value of the data.
+    pub(super) fn of(budget: &Budget, json: &'v Json) -> Evaluated<Self> {
+        budget.step(1)?;
+        Ok(match json {
+            Json::Null => Self::Null,
+            Json::Bool(truth) => Self::Bool(*truth),
+            Json::Number(number) => Self::of_number(number),
+            Json::String(text) => {
+                if text.len() > MAX_RENDERED_BYTES {
+                    return Err(Failure::TooLarge);
+                }
+                budget.read(text)?;
+                Self::Text(Text::Borrowed(text))
+            }
+            Json::Array(elements) => Self::Array(elements),
+            Json::Object(members) => Self::Object(members),
         })
-    } else {
-        f64::try_from(value.clone()).ok().and_then(Number::from_f64)
-    };
-    number.ok_or_else(|| Failure::other("it gives a number that JSON has not"))
-}
-
-/// Converts a value to JSON and counts its memory.
-pub(super) fn to_json(run: &Run, value: &Value) -> Result<Json, Failure> {
-    run.step(1)?;
-    if let Some(part) = value.downcast_object_ref::<Part>() {
-        return part
-            .with(|value| {
-                run.spend(memory(value))?;
-                Ok(value.clone())
-            })
-            .unwrap_or_else(|| Err(nothing()));
     }
-    run.spend(size_of::<Json>())?;
-    Ok(match value.kind() {
-        ValueKind::None => Json::Null,
-        ValueKind::Bool => Json::Bool(value.is_true()),
-        ValueKind::Number => Json::Number(to_number(value)?),
-        ValueKind::String => {
-            let text = value.as_str().unwrap_or_default();
-            run.spend(text.len())?;
-            Json::String(text.to_owned())
+
+    /// Returns a value that was created during the evaluation. Its memory is not counted.
+    pub(super) fn made(json: Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(truth) => Self::Bool(truth),
+            Json::Number(number) => Self::of_number(&number),
+            Json::String(text) => Self::Text(Text::Shared(text.into())),
+            Json::Array(elements) => Self::List(elements.into_iter().map(Self::made).collect()),
+            Json::Object(members) => {
+                let members = members.into_iter();
+                let member =
+                    |(name, member): (String, _)| (Text::Shared(name.into()), Self::made(member));
+                Self::of_members(members.map(member).collect())
+            }
         }
-        ValueKind::Seq | ValueKind::Iterable => {
-            let mut elements = Vec::new();
-            for element in iterate(value)? {
-                if elements.len() == MAX_ELEMENTS {
+    }
+
+    /// Creates an object. Of several members with the same name, the last one counts.
+    pub(super) fn of_members(mut members: Vec<(Text<'v>, Self)>) -> Self {
+        members.reverse();
+        members.sort_by(|(a, _), (b, _)| a.cmp(b));
+        members.dedup_by(|(a, _), (b, _)| **a == **b);
+        Self::Map(members.into())
+    }
+
+    fn of_number(number: &Number) -> Self {
+        match number.as_i128() {
+            Some(integer) => Self::Integer(integer),
+            None => Self::Float(number.as_f64().unwrap_or(f64::NAN)),
+        }
+    }
+
+    pub(super) fn as_str(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    pub(super) const fn is_undefined(&self) -> bool {
+        matches!(self, Self::Undefined)
+    }
+
+    pub(super) const fn is_number(&self) -> bool {
+        matches!(self, Self::Integer(_) | Self::Float(_))
+    }
+
+    pub(super) const fn is_list(&self) -> bool {
+        matches!(self, Self::Array(_) | Self::List(_) | Self::Group(_))
+    }
+
+    pub(super) const fn is_map(&self) -> bool {
+        matches!(self, Self::Object(_) | Self::Map(_))
+    }
+
+    /// Describes the type of the value.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Undefined => "nothing",
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Integer(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "a string",
+            Self::Array(_) | Self::List(_) | Self::Group(_) => "an array",
+            Self::Object(_) | Self::Map(_) => "an object",
+        }
+    }
+
+    /// Returns the number of characters, elements or members.
+    pub(super) fn len(&self) -> Option<usize> {
+        Some(match self {
+            Self::Text(text) => text.chars().count(),
+            Self::Array(elements) => elements.len(),
+            Self::List(elements) => elements.len(),
+            Self::Group(_) => 2,
+            Self::Object(members) => members.len(),
+            Self::Map(members) => members.len(),
+            _ => return None,
+        })
+    }
+
+    /// Returns `true` if the value counts as true: it is neither zero nor empty.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no value.
+    pub(super) fn truth(&self) -> Evaluated<bool> {
+        Ok(match self {
+            Self::Undefined => return Err(Failure::undefined()),
+            Self::Null => false,
+            Self::Bool(truth) => *truth,
+            Self::Integer(integer) => *integer != 0,
+            Self::Float(float) => *float != 0.0,
+            Self::Text(text) => !text.is_empty(),
+            other => other.len() != Some(0),
+        })
+    }
+
+    /// Returns a member by its name, or an element by its index; undefined if there is none.
+    pub(super) fn get(&self, budget: &Budget, key: &str) -> Evaluated<Self> {
+        budget.read(key)?;
+        Ok(match self {
+            Self::Object(members) => match members.get(key) {
+                Some(member) => Self::of(budget, member)?,
+                None => Self::Undefined,
+            },
+            Self::Map(members) => {
+                let found = members.binary_search_by(|(name, _)| (**name).cmp(key));
+                found.map_or(Self::Undefined, |at| members[at].1.clone())
+            }
+            Self::Group(group) if key == "grouper" => group.grouper.clone(),
+            Self::Group(group) if key == "list" => group.elements.clone(),
+            other => match place(key) {
+                Some(index) => other.element(budget, index)?,
+                None => Self::Undefined,
+            },
+        })
+    }
+
+    /// Returns an element; undefined if there is none.
+    pub(super) fn element(&self, budget: &Budget, index: usize) -> Evaluated<Self> {
+        Ok(match self {
+            Self::Array(elements) => match elements.get(index) {
+                Some(element) => Self::of(budget, element)?,
+                None => Self::Undefined,
+            },
+            Self::List(elements) => elements.get(index).cloned().unwrap_or(Self::Undefined),
+            Self::Group(group) => match index {
+                0 => group.grouper.clone(),
+                1 => group.elements.clone(),
+                _ => Self::Undefined,
+            },
+            _ => Self::Undefined,
+        })
+    }
+
+    /// Returns the elements, or the names of the members.
+    pub(super) fn iterate<'b>(
+        &self,
+        budget: &'b Budget,
+    ) -> Evaluated<impl DoubleEndedIterator<Item = Evaluated<Self>> + use<'b, 'v>> {
+        let count = match self {
+            list if list.is_list() => list.len().unwrap_or_default(),
+            map if map.is_map() => {
+                let count = map.len().unwrap_or_default();
+                if count > MAX_ELEMENTS {
                     return Err(too_many_elements());
                 }
-                elements.push(to_json(run, &checked(element)?)?);
+                count
             }
-            Json::Array(elements)
-        }
-        ValueKind::Map => {
-            run.spend(MAP_BYTES)?;
-            let mut members = Map::new();
-            for key in iterate(value)? {
-                let key = checked(key)?;
-                let member = value.get_item(&key).map_err(|error| Failure::of(&error))?;
-                run.spend(size_of::<String>())?;
-                members.insert(to_key(&key)?, to_json(run, &checked(member)?)?);
+            other => return Err(Failure::other(format!("{} is not a list", other.kind()))),
+        };
+        let names = match self {
+            Self::Object(members) => members.keys().map(|name| Text::Borrowed(name)).collect(),
+            Self::Map(members) => members.iter().map(|(name, _)| name.clone()).collect(),
+            _ => Vec::new(),
+        };
+        let value = self.clone();
+        Ok((0..count).map(move |index| match names.get(index) {
+            Some(name) => {
+                budget.step(1)?;
+                budget.read(name)?;
+                Ok(Self::Text(name.clone()))
             }
-            Json::Object(members)
-        }
-        _ => return Err(no_json(value)),
-    })
-}
+            None => value.element(budget, index),
+        }))
+    }
 
-/// Converts a value to JSON as the result. Parts of the data are not counted.
-pub(super) fn to_result(run: &Run, value: &Value) -> Result<Json, Failure> {
-    match value.downcast_object_ref::<Part>() {
-        Some(part) => part.with(Json::clone).ok_or_else(nothing),
-        None => to_json(run, value),
+    /// Returns the members with their names.
+    pub(super) fn members<'b>(
+        &self,
+        budget: &'b Budget,
+    ) -> Evaluated<impl DoubleEndedIterator<Item = Evaluated<(Self, Self)>> + use<'b, 'v>> {
+        let value = self.clone();
+        Ok(self.iterate(budget)?.map(move |name| {
+            let name = name?;
+            let member = value.get(budget, name.as_str().unwrap_or_default())?;
+            Ok((name, member))
+        }))
+    }
+
+    /// Returns the list of the members, each as a list of its name and its value.
+    pub(super) fn pairs(&self, budget: &Budget) -> Evaluated<Self> {
+        let members = self.members(budget)?;
+        budget.list(members.map(|member| {
+            let (name, member) = member?;
+            budget.list([Ok(name), Ok(member)])
+        }))
+    }
+
+    /// Returns `true` if two values are equal. Numbers are compared by value, and a boolean with a
+    /// number as 0 or 1.
+    pub(super) fn equals(&self, budget: &Budget, other: &Self) -> Evaluated<bool> {
+        budget.nested(|| self.is_equal(budget, other))
+    }
+
+    fn is_equal(&self, budget: &Budget, other: &Self) -> Evaluated<bool> {
+        budget.step(1)?;
+        Ok(match (self, other) {
+            (Self::Undefined, Self::Undefined) | (Self::Null, Self::Null) => true,
+            (Self::Text(a), Self::Text(b)) => {
+                budget.read(a)?;
+                **a == **b
+            }
+            (a, b) if a.is_list() && b.is_list() => {
+                if a.len() != b.len() {
+                    return Ok(false);
+                }
+                for (a, b) in a.iterate(budget)?.zip(b.iterate(budget)?) {
+                    if !a?.equals(budget, &b?)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            (a, b) if a.is_map() && b.is_map() => {
+                if a.len() != b.len() {
+                    return Ok(false);
+                }
+                for member in a.members(budget)? {
+                    let (name, member) = member?;
+                    let other = b.get(budget, name.as_str().unwrap_or_default())?;
+                    if other.is_undefined() || !member.equals(budget, &other)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            (a, b) => match (a.numeric(), b.numeric()) {
+                (Some(a), Some(b)) => a.compare(b) == Ordering::Equal && !a.is_nan(),
+                _ => false,
+            },
+        })
+    }
+
+    /// Returns a number, or a boolean as 0 or 1.
+    pub(super) fn numeric(&self) -> Option<Numeric> {
+        match self {
+            Self::Bool(truth) => Some(Numeric::Integer(i128::from(*truth))),
+            other => other.number(),
+        }
+    }
+
+    pub(super) const fn number(&self) -> Option<Numeric> {
+        match self {
+            Self::Integer(integer) => Some(Numeric::Integer(*integer)),
+            Self::Float(float) => Some(Numeric::Float(*float)),
+            _ => None,
+        }
+    }
+
+    /// Converts the value to JSON and counts its memory.
+    pub(super) fn to_json(&self, budget: &Budget) -> Evaluated<Json> {
+        budget.nested(|| self.converted(budget))
+    }
+
+    fn converted(&self, budget: &Budget) -> Evaluated<Json> {
+        budget.step(1)?;
+        budget.spend(size_of::<Json>())?;
+        Ok(match self {
+            Self::Undefined => return Err(nothing()),
+            Self::Null => Json::Null,
+            Self::Bool(truth) => Json::Bool(*truth),
+            Self::Integer(_) | Self::Float(_) => Json::Number(self.to_number()?),
+            Self::Text(text) => {
+                budget.spend(text.len())?;
+                Json::String((**text).to_owned())
+            }
+            Self::Array(elements) => {
+                budget.spend(elements.iter().map(memory).sum())?;
+                Json::Array(elements.to_vec())
+            }
+            Self::Object(members) => {
+                budget.spend(memory_of_members(members))?;
+                Json::Object((*members).clone())
+            }
+            Self::Map(members) => {
+                budget.spend(MAP_BYTES)?;
+                let members = members.iter().map(|(name, member)| {
+                    budget.spend(size_of::<String>() + name.len())?;
+                    Ok(((**name).to_owned(), member.to_json(budget)?))
+                });
+                Json::Object(members.collect::<Evaluated<_>>()?)
+            }
+            Self::List(_) | Self::Group(_) => {
+                let elements = self.iterate(budget)?;
+                let elements = elements.map(|element| element?.to_json(budget));
+                Json::Array(elements.collect::<Evaluated<_>>()?)
+            }
+        })
+    }
+
+    /// Converts the value to JSON as the result. Parts of the data are not counted.
+    pub(super) fn to_result(&self, budget: &Budget) -> Evaluated<Json> {
+        match self {
+            Self::Array(elements) => Ok(Json::Array(elements.to_vec())),
+            Self::Object(members) => Ok(Json::Object((*members).clone())),
+            other => other.to_json(budget),
+        }
+    }
+
+    /// Converts a number to JSON, if JSON has it.
+    pub(super) fn to_number(&self) -> Evaluated<Number> {
+        let number = match self {
+            Self::Integer(integer) => Number::from_i128(*integer),
+            Self::Float(float) => Number::from_f64(*float),
+            _ => None,
+        };
+        number.ok_or_else(|| Failure::other("the result is a number that JSON cannot represent"))
+    }
+
+    /// Returns the value as a name of a member.
+    pub(super) fn to_name(&self, budget: &Budget) -> Evaluated<Text<'v>> {
+        match self {
+            Self::Text(text) => {
+                budget.spend(text.len())?;
+                Ok(text.clone())
+            }
+            Self::Integer(_) | Self::Float(_) => {
+                Ok(Text::Shared(self.to_number()?.to_string().into()))
+            }
+            other => Err(Failure::other(format!("{} cannot be a key", other.kind()))),
+        }
     }
 }
 
-/// Approximate memory of an object without its members, in bytes.
-const MAP_BYTES: usize = 256;
+impl<'v> From<Numeric> for Value<'v> {
+    fn from(number: Numeric) -> Self {
+        match number {
+            Numeric::Integer(integer) => Self::Integer(integer),
+            Numeric::Float(float) => Self::Float(float),
+        }
+    }
+}
 
+// === impl Text ===
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Borrowed(text) => text,
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+impl PartialEq for Text<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Text<'_> {}
+
+impl PartialOrd for Text<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Text<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+/// Returns the approximate memory of a value.
 fn memory(value: &Json) -> usize {
-    let inner: usize = match value {
+    let inner = match value {
         Json::Null | Json::Bool(_) | Json::Number(_) => 0,
         Json::String(text) => text.len(),
         Json::Array(elements) => elements.iter().map(memory).sum(),
-        Json::Object(members) => {
-            let members = members.iter();
-            let members: usize =
-                members.map(|(key, value)| size_of::<String>() + key.len() + memory(value)).sum();
-            MAP_BYTES + members
-        }
+        Json::Object(members) => memory_of_members(members),
     };
     size_of::<Json>() + inner
 }
 
-fn to_key(key: &Value) -> Result<String, Failure> {
-    match key.kind() {
-        ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
-        ValueKind::Number => to_number(key).map(|number| number.to_string()),
-        _ => Err(Failure::other(format!("{} cannot be a key", kind(key)))),
-    }
-}
-
-pub(super) fn iterate(value: &Value) -> Result<impl Iterator<Item = Value> + use<>, Failure> {
-    match value.kind() {
-        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
-            value.try_iter().map_err(|error| Failure::of(&error))
-        }
-        _ => Err(Failure::other(format!("{} is no list", kind(value)))),
-    }
-}
-
-/// Describes the type of a value.
-pub(super) fn kind(value: &Value) -> &'static str {
-    match value.kind() {
-        ValueKind::Undefined => "nothing",
-        ValueKind::None => "null",
-        ValueKind::Bool => "a boolean",
-        ValueKind::Number => "a number",
-        ValueKind::String => "a string",
-        ValueKind::Seq | ValueKind::Iterable => "an array",
-        ValueKind::Map => "an object",
-        _ => "no value",
-    }
+fn memory_of_members(members: &Map<String, Json>) -> usize {
+    let of = |(name, member): (&String, &Json)| size_of::<String>() + name.len() + memory(member);
+    MAP_BYTES + members.iter().map(of).sum::<usize>()
 }
 
 /// Describes why two values of these kinds have no order.
 pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
     let why = match [left, right].contains(&"null") {
-        true => ": null can only be equal to another value, or not",
+        true => ": compare null with `==` or `!=`",
         false => "",
     };
     format!("`{symbol}` cannot compare {left} with {right}{why}")
 }
 
-fn nothing() -> Failure {
-    Failure::other("it gives nothing")
-}
-
-fn no_json(value: &Value) -> Failure {
-    if value.is_undefined() { nothing() } else { Failure::other("it gives no value") }
+pub(super) fn nothing() -> Failure {
+    Failure::other("the result is undefined")
 }
 
 pub(super) fn too_many_elements() -> Failure {
     Failure::other(format!("a list has more than {MAX_ELEMENTS} elements"))
-}
-
-// === impl Text ===
-
-impl Text {
-    pub(super) fn push(&mut self, text: &str) -> Result<(), Failure> {
-        if self.text.len() + text.len() > MAX_RENDERED_BYTES {
-            return Err(Failure::TooLarge);
-        }
-        self.text.push_str(text);
-        Ok(())
-    }
-
-    /// Appends a string as it is, and other values as JSON.
-    pub(super) fn push_value(&mut self, run: &Run, value: &Value) -> Result<(), Failure> {
-        match value.as_str() {
-            Some(text) => self.push(text),
-            None => self.push_quoted(run, value),
-        }
-    }
-
-    /// Like `push_value`, for a value of the data.
-    pub(super) fn push_data(&mut self, value: &Json) -> Result<(), Failure> {
-        match value {
-            Json::String(text) => self.push(text),
-            other => self.push_json(other),
-        }
-    }
-
-    /// Appends a value as JSON.
-    pub(super) fn push_quoted(&mut self, run: &Run, value: &Value) -> Result<(), Failure> {
-        run.step(1)?;
-        if let Some(part) = value.downcast_object_ref::<Part>() {
-            return part.with(|value| self.push_json(value)).unwrap_or_else(|| Err(nothing()));
-        }
-        match value.kind() {
-            ValueKind::None => self.push("null"),
-            ValueKind::Bool => self.push(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number => self.push(&to_number(value)?.to_string()),
-            ValueKind::String => self.push_json(value.as_str().unwrap_or_default()),
-            ValueKind::Seq | ValueKind::Iterable => {
-                self.push("[")?;
-                for (index, element) in iterate(value)?.enumerate() {
-                    self.push(if index == 0 { "" } else { "," })?;
-                    self.push_quoted(run, &checked(element)?)?;
-                }
-                self.push("]")
-            }
-            ValueKind::Map => {
-                self.push("{")?;
-                for (index, key) in iterate(value)?.enumerate() {
-                    let key = checked(key)?;
-                    self.push(if index == 0 { "" } else { "," })?;
-                    self.push_json(&to_key(&key)?)?;
-                    self.push(":")?;
-                    let member = value.get_item(&key).map_err(|error| Failure::of(&error))?;
-                    self.push_quoted(run, &checked(member)?)?;
-                }
-                self.push("}")
-            }
-            _ => Err(no_json(value)),
-        }
-    }
-
-    pub(super) fn push_json<T: serde::Serialize + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), Failure> {
-        serde_json::to_writer(&mut *self, value).map_err(|_| Failure::TooLarge)
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    pub(super) fn into_string(self) -> String {
-        self.text
-    }
-}
-
-/// `serde_json` writes whole characters at a time.
-impl io::Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = str::from_utf8(bytes).map_err(io::Error::other)?;
-        self.push(text).map_err(io::Error::other)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

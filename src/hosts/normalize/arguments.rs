@@ -7,7 +7,7 @@ use super::{
     call::{MalformedKind, Problem},
     limits::Limits,
 };
-use crate::message::{is_deeper, size};
+use crate::message::{content_size, is_deeper};
 
 /// Parses arguments: an object, a JSON text of one, or nothing for an empty one.
 pub(super) fn read(arguments: Option<&Value>, limits: &Limits) -> Result<JsonObject, Problem> {
@@ -19,7 +19,7 @@ pub(super) fn read(arguments: Option<&Value>, limits: &Limits) -> Result<JsonObj
             if is_deeper(arguments, limits.max_depth) {
                 return Err(limits.too_deep());
             }
-            if size::of_value(arguments) > limits.max_bytes {
+            if content_size::of_value(arguments) > limits.max_bytes {
                 return Err(limits.too_large());
             }
             arguments.as_object().cloned().ok_or_else(|| no_object(arguments))

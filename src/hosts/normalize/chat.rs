@@ -84,7 +84,7 @@ fn call(item: &Value) -> Candidate<'_> {
         (Some(kind @ "custom"), _) => of_function(id, &item[kind]).spoiled(Problem::unsupported(
             "it is a custom tool's, with a text in the place of arguments",
         )),
-        _ => of_function(id, item).spoiled(Problem::unsupported("it is no call of a function")),
+        _ => of_function(id, item).spoiled(Problem::unsupported("it is not a function call")),
     }
 }
 

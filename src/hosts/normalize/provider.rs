@@ -101,7 +101,9 @@ impl Provider {
         let found = match self {
             Self::Lfm => lfm::find(text, &limits),
             Self::Hermes => hermes::find(text, &limits),
-            _ => Err(OutputError::UnknownShape { expected: "JSON, since it is no text model's" }),
+            _ => Err(OutputError::UnknownShape {
+                expected: "JSON, since it is not UTF-8 text model's",
+            }),
         }?;
         Ok(candidate::calls(found, &limits))
     }

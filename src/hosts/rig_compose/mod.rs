@@ -65,10 +65,10 @@
 //!
 //! The result is the structured content, if there is any. Texts next to it repeat it and are
 //! omitted; images and other content are omitted with a warning. If the result was
-//! [truncated](crate::truncate::SHORTENED), or a [limit](crate::composite::LIMIT) ended the run, the
-//! notices about this, which are texts that are neither JSON nor of a branch, are returned in an
-//! additional member, [`NOTES`], which is not part of the tool's schema. If the content is not an
-//! object, or already has such a member, a warning is logged instead.
+//! [truncated](crate::truncate::SHORTENED), or a [limit](crate::composite::LIMIT) ended the run,
+//! the notices about this, which are texts that are neither JSON nor of a branch, are returned in
+//! an additional member, [`NOTES`], which is not part of the tool's schema. If the content is not
+//! an object, or already has such a member, a warning is logged instead.
 //!
 //! Without structured content, the result is the text of all blocks, separated by blank lines, and
 //! never parsed as JSON: `42` stays a string. Images, audio and other data are described in a line.

@@ -256,7 +256,7 @@ fn text(content: &[ContentBlock]) -> String {
                 }
                 _ => write!(text, "[resource]"),
             },
-            _ => write!(text, "[something that is no text]"),
+            _ => write!(text, "[content that is not text]"),
         };
     }
     text

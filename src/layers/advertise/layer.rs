@@ -6,8 +6,10 @@ use tower_layer::Layer;
 
 use super::rule::{AdvertiseRule, Calls, Mode, Policy, pattern_watch};
 use crate::{
-    catalog::CatalogSettings, changes::Epoch, intercept::Informed, message::Context,
-    pattern::Selection, warnings::Warnings,
+    catalog::{CatalogSettings, catalog_setters},
+    intercept::Informed,
+    pattern::Selection,
+    warnings::Warnings,
 };
 
 /// Middleware that [`AdvertiseLayer`] puts in front of a service.
@@ -65,30 +67,6 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Invalidates the cached tools when `epoch` is bumped.
-    ///
-    /// Without it, a search may miss changes of the tools for up to a minute. Only searches use the
-    /// cache.
-    #[must_use]
-    pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.catalogs.epoch = epoch;
-        self
-    }
-
-    /// Caches tools separately by a key of the request's context, for servers that show different
-    /// tools to different callers.
-    ///
-    /// For each key, tools are listed in the context of the first caller; without a key, they are
-    /// listed without a context. The catalogs of the last 1000 keys are kept.
-    #[must_use]
-    pub fn vary_by<F>(mut self, key: F) -> Self
-    where
-        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
-    {
-        self.catalogs.vary_by = Some(Arc::new(key));
-        self
-    }
-
     /// Returns the conflicts between the settings and the tool lists: patterns that match nothing,
     /// and tools that the two tools of search mode hide.
     ///
@@ -98,6 +76,12 @@ impl AdvertiseLayer {
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()
     }
+}
+
+catalog_setters! {
+    /// Without it, a search may miss changes of the tools for up to a minute. Only searches use the
+    /// cache.
+    AdvertiseLayer: catalogs
 }
 
 impl Default for AdvertiseLayer {

@@ -56,7 +56,9 @@ pub enum AliasErrorKind {
         key: &'static str,
     },
     /// A template that cannot be translated to the server's.
-    #[error("`{uri}` is no alias of `{original}`: expected the same from its first `{{` on")]
+    #[error(
+        "`{uri}` is not a valid alias of `{original}`: expected the same from its first `{{` on"
+    )]
     OtherTemplate {
         /// The server's template or URI.
         original: String,

@@ -486,7 +486,7 @@ impl Aliases {
         for (place, original) in &missed.sought.0 {
             let hint = DidYouMean(nearest(original, &names));
             let alias = self.of_kind(kind).alias(*place);
-            self.warn(kind, alias, format_args!("there is no such {kind}{hint}"));
+            self.warn(kind, alias, format_args!("{kind} not found{hint}"));
         }
     }
 

@@ -33,10 +33,11 @@
 //!
 //! The input schema that clients see has the `properties`, `required` and `additionalProperties` of
 //! the root, under the clients' names. Its other keywords about the arguments, such as `allOf` and
-//! `if`, are omitted. The schema of an argument is copied with the definitions that it refers to; if
-//! a part of it is not understood, such as a reference to another document, or if the copies exceed
-//! 1 MiB, only its type, title and description are. It contains nothing else about hidden arguments
-//! and original names; texts of `title` and `description`, and the output schema, stay unchanged.
+//! `if`, are omitted. The schema of an argument is copied with the definitions that it refers to;
+//! if a part of it is not understood, such as a reference to another document, or if the copies
+//! exceed 1 MiB, only its type, title and description are. It contains nothing else about hidden
+//! arguments and original names; texts of `title` and `description`, and the output schema, stay
+//! unchanged.
 //!
 //! The schema may allow more than the tool accepts, but never less; a layer below, or the tool,
 //! rejects the rest. If a violation concerns a value that the client did not send, the client

@@ -7,8 +7,8 @@
 //! allow more than the tool accepts, since a layer below checks that, but never less.
 //!
 //! The rewritten schema contains nothing about hidden arguments and original names: unknown
-//! keywords are omitted, and a definition that describes the arguments as a whole, as in a tool that
-//! takes a tree of its own arguments, is not copied.
+//! keywords are omitted, and a definition that describes the arguments as a whole, as in a tool
+//! that takes a tree of its own arguments, is not copied.
 //!
 //! The amount of work is bounded. Arguments beyond the bound are listed without their schema.
 
@@ -18,29 +18,14 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 
 use super::arguments::{Argument, Arguments, Fate};
-use crate::{json_size::BoundedCounter, schema::keywords};
+use crate::{
+    json_size::BoundedCounter,
+    message::is_deeper,
+    schema::keywords::{self, AppliesTo, Subschema},
+};
 
 /// Keywords that hold definitions.
 const DEFINING: [&str; 2] = ["$defs", "definitions"];
-/// Keywords whose values are a schema, or a list of schemas.
-const APPLYING: [&str; 16] = [
-    "additionalItems",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "oneOf",
-    "prefixItems",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-];
 /// Other known keywords, whose values describe the argument that they are in.
 const PLAIN: [&str; 26] = [
     "contentEncoding",
@@ -284,57 +269,44 @@ impl<'a> InPlace<'a> {
         in_place
     }
 
-    /// Collects the names in a schema that describes all arguments. `applies` is `true` if it applies
-    /// to every call.
+    /// Collects the names in a schema that describes all arguments. `applies` is `true` if it
+    /// applies to every call.
     fn visit(&mut self, schema: &'a JsonObject, depth: usize, applies: bool) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             self.is_complete = false;
             return;
         }
         self.left -= 1;
-        for (key, value) in schema {
-            match (key.as_str(), value) {
-                ("properties", Value::Object(properties)) => {
-                    for name in properties.keys() {
-                        self.declared.insert(name.clone());
-                        if matches!(self.arguments.fate(name), Fate::Shadowed) {
-                            self.shadowed.insert(name.clone());
-                        }
+        for Subschema { keyword, applies_to, schema } in keywords::subschemas(schema) {
+            match (applies_to, schema) {
+                (AppliesTo::Member(name), _) => {
+                    self.declared.insert(name.to_owned());
+                    if matches!(self.arguments.fate(name), Fate::Shadowed) {
+                        self.shadowed.insert(name.to_owned());
                     }
                 }
-                ("required", Value::Array(names)) if applies => {
-                    let names = names.iter().filter_map(Value::as_str);
-                    let unset = names.filter(|name| match self.arguments.fate(name) {
-                        Fate::Hidden(argument) => argument.default.is_none(),
-                        Fate::Shadowed => true,
-                        Fate::Kept | Fate::Named(..) => false,
-                    });
-                    self.unset.extend(unset.map(str::to_owned));
+                (AppliesTo::Whole, Value::Object(part)) => {
+                    self.visit(part, depth + 1, applies && keyword == "allOf");
                 }
-                ("allOf", Value::Array(parts)) => self.visit_all(parts, depth, applies),
-                ("anyOf" | "oneOf", Value::Array(parts)) => self.visit_all(parts, depth, false),
-                ("not" | "if" | "then" | "else", Value::Object(part)) => {
-                    self.visit(part, depth + 1, false);
-                }
-                ("dependentSchemas" | "dependencies", Value::Object(parts)) => {
-                    self.visit_all(parts.values(), depth, false);
-                }
-                ("$ref", Value::String(reference)) => self.follow(reference, depth, applies),
-                ("$dynamicRef" | "$recursiveRef", _) => self.is_complete = false,
                 _ => (),
             }
         }
-    }
-
-    fn visit_all(
-        &mut self,
-        schemas: impl IntoIterator<Item = &'a Value>,
-        depth: usize,
-        applies: bool,
-    ) {
-        for schema in schemas.into_iter().filter_map(Value::as_object) {
-            self.visit(schema, depth + 1, applies);
+        if let Some(Value::Array(names)) = schema.get("required")
+            && applies
+        {
+            let names = names.iter().filter_map(Value::as_str);
+            let unset = names.filter(|name| match self.arguments.fate(name) {
+                Fate::Hidden(argument) => argument.default.is_none(),
+                Fate::Shadowed => true,
+                Fate::Kept | Fate::Named(..) => false,
+            });
+            self.unset.extend(unset.map(str::to_owned));
         }
+        if let Some(Value::String(reference)) = schema.get("$ref") {
+            self.follow(reference, depth, applies);
+        }
+        self.is_complete &=
+            !["$dynamicRef", "$recursiveRef"].iter().any(|key| schema.contains_key(*key));
     }
 
     fn follow(&mut self, reference: &'a str, depth: usize, applies: bool) {
@@ -371,15 +343,16 @@ impl<'a> Copier<'a> {
 
     fn copy_apart(&mut self, schema: &'a Value) -> Copy<'a> {
         let mut has_references = false;
-        let copied = self.copy(schema, 0, &mut has_references);
+        let copied = self.copy_schema(schema, &mut has_references);
         Copy { schema: copied, has_references, original: schema }
     }
 
-    /// Copies a schema; `None` if a part of it is not understood.
-    fn copy(&mut self, schema: &'a Value, depth: usize, refers: &mut bool) -> Option<Value> {
-        if depth > MAX_SCHEMA_DEPTH {
-            return None;
-        }
+    /// Copies a schema; `None` if a part of it is not understood, or it is nested too deep.
+    fn copy_schema(&mut self, schema: &'a Value, refers: &mut bool) -> Option<Value> {
+        if is_deeper(schema, MAX_SCHEMA_DEPTH) { None } else { self.copy(schema, refers) }
+    }
+
+    fn copy(&mut self, schema: &'a Value, refers: &mut bool) -> Option<Value> {
         let Value::Object(members) = schema else { return self.copy_data(schema) };
         self.left.take(BRACES)?;
         let mut copied = Map::new();
@@ -393,25 +366,16 @@ impl<'a> Copier<'a> {
                 ("$ref", _) => return None,
                 (key, _) if FOREIGN.contains(&key) => return None,
                 (key, _) if DEFINING.contains(&key) => continue,
-                (key, Value::Object(named)) if keywords::NAMING.contains(&key) => {
-                    let mut all = Map::new();
-                    for (name, schema) in named {
-                        self.left.take(name.len())?;
-                        all.insert(name.clone(), self.copy(schema, depth + 2, refers)?);
+                (key, value) if keywords::is_applicator(key) => {
+                    if let Value::Object(members) = value
+                        && keywords::is_map(key)
+                    {
+                        self.left.take(members.keys().map(String::len).sum())?;
                     }
-                    all.into()
+                    let copy = |schema| self.copy(schema, refers).ok_or(());
+                    keywords::try_map(key, value, copy).ok()?
                 }
-                (key, Value::Array(schemas)) if APPLYING.contains(&key) => {
-                    let mut all = Vec::with_capacity(schemas.len());
-                    for schema in schemas {
-                        all.push(self.copy(schema, depth + 2, refers)?);
-                    }
-                    all.into()
-                }
-                (key, schema) if APPLYING.contains(&key) => self.copy(schema, depth + 1, refers)?,
-                (key, value)
-                    if keywords::DATA.contains(&key) || PLAIN.contains(&key) || key == HEADER =>
-                {
+                (key, value) if keywords::is_data(key) || PLAIN.contains(&key) || key == HEADER => {
                     self.copy_data(value)?
                 }
                 // It restricts nothing, and may mention any argument.
@@ -447,7 +411,7 @@ impl<'a> Copier<'a> {
         let mut copied: BTreeMap<_, JsonObject> = BTreeMap::new();
         while let Some(reference) = self.wanted.pop() {
             let (keyword, name) = definition(reference)?;
-            let schema = self.copy(self.root.get(keyword)?.get(name)?, 0, &mut false)?;
+            let schema = self.copy_schema(self.root.get(keyword)?.get(name)?, &mut false)?;
             copied.entry(keyword).or_default().insert(name.to_owned(), schema);
         }
         Some(copied)

@@ -48,7 +48,7 @@
 //! The cost of every call is charged to its run, even if no budget counts cost. The `max_cost`
 //! of a composite limits it.
 //!
-#![doc = include_str!("../../guide/meters.md")]
+#![doc = include_str!("../../guide/budgets.md")]
 //!
 //! # Examples
 //!
@@ -122,7 +122,7 @@ pub mod future {
 ///
 /// Its clones, and all services that it wraps, share the balances.
 ///
-/// See the [module docs](crate::budget) for what is charged and for an example.
+/// See the [module docs](crate::budget) for the charges and an example.
 #[derive(Clone, Default)]
 pub struct BudgetLayer {
     /// `None` if there is nothing to charge.

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_told_once_in_a_while() {
+    async fn outage_is_logged_at_intervals() {
         let outage = Outage::default();
         for expected in [true, false, false, true, false] {
             assert_eq!(outage.is_due_now(), expected);

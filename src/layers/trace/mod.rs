@@ -1,5 +1,5 @@
 //! Tracing: spans of requests, runs and branches, and the propagation of their context.
-#![doc = include_str!("../../guide/telemetry.md")]
+#![doc = include_str!("../../guide/observability.md")]
 //!
 //! # Examples
 //!

@@ -113,8 +113,7 @@ use rmcp::model::ServerCapabilities;
 
 pub use self::{service::Truncate, stored_results::RESULTS};
 use crate::{
-    catalog::CatalogSettings,
-    changes::Epoch,
+    catalog::{CatalogSettings, catalog_setters},
     message::{Context, ContextKey},
     store::{Store, caller_key},
 };
@@ -181,29 +180,6 @@ impl TruncateLayer {
         self
     }
 
-    /// Invalidates the cached tools when `epoch` is bumped.
-    ///
-    /// Without it, a change of a schema takes effect within a minute.
-    #[must_use]
-    pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.0.catalogs.epoch = epoch;
-        self
-    }
-
-    /// Caches tools separately by a key of the request's context, for servers that show different
-    /// tools to different callers.
-    ///
-    /// For each key, tools are listed in the context of the first caller; without a key, they are
-    /// listed without a context. The catalogs of the last 1000 keys are kept.
-    #[must_use]
-    pub fn vary_by<F>(mut self, key: F) -> Self
-    where
-        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
-    {
-        self.0.catalogs.vary_by = Some(Arc::new(key));
-        self
-    }
-
     /// Adds the resources capability if the layer [stores](Self::keep) results.
     ///
     /// Use it for servers whose description does not pass through the layer, such as that of a
@@ -213,6 +189,11 @@ impl TruncateLayer {
             stored_results::declare(capabilities);
         }
     }
+}
+
+catalog_setters! {
+    /// Without it, a change of a schema takes effect within a minute.
+    TruncateLayer: 0.catalogs
 }
 
 // === impl Settings ===

@@ -2,7 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use serde_json::{Map, Value};
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use crate::schema::{
+    keywords::{AppliesTo, subschemas},
+    refs,
+};
 
 /// Maximum number of forms of one schema. Further places have no requirements.
 const MAX_FORMS: usize = 4_096;
@@ -31,23 +37,22 @@ pub(super) struct Form<'s> {
 /// The forms of all places in a value.
 #[derive(Debug)]
 pub(super) struct Forms<'s> {
-    schema: &'s Value,
+    /// The document that references lead into.
+    root: Option<&'s JsonObject>,
     forms: Vec<Form<'s>>,
     /// Forms by their schemas.
-    made: HashMap<Vec<*const Value>, FormId>,
+    made: HashMap<Vec<*const JsonObject>, FormId>,
     /// Forms that are not built yet, and their schemas.
-    waiting: VecDeque<(FormId, Vec<&'s Value>)>,
+    waiting: VecDeque<(FormId, Vec<&'s JsonObject>)>,
 }
 
 /// The index of a form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 
-/// Keywords whose schemas apply to the same place.
-const SAME_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "if", "then", "else", "$ref"];
-/// Keywords of texts that would become invalid if cut.
-const FIXING: [&str; 6] =
-    ["const", "enum", "pattern", "format", "contentEncoding", "contentMediaType"];
+/// Keywords of values that would become invalid if cut.
+const FIXING: [&str; 7] =
+    ["const", "contains", "contentEncoding", "contentMediaType", "enum", "format", "pattern"];
 
 // === impl Forms ===
 
@@ -55,7 +60,7 @@ impl<'s> Forms<'s> {
     /// Creates forms without requirements: everything may be cut.
     pub(super) fn free() -> Forms<'static> {
         Forms {
-            schema: &Value::Null,
+            root: None,
             forms: vec![Form::default()],
             made: HashMap::new(),
             waiting: VecDeque::new(),
@@ -65,11 +70,10 @@ impl<'s> Forms<'s> {
     /// Creates the forms of the values of a schema.
     pub(super) fn of(schema: &'s Value) -> Self {
         // The first form has no requirements, and the second is that of the whole value.
-        let mut forms = Self { schema, ..Forms::free() };
+        let mut forms = Self { root: schema.as_object(), ..Forms::free() };
         forms.id_of(vec![schema]);
         // Not recursive, because references may nest deeper than the stack allows.
         while let Some((id, schemas)) = forms.waiting.pop_front() {
-            let schemas: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();
             forms.forms[id.0] = forms.form(&schemas);
         }
         forms
@@ -112,38 +116,38 @@ impl<'s> Forms<'s> {
         id
     }
 
-    fn form(&mut self, schemas: &[&'s Map<String, Value>]) -> Form<'s> {
+    fn form(&mut self, schemas: &[&'s JsonObject]) -> Form<'s> {
         let all = |keyword: &'static str| schemas.iter().filter_map(move |it| it.get(keyword));
         let most = |keyword| {
             let counts = all(keyword).filter_map(Value::as_u64);
             counts.max().map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX))
         };
-        let objects = |keyword| all(keyword).filter_map(Value::as_object).flatten();
-        let is_fixed = FIXING.iter().any(|keyword| all(keyword).next().is_some())
-            || all("contains").next().is_some();
-
         let mut named: HashMap<&'s str, Vec<&'s Value>> = HashMap::new();
-        for (name, schema) in objects("properties") {
-            named.entry(name).or_default().push(schema);
-        }
-        let mut others: Vec<_> = objects("patternProperties").map(|(_, schema)| schema).collect();
-        named.values_mut().for_each(|schemas| schemas.extend(&others));
-        others.extend(all("additionalProperties").chain(all("unevaluatedProperties")));
-
+        let mut matching = Vec::new();
+        let mut others = Vec::new();
         let mut first: Vec<Vec<&'s Value>> = Vec::new();
-        for schemas in all("prefixItems").filter_map(Value::as_array) {
-            for (place, schema) in schemas.iter().enumerate() {
-                if first.len() == place {
-                    first.push(Vec::new());
+        let mut behind = Vec::new();
+        for subschema in schemas.iter().flat_map(|schema| subschemas(schema)) {
+            match subschema.applies_to {
+                AppliesTo::Member(name) => named.entry(name).or_default().push(subschema.schema),
+                AppliesTo::Members if subschema.keyword == "patternProperties" => {
+                    matching.push(subschema.schema);
                 }
-                first[place].push(schema);
+                AppliesTo::Members => others.push(subschema.schema),
+                AppliesTo::Element(place) => {
+                    first.resize_with(first.len().max(place + 1), Vec::new);
+                    first[place].push(subschema.schema);
+                }
+                AppliesTo::Elements => behind.push(subschema.schema),
+                AppliesTo::Whole | AppliesTo::Names | AppliesTo::Content => (),
             }
         }
-        let behind: Vec<_> = all("items").chain(all("unevaluatedItems")).collect();
+        named.values_mut().for_each(|schemas| schemas.extend(&matching));
+        others.extend(matching);
         let required = all("required").filter_map(Value::as_array).flatten();
 
         Form {
-            is_fixed,
+            is_fixed: FIXING.iter().any(|keyword| all(keyword).next().is_some()),
             min_length: most("minLength"),
             min_items: most("minItems"),
             required: required.filter_map(Value::as_str).collect(),
@@ -155,31 +159,25 @@ impl<'s> Forms<'s> {
     }
 
     /// Returns these schemas and all that they apply to the same place, each once.
-    fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s Value> {
-        let mut applying: Vec<&'s Value> = Vec::new();
-        let mut waiting = schemas;
+    fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s JsonObject> {
+        let mut applying: Vec<&'s JsonObject> = Vec::new();
+        let mut waiting: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();
         while let Some(schema) = waiting.pop() {
-            let is_new = !applying.iter().any(|other| std::ptr::eq(*other, schema));
-            let Some(keywords) = schema.as_object().filter(|_| is_new) else { continue };
+            if applying.iter().any(|other| std::ptr::eq(*other, schema)) {
+                continue;
+            }
             if applying.len() == MAX_APPLYING_SCHEMAS {
                 break;
             }
             applying.push(schema);
-            for keyword in SAME_PLACE {
-                match keywords.get(keyword) {
-                    Some(Value::Array(schemas)) => waiting.extend(schemas),
-                    Some(Value::String(reference)) => waiting.extend(self.target(reference)),
-                    Some(schema) => waiting.push(schema),
-                    None => (),
-                }
-            }
+            let in_place = subschemas(schema).filter(|subschema| {
+                // A value that must not match has no requirements.
+                subschema.applies_to == AppliesTo::Whole && subschema.keyword != "not"
+            });
+            waiting.extend(in_place.filter_map(|subschema| subschema.schema.as_object()));
+            waiting.extend(self.root.and_then(|root| refs::target(root, schema)));
         }
         applying
-    }
-
-    /// Resolves a reference within the same schema.
-    fn target(&self, reference: &str) -> Option<&'s Value> {
-        self.schema.pointer(reference.strip_prefix('#')?)
     }
 }
 

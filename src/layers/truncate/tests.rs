@@ -325,7 +325,7 @@ fn of_a_limit_that_nothing_fits_nothing_is_left() {
 // === Omission notices ===
 
 #[test]
-fn it_is_told_what_is_missing_where() {
+fn omission_notices_name_their_place() {
     let value = json!({ "a/b": { "log": "x".repeat(5_000) }, "rows": vec![1; 5_000] });
     let cut = shortened(&structured(value), 2_000);
     let left = cut.result.structured_content.unwrap();
@@ -350,7 +350,7 @@ fn it_is_told_what_is_missing_where() {
 }
 
 #[test]
-fn what_is_told_has_an_end() {
+fn number_of_omission_notices_is_limited() {
     let long = "k".repeat(300);
     let members: Map<_, _> = (0..200)
         .map(|key| (format!("{key}{long}"), json!({ &*long: "x".repeat(9_000) })))
@@ -611,7 +611,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_has_more_while_another_has_less(
+    fn parts_get_equal_shares(
         bytes in prop::collection::vec(1..20_000_usize, 2..8),
         limit in 1_000..20_000_usize,
     ) {

@@ -64,17 +64,17 @@ const LONG: Duration = Duration::from_millis(1);
 ///         request.tool_call().map_or(Needs::Nothing, |call| Needs::CurrentTool(&call.name))
 ///     }
 ///
-///     fn on_request(&self, request: &mut Request, known: Option<&Arc<Known<()>>>) -> ControlFlow<Reply> {
-///         let Some(call) = request.tool_call() else {
+///     fn on_request(&self, request: &mut Request, known: Option<&Arc<Known<()>>>) ->
+///         ControlFlow<Reply> { let Some(call) = request.tool_call() else {
 ///             return ControlFlow::Continue(());
 ///         };
 ///         let annotations = known
 ///             .and_then(|known| known.tools().get(&call.name))
 ///             .and_then(|tool| tool.annotations.as_ref());
 ///         match annotations {
-///             Some(annotations) if annotations.read_only_hint == Some(true) => ControlFlow::Continue(()),
-///             _ => ControlFlow::Break(Reply::unknown_tool(call.name.clone())),
-///         }
+///             Some(annotations) if annotations.read_only_hint == Some(true) =>
+///             ControlFlow::Continue(()), _ =>
+///         ControlFlow::Break(Reply::unknown_tool(call.name.clone())), }
 ///     }
 ///
 ///     fn awaits_reply(&self, (): &()) -> bool {
@@ -85,9 +85,9 @@ const LONG: Duration = Duration::from_millis(1);
 /// async fn server(request: Request) -> Result<Reply, Infallible> {
 ///     Ok(match request.lists_tools() {
 ///         true => ListToolsResult::with_all_items(vec![
-///             Tool::new("look", "Looks", Arc::default()).with_annotations(ToolAnnotations::new().read_only(true)),
-///             Tool::new("wipe", "Wipes", Arc::default()),
-///         ])
+///             Tool::new("look", "Looks",
+///             Arc::default()).with_annotations(ToolAnnotations::new().read_only(true)),
+///         Tool::new("wipe", "Wipes", Arc::default()), ])
 ///         .into(),
 ///         false => CallToolResult::success(vec![]).into(),
 ///     })
@@ -120,15 +120,15 @@ pub trait InterceptInformed: Clone {
 
     /// Returns the knowledge that is needed to decide about this request.
     ///
-    /// Called before [`on_request`](Self::on_request). It should not depend on state that may change
-    /// in between.
+    /// Called before [`on_request`](Self::on_request). It should not depend on state that may
+    /// change in between.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
     /// Inspects or rewrites a request; `Break` answers it without the inner service.
     ///
     /// `known` is `None` if the rule needed nothing, or if the tools could not be listed. In the
-    /// latter case a security rule must reject the request, and also if the called tool is not among
-    /// the known ones: a tool that is not listed may still be callable.
+    /// latter case a security rule must reject the request, and also if the called tool is not
+    /// among the known ones: a tool that is not listed may still be callable.
     fn on_request(
         &self,
         request: &mut Request,

@@ -43,8 +43,8 @@ pub trait Intercept: Clone {
 /// Applies the rule `I` in front of the service `S`.
 ///
 /// It is ready when `S` is. [`on_request`](Intercept::on_request) runs in `call`, and
-/// [`on_reply`](Intercept::on_reply) when the future of `S` has returned a reply; not if it returned
-/// an error, and not if the future is dropped.
+/// [`on_reply`](Intercept::on_reply) when the future of `S` has returned a reply; not if it
+/// returned an error, and not if the future is dropped.
 ///
 /// If the rule answers a request, `S` stays ready, and keeps a permit of a concurrency limit below,
 /// until it is called again or dropped: drop clones that are no longer used. A

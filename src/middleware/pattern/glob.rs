@@ -74,7 +74,7 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
             None => first,
         };
         if last < first {
-            return Err(format!("`{first}-{last}` is no range"));
+            return Err(format!("`{first}-{last}` is not a valid range"));
         }
         let (first, last) = (u32::from(first), u32::from(last));
         // Written as code points, none of them is special in the expression.

@@ -35,7 +35,7 @@ fn turns(
 }
 
 #[test]
-fn what_a_whole_list_does_not_have_is_told_once() {
+fn unmatched_pattern_of_a_complete_list_is_reported_once() {
     let pattern_watch = pattern_watch(["a", "x"]);
     let list: [Turn<'_>; 2] = [(None, Some("2"), &["a"]), (Some("2"), None, &["b"])];
     assert_eq!(turns(&pattern_watch, &list), [None, Some(vec!["x"])]);
@@ -44,7 +44,7 @@ fn what_a_whole_list_does_not_have_is_told_once() {
 }
 
 #[test]
-fn only_a_list_that_was_seen_from_its_beginning_tells_something() {
+fn only_complete_lists_report_unmatched_patterns() {
     let cases: [(&str, &[Turn<'_>]); 4] = [
         ("a late page", &[(Some("2"), None, &["b"])]),
         ("a beginning", &[(None, Some("2"), &["a"])]),
@@ -59,7 +59,7 @@ fn only_a_list_that_was_seen_from_its_beginning_tells_something() {
 }
 
 #[test]
-fn an_empty_list_tells_nothing_after_another_one_did_not_end() {
+fn empty_list_after_an_incomplete_one_reports_nothing() {
     let pattern_watch = pattern_watch(["x"]);
     assert_eq!(
         turns(&pattern_watch, &[(None, Some("2"), &["a"]), (None, None, &[])]),
@@ -97,7 +97,7 @@ fn it_is_over_as_soon_as_all_is_found() {
 }
 
 #[test]
-fn lists_that_nobody_goes_on_with_are_forgotten() {
+fn abandoned_lists_are_dropped() {
     let pattern_watch = pattern_watch(["x"]);
     for number in 0..3 * MAX_CURSORS {
         let next = format!("left {number}");

@@ -54,7 +54,7 @@ fn search() -> Value {
 }
 
 #[test]
-fn arguments_that_may_fit_are_not_told() {
+fn arguments_that_may_be_valid_are_not_reported() {
     for arguments in [
         UNKNOWN,
         object([("query", UNKNOWN)]),
@@ -73,7 +73,7 @@ fn arguments_that_may_fit_are_not_told() {
 }
 
 #[test]
-fn what_is_required_is_told_where_it_is_missing() {
+fn missing_required_member_is_reported() {
     let query = "`query` is required by the tool's schema";
     let author = "`author` is required by the tool's schema";
     for (arguments, expected) in [
@@ -93,7 +93,7 @@ fn what_is_required_is_told_where_it_is_missing() {
 }
 
 #[test]
-fn a_member_that_the_schema_does_not_name_is_told() {
+fn unknown_member_is_reported() {
     let slip = "the tool's schema has no `qurey`: did you mean `query`?";
     for schema in [
         json!({ "properties": { "query": {} } }),
@@ -115,7 +115,7 @@ fn a_member_that_the_schema_does_not_name_is_told() {
 }
 
 #[test]
-fn a_member_that_some_other_keyword_may_speak_of_is_not_told() {
+fn member_of_another_keyword_is_not_reported() {
     let properties = json!({ "query": {} });
     for schema in [
         json!({}),
@@ -135,7 +135,7 @@ fn a_member_that_some_other_keyword_may_speak_of_is_not_told() {
 }
 
 #[test]
-fn a_known_value_that_does_not_fit_is_told() {
+fn invalid_known_value_is_reported() {
     for (name, value, path, message) in [
         ("limit", json!("ten"), "/limit", "is a string: expected an integer"),
         ("limit", json!([1]), "/limit", "is an array: expected an integer"),
@@ -161,7 +161,7 @@ fn a_known_value_that_does_not_fit_is_told() {
 }
 
 #[test]
-fn an_array_or_object_is_told_where_there_can_be_none() {
+fn unexpected_array_or_object_is_reported() {
     for (name, value, path, message) in [
         ("limit", array([UNKNOWN]), "/limit", "is an array: expected an integer"),
         ("limit", object([("a", UNKNOWN)]), "/limit", "is an object: expected an integer"),
@@ -175,7 +175,7 @@ fn an_array_or_object_is_told_where_there_can_be_none() {
 
 /// Whether a known part fits can depend on an unknown one.
 #[test]
-fn what_depends_on_unknown_parts_is_not_told() {
+fn violations_that_depend_on_unknown_parts_are_not_reported() {
     let is = |value: &str| json!({ "properties": { "a": { "const": value } } });
     for schema in [
         json!({ "anyOf": [is("x"), is("y")] }),
@@ -192,7 +192,7 @@ fn what_depends_on_unknown_parts_is_not_told() {
 }
 
 #[test]
-fn everything_is_told_where_everything_is_known() {
+fn all_violations_of_known_arguments_are_reported() {
     let is = |value: &str| json!({ "properties": { "a": { "const": value } } });
     let schema = json!({ "anyOf": [is("x"), is("y")] });
     let message = "the value is not valid under any of the schemas listed in the 'anyOf' keyword";
@@ -212,7 +212,7 @@ fn a_schema_that_cannot_be_used_still_has_names() {
 }
 
 #[test]
-fn as_many_are_told_as_are_read() {
+fn number_of_reported_violations_is_limited() {
     let members: Vec<_> = (0..1_000).map(|n| (n.to_string(), UNKNOWN)).collect();
     let required: Vec<_> = (0..1_000).map(|n| format!("r{n}")).collect();
     let schema = json!({ "properties": { "a": {} }, "required": required });
@@ -304,7 +304,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_told_of_what_can_become_valid(
+    fn arguments_that_can_become_valid_are_not_reported(
         (schema, value) in schema_and_value(),
         coins in vec(0..6u8, 30),
     ) {

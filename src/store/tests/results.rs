@@ -28,7 +28,7 @@ async fn a_result_is_read_as_often_as_its_caller_likes() {
 }
 
 #[tokio::test]
-async fn only_the_same_caller_reads_it() {
+async fn result_is_returned_to_its_caller_only() {
     let store = MemoryStore::for_results();
     let handle = put(&store, b"all", b"alice").unwrap();
     for other in [&b""[..], b"bob", b"alic", b"alice "] {
@@ -38,7 +38,7 @@ async fn only_the_same_caller_reads_it() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_no_handle_gives_nothing() {
+async fn invalid_handle_returns_nothing() {
     let store = MemoryStore::for_results();
     let handle = put(&store, b"all", b"").unwrap();
     for text in ["", "x", &handle[1..], &"0".repeat(64), &"0".repeat(1 << 20)] {
@@ -151,7 +151,7 @@ async fn eviction_among_many_callers_is_fast() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_too_large_puts_nobody_out() {
+async fn oversized_result_evicts_no_other() {
     let store = MemoryStore::for_results().max_item_bytes(1_000).max_total_bytes(1_200);
     let handle = put(&store, b"all", b"").unwrap();
     let too_large = put(&store, &[b'x'; 1_001], b"");
@@ -162,7 +162,7 @@ async fn a_result_that_is_too_large_puts_nobody_out() {
 }
 
 #[tokio::test]
-async fn no_result_and_no_handle_is_printed() {
+async fn debug_output_hides_results_and_handles() {
     let store = MemoryStore::for_results();
     let handle = put(&store, b"s3cret", b"s3cret").unwrap();
     let printed = format!("{store:?}");

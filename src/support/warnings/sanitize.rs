@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped_and_what_is_long_is_cut() {
+    fn control_characters_are_escaped_and_long_text_is_truncated() {
         assert_eq!(Sanitized("größe \"it's\" \\").to_string(), "größe \"it's\" \\");
         assert_eq!(Sanitized("a\u{1b}[2J\n\u{202e}b").to_string(), "a\\u{1b}[2J\\n\\u{202e}b");
         assert_eq!(Sanitized("x".repeat(100)).to_string(), "x".repeat(100));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_piece_by_piece_is_cut_as_a_whole() {
+    fn text_written_in_pieces_is_truncated_as_a_whole() {
         let pieces = ["x", "y"].map(|letter| letter.repeat(60));
         let told = format!("{}{}…", pieces[0], "y".repeat(40));
         assert_eq!(Sanitized(format_args!("{}{}", pieces[0], pieces[1])).to_string(), told);

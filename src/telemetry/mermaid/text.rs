@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_names_stand_as_they_are() {
+    fn plain_name_is_quoted_unchanged() {
         for name in ["search", "github_search", "fetch-logs", "prix du thé", "価格", "b10, b11"]
         {
             assert_eq!(label(name), format!("\"{name}\""));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_in_a_chart_is_an_entity_code() {
+    fn special_characters_become_entity_codes() {
         for (text, expected) in [
             (r#"say "no""#, "say #34;no#34;"),
             ("a]b", "a#93;b"),
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn no_label_is_empty() {
+    fn blank_text_becomes_a_replacement_character() {
         for text in ["", " ", "\0\n"] {
             assert_eq!(label(text), "\"#65533;\"");
         }
     }
 
     #[test]
-    fn a_text_cannot_turn_around_what_is_read() {
+    fn bidi_override_is_replaced() {
         assert_eq!(label("a\u{202e}b"), "\"a#65533;b\"");
     }
 
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_leaves_its_label(text in any::<String>()) {
+        fn label_has_only_plain_characters_and_entity_codes(text in any::<String>()) {
             let label = label(&text);
             let within = label.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap();
             let mut rest = within;

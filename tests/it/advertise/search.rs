@@ -56,7 +56,7 @@ fn tools<'t>(tools: impl IntoIterator<Item = (&'t str, &'t str)>) -> Advertise<S
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_meant_comes_first() {
+async fn best_match_is_listed_first() {
     let service = tools(TOOLS);
     let mut others = Vec::new();
     for (query, first) in [
@@ -159,7 +159,7 @@ async fn titles_weigh_more_than_descriptions_and_less_than_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn odd_queries_find_what_they_say_and_break_nothing() {
+async fn unusual_queries_are_handled() {
     let service = tools(TOOLS);
     let all: Vec<_> = TOOLS.map(|(name, _)| name.to_owned()).into();
     for query in ["", " ", "\n\t", "...", "🦀", "!?*()[]{}|\\^$", "\u{0}", "___"] {
@@ -178,7 +178,7 @@ async fn odd_queries_find_what_they_say_and_break_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_has_what_a_call_needs_and_no_more() {
+async fn search_result_omits_the_output_schema_of_tools() {
     let schema = object(json!({ "type": "object", "required": ["q"] }));
     let full = Tool::new("full", "Does it", schema.clone())
         .with_title("Full")
@@ -219,7 +219,7 @@ async fn an_answer_has_what_a_call_needs_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_search_answers_as_many_as_it_is_asked_for() {
+async fn search_returns_at_most_the_requested_number() {
     let named: Vec<String> = (0..100).map(|number| format!("tool_{number:02}")).collect();
     let service = tools(named.iter().map(|name| (&**name, "x")));
     for (arguments, expected) in [
@@ -237,7 +237,7 @@ async fn a_search_answers_as_many_as_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_pages_are_searched_and_two_tools_are_listed_without_asking() {
+async fn search_covers_all_pages_and_lists_them_once() {
     let server = server().page_size(1);
     let service = searching(server.clone());
     for cursor in [Some(String::new()), Some("1".into()), Some("🦀".into())] {
@@ -294,7 +294,7 @@ async fn callers_that_see_different_tools_find_different_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_tools_cannot_be_listed_a_search_is_refused_and_calls_go_on() {
+async fn search_is_rejected_while_tools_cannot_be_listed() {
     let server = server();
     server.break_list("connection refused");
     let layer = AdvertiseLayer::new().tools(deny(&["reset"])).mode(Mode::Search);

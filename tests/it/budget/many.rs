@@ -107,7 +107,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_budget_holds_exactly_what_it_should_after_many_runs_that_end_in_all_ways() {
+async fn budget_is_exact_after_many_runs_with_different_endings() {
     // Enough for some, so that others are denied during calls and after them.
     for limit in [200, 10_000, 1_000_000] {
         let budget = Budget::new("cost", Unit::Cost, limit);

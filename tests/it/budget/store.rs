@@ -104,7 +104,7 @@ async fn one_budget_is_asked_after_the_other_before_the_call_is_made() {
 }
 
 #[tokio::test]
-async fn a_denial_gives_back_what_was_reserved_before_it_and_the_readiness() {
+async fn denial_releases_earlier_reservations_and_the_readiness() {
     let (layer, store) = two_budgets();
     let limited = ConcurrencyLimitLayer::new(1).layer(Server::new().says("t", "done"));
     let mut sibling = limited.clone();
@@ -124,7 +124,7 @@ async fn a_denial_gives_back_what_was_reserved_before_it_and_the_readiness() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_while_a_store_is_asked_gives_everything_back() {
+async fn call_dropped_during_a_reservation_releases_everything() {
     let (layer, store) = two_budgets();
     let limited = ConcurrencyLimitLayer::new(1).layer(Server::new().says("t", "done"));
     let mut sibling = limited.clone();
@@ -156,7 +156,7 @@ async fn calls_that_wait_for_a_store_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_say_is_a_tool_that_is_not_available_and_only_the_log_says_why() {
+async fn store_error_is_logged_and_hidden_from_the_client() {
     let (logged, _guard) = capture_logs();
     let (layer, store) = two_budgets();
     let mut running =
@@ -170,7 +170,7 @@ async fn a_store_that_cannot_say_is_a_tool_that_is_not_available_and_only_the_lo
 }
 
 #[tokio::test]
-async fn a_store_that_lets_pass_what_it_does_not_keep_gives_free_permits() {
+async fn store_admits_calls_with_free_permits() {
     #[derive(Debug)]
     struct Away;
     impl BudgetStore for Away {

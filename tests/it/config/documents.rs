@@ -52,9 +52,29 @@ fn the_files_of_documents_are_accepted_without_a_remark() {
     }
 }
 
+#[test]
+fn readme_shows_the_main_function_of_wrap_server() {
+    let readme = include_str!("../../../README.md");
+    let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(include_str!("../../../examples/wrap_server.rs").contains(shown), "{shown}");
+}
+
+#[test]
+fn links_of_the_readme_and_the_changelog_lead_to_files() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for document in ["README.md", "CHANGELOG.md"] {
+        let text = fs::read_to_string(package.join(document)).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        let links = links.map(|(link, _)| link).filter(|link| !link.contains("://"));
+        for link in links {
+            assert!(package.join(link).is_file(), "{document}: {link}");
+        }
+    }
+}
+
 /// The error shown in the README is the reported one.
 #[test]
-fn the_mistake_of_the_readme_is_told_so() {
+fn readme_shows_the_reported_error() {
     let readme = include_str!("../../../README.md");
     let shown = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
     let file = "[[composite_tools]]\nname = \"offer\"\ndescription = \"d\"\n\
@@ -69,7 +89,7 @@ fn the_mistake_of_the_readme_is_told_so() {
 
 /// A tool that vMCP's `filter` excludes can still be called by composites.
 #[tokio::test(start_paused = true)]
-async fn the_filter_of_toolhive_becomes_what_hides_from_clients_only() {
+async fn toolhive_filter_hides_from_clients_only() {
     let guide = include_str!("../../../src/guide/from_toolhive.md");
     let row = guide.lines().find(|row| row.contains("aggregation.tools[].filter")).unwrap();
     let here = row.split('|').nth(2).unwrap();

@@ -19,7 +19,7 @@ fn schema() -> Validator {
 }
 
 #[test]
-fn files_that_are_right_fit_the_schema() {
+fn valid_files_conform_to_the_schema() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files: Vec<(String, String)> = Vec::new();
     for folder in ["tests/configs", "tests/configs/include", "examples", "examples/replicas"] {

@@ -82,7 +82,7 @@ const SECRETS: [&str; 60] = [
 ];
 
 #[test]
-fn secrets_are_never_told() {
+fn secrets_never_appear_in_errors() {
     let environment = |name: &str| (name == "VARIABLE").then(|| "s3cret".to_owned());
     let told = |text: &str| match Config::from_toml_str_with_env(text, environment) {
         Ok(config) => (true, format!("{config:?} {config:#?}")),
@@ -109,7 +109,7 @@ fn secrets_are_never_told() {
 }
 
 #[test]
-fn a_key_that_is_no_word_is_not_told() {
+fn unusual_key_does_not_appear_in_errors() {
     let told = |text: &str| {
         let error = Config::from_toml_str(&format!("[[backends]]\n{text}")).unwrap_err();
         let mistakes = error.mistakes().iter();
@@ -132,7 +132,7 @@ fn a_key_that_is_no_word_is_not_told() {
 }
 
 #[test]
-fn a_key_that_became_an_id_is_not_told() {
+fn key_used_as_an_id_does_not_appear_in_errors() {
     // The end of the id, `, key = ` and the beginning of the key are missing.
     let file = "[[backends]]\nname = 'a'\nurl = 'http://a'\n[state]\nkeys = [{ id = 'as3cret' }]";
     let error = Config::from_toml_str(file).unwrap_err();
@@ -142,7 +142,7 @@ fn a_key_that_became_an_id_is_not_told() {
 
 proptest! {
     #[test]
-    fn no_change_of_a_file_tells_its_secrets(
+    fn changed_files_reveal_no_secrets(
         at in 0..SECRET.len(),
         length in 0..30_usize,
         replacement in prop::sample::select(vec![
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn no_value_is_told_of_an_unknown_key_or_a_default(
+    fn values_of_unknown_keys_and_defaults_do_not_appear(
         header in prop::sample::select(HEADERS.to_vec()),
         below in prop::sample::select(vec!["", "timeout.", "arguments.", "name.", "no.", "input.x."]),
         key in prop::sample::select(vec!["default", "defualt", "token", "env", "key", "\"a b\""]),
@@ -263,7 +263,7 @@ tools = ["g"]
 "#;
 
 #[test]
-fn defaults_of_arguments_are_not_told_by_what_they_are_made_of() {
+fn debug_output_hides_argument_defaults() {
     let argument = ArgumentAlias::new().hide().default(json!({ "key": "s3cret" }));
     let told = format!("{argument:?} {:?}", ToolAlias::new("a").argument("k", argument.clone()));
     assert!(told.contains("default: Some(…)") && !told.contains("s3cret"), "{told}");

@@ -9,7 +9,7 @@ use tower::{Layer, ServiceExt};
 use crate::scripted::{Server, call};
 
 #[test]
-fn targets_are_resolved_to_what_clients_see() {
+fn target_resolves_to_the_name_that_clients_see() {
     let git = [("git", ""), ("git_hub", ""), ("docs", "prefix = \"d.\"")];
     let main = [("git_hub", ""), ("main", "prefix = \"\"")];
     let odd = [("git_hub", ""), ("a", "prefix = \"docs.\""), ("docs", "")];
@@ -225,7 +225,7 @@ fn without_backends_the_aliases_count_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_target_is_found_to_be_is_what_is_called() {
+async fn composite_calls_the_tool_that_its_target_resolves_to() {
     let text = "[[aliases]]\nfrom = 'a'\nto = 'b'\n[[aliases]]\nfrom = 'b'\nto = 'a'\n\
                 [[backends]]\nname = 'main'\ncommand = 'c'\nprefix = ''\n";
     for (target, called) in [("main/a", "a"), ("main.b", "b"), ("a", "b"), ("b", "a")] {

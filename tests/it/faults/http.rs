@@ -57,7 +57,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_answer_costs_its_own_branch_only() {
+async fn faulty_reply_fails_only_its_branch() {
     let server = Server::start("0").await;
     let service = both(server.connect().await);
     let cases = [
@@ -78,7 +78,7 @@ async fn what_is_wrong_with_an_answer_costs_its_own_branch_only() {
 }
 
 #[tokio::test]
-async fn of_two_answers_the_first_counts_and_the_second_is_nobodys() {
+async fn second_response_to_a_request_is_ignored() {
     let server = Server::start("0").await;
     let service = both(server.connect().await);
     for round in 0..20 {
@@ -89,7 +89,7 @@ async fn of_two_answers_the_first_counts_and_the_second_is_nobodys() {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_call_that_was_given_up_is_nobodys() {
+async fn response_to_a_cancelled_call_is_ignored() {
     let server = Server::start("0").await;
     let service = both(server.connect().await);
     let late = json!({ "how": "late", "ms": 300 });
@@ -103,7 +103,7 @@ async fn an_answer_to_a_call_that_was_given_up_is_nobodys() {
 }
 
 #[tokio::test]
-async fn what_a_server_asks_of_nobody_changes_nothing() {
+async fn request_of_a_server_without_a_caller_has_no_effect() {
     let server = Server::start("0").await;
     let service = both(server.connect().await);
     let branch = far(&service, "mine", &json!({ "how": "asks" })).await;
@@ -111,7 +111,7 @@ async fn what_a_server_asks_of_nobody_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_costs_its_own_branch_only() {
+async fn oversized_reply_fails_only_its_branch() {
     let server = Server::start("0").await;
     let service = both_within(MINUTE, server.connect().await);
     let huge = json!({ "how": "huge", "bytes": 20_000_000 });
@@ -120,7 +120,7 @@ async fn an_answer_that_is_too_large_costs_its_own_branch_only() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_lost_is_called_again_when_it_is_back() {
+async fn restarted_server_is_called_again() {
     let mut server = Server::start("0").await;
     let service = both(server.connect().await);
     for how in ["exit", "killed"] {
@@ -132,7 +132,7 @@ async fn a_server_that_is_lost_is_called_again_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_server_that_hangs_when_it_is_closed() {
+async fn hanging_server_does_not_delay_closing() {
     let server = Server::start("0").await;
     let remote = server.connect().await;
     let service = both_within(MINUTE, remote.clone());
@@ -147,13 +147,13 @@ async fn nobody_waits_for_a_server_that_hangs_when_it_is_closed() {
 }
 
 #[tokio::test]
-async fn calls_that_are_given_up_leave_nothing_behind() {
+async fn dropped_calls_leave_no_tasks() {
     let server = Server::start("0").await;
     leave_nothing_behind(&server.connect().await).await;
 }
 
 #[tokio::test]
-async fn cancellations_that_a_server_is_slow_to_hear_of_do_not_pile_up() {
+async fn slow_cancellations_do_not_accumulate() {
     let server = Server::start_with(&["--http", "0", "--slow-to-hear", "1000"]).await;
     let remote = server.connect().await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();

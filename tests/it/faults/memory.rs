@@ -46,7 +46,7 @@ async fn the_same_seed_is_the_same_fate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn about_the_share_that_was_said_meets_each_fault() {
+async fn faults_are_injected_at_about_their_rate() {
     let slow = Fault::Slow(SECOND);
     let faults = Faults::seeded(1)
         .inject(Fault::Failure, 0.25)
@@ -88,7 +88,7 @@ fn nothing_of(share: f64) -> Faults {
 // === Composites ===
 
 #[tokio::test(start_paused = true)]
-async fn each_fault_costs_its_own_branch_and_is_over_with_the_next_call() {
+async fn injected_fault_fails_only_its_branch_and_call() {
     let cases = [
         (Fault::Lost, ["failed", "service", "backend `far` could not answer"]),
         (Fault::Unavailable, ["failed", "service", "backend `far` could not answer"]),
@@ -144,14 +144,14 @@ async fn given_up(fault: Fault) -> Vec<Status> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_a_slow_call_has_called_nothing_and_a_deaf_service_goes_on() {
+async fn dropped_slow_call_reaches_no_tool() {
     assert_eq!(given_up(Fault::Slow(2 * SECOND)).await, []);
     assert_eq!(given_up(Fault::Late(SECOND)).await, [Status::Dropped]);
     assert_eq!(given_up(Fault::Deaf).await, [Status::Answered]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_late_is_there_when_it_was_said() {
+async fn late_reply_arrives_after_its_delay() {
     for (fault, takes) in
         [(Fault::Slow(3 * SECOND), 4), (Fault::Late(3 * SECOND), 3), (Fault::Deaf, 1)]
     {
@@ -166,7 +166,7 @@ async fn an_answer_that_is_late_is_there_when_it_was_said() {
 // === Tower ===
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_not_made_gives_back_its_permit() {
+async fn call_that_is_not_forwarded_releases_its_permit() {
     for fault in [Fault::Never, Fault::Failure, Fault::Unavailable] {
         let limited = ConcurrencyLimit::new(Server::new().says("work", "done"), 1);
         let service = Faults::seeded(0).inject_into("stuck", fault, 1.0).layer(limited);

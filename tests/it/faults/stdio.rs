@@ -31,7 +31,7 @@ async fn pid(remote: &RemoteService) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_answer_costs_its_own_branch_only() {
+async fn faulty_reply_fails_only_its_branch() {
     let remote = start().await;
     let service = both(remote.clone());
     let process = pid(&remote).await.unwrap();
@@ -52,7 +52,7 @@ async fn what_is_wrong_with_an_answer_costs_its_own_branch_only() {
 }
 
 #[tokio::test]
-async fn of_two_answers_the_first_counts_and_the_second_is_nobodys() {
+async fn second_response_to_a_request_is_ignored() {
     let service = both(start().await);
     for round in 0..20 {
         let marker = format!("round {round}");
@@ -62,7 +62,7 @@ async fn of_two_answers_the_first_counts_and_the_second_is_nobodys() {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_call_that_was_given_up_is_nobodys() {
+async fn response_to_a_cancelled_call_is_ignored() {
     let service = both(start().await);
     let late = json!({ "how": "late", "ms": 300 });
     for (round, patience) in [0, 50, 100].into_iter().enumerate() {
@@ -75,14 +75,14 @@ async fn an_answer_to_a_call_that_was_given_up_is_nobodys() {
 }
 
 #[tokio::test]
-async fn what_a_server_asks_of_nobody_changes_nothing() {
+async fn request_of_a_server_without_a_caller_has_no_effect() {
     let service = both(start().await);
     let branch = far(&service, "mine", &json!({ "how": "asks" })).await;
     assert_eq!(branch["output"]["marker"], "mine");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_costs_its_own_branch_only() {
+async fn oversized_reply_fails_only_its_branch() {
     let service = both_within(MINUTE, start().await);
     let huge = json!({ "how": "huge", "bytes": 20_000_000 });
     let message = "backend `far` sent an answer of more than 16 MiB";
@@ -91,7 +91,7 @@ async fn an_answer_that_is_too_large_costs_its_own_branch_only() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_lost_in_any_way_is_started_again_and_nothing_is_left_of_it() {
+async fn lost_process_is_restarted_and_cleaned_up() {
     for how in ["exit", "killed", "breaks-off"] {
         let remote = start().await;
         let service = both(remote.clone());
@@ -105,7 +105,7 @@ async fn a_process_that_is_lost_in_any_way_is_started_again_and_nothing_is_left_
 }
 
 #[tokio::test]
-async fn all_that_a_process_was_doing_is_lost_with_it_and_nothing_else() {
+async fn lost_process_fails_all_of_its_running_calls() {
     let remote = start().await;
     let service = both(remote.clone());
     let slow = json!({ "how": "slow", "ms": 60_000 });
@@ -122,7 +122,7 @@ async fn all_that_a_process_was_doing_is_lost_with_it_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_process_that_hangs_when_it_is_closed() {
+async fn hanging_process_does_not_delay_closing() {
     let remote = start().await;
     let service = both_within(MINUTE, remote.clone());
     let process = pid(&remote).await.unwrap();
@@ -138,6 +138,6 @@ async fn nobody_waits_for_a_process_that_hangs_when_it_is_closed() {
 }
 
 #[tokio::test]
-async fn calls_that_are_given_up_leave_nothing_behind() {
+async fn dropped_calls_leave_no_tasks() {
     leave_nothing_behind(&start().await).await;
 }

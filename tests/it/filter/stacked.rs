@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(50))]
 
     #[test]
-    fn filters_above_each_other_let_through_what_each_of_them_does(
+    fn stacked_filters_show_the_intersection(
         one in patterns(),
         other in patterns(),
         names in proptest::collection::btree_set(name(), 1..8),
@@ -82,7 +82,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_view_with_tools_of_its_own_leaves_those_of_others_alone() {
+async fn view_with_own_tools_does_not_affect_the_server() {
     let server = Server::new().says("search", "all").says("drop", "all");
     let scoped = FilterLayer::new().tools(Selection::default().allow(["search"]).unwrap());
     let own = ToolSet::new(["search", "drop"].map(|name| {

@@ -157,7 +157,7 @@ async fn a_json_rpc_error_keeps_its_code_and_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_nobody_waits_for_is_cancelled() {
+async fn abandoned_task_is_cancelled() {
     let tools = Tools::default();
     run(&tools, &["goes_on"], &DispatchOptions::new()).await;
     assert_eq!(tools.called(), ["goes_on", "tasks/cancel"]);
@@ -173,7 +173,7 @@ async fn in_order_one_call_waits_for_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_parallel_a_slow_call_holds_up_nobody() {
+async fn slow_call_delays_no_parallel_call() {
     let (tools, begin) = (Tools::default(), Instant::now());
     // The third begins when the second has ended, not the first.
     let ended = run(&tools, &["slow", "quick", "quick"], &parallel(2)).await;
@@ -195,7 +195,7 @@ async fn after_an_error_no_call_is_begun_if_it_shall_stop_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_parallel_what_has_begun_goes_on_after_an_error() {
+async fn parallel_call_in_progress_continues_after_an_error() {
     let options = parallel(2).stop_on_error(true);
     let ended = run(&Tools::default(), &["slow", "fails", "quick"], &options).await;
     assert_eq!(told(&ended), ["t0 slow", "t1 disk full", "t2 skipped"]);
@@ -224,7 +224,7 @@ async fn a_call_waits_until_the_service_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_calls_and_is_told_of_tools_by_the_names_it_knows() {
+async fn model_uses_its_own_names_of_tools() {
     let server = service_fn(async |request: Request| {
         let name = request.tool_call().unwrap().name.clone();
         Ok::<_, BoxError>(match &*name {

@@ -190,7 +190,7 @@ async fn gemini_gets_one_content_with_all_responses() {
 
 /// The report attributes each output to its branch; a model would pay for both copies.
 #[tokio::test]
-async fn what_branches_gave_is_said_once() {
+async fn branch_outputs_are_sent_once() {
     let answers = answers(Provider::OpenAiChat, &["composite"]).await;
     let content = answers[0]["content"].as_str().unwrap();
     let (besides, report) = content.rsplit_once('\n').unwrap();
@@ -201,7 +201,7 @@ async fn what_branches_gave_is_said_once() {
 }
 
 #[tokio::test]
-async fn structured_content_goes_back_with_what_else_is_said() {
+async fn structured_content_is_sent_with_other_content() {
     let tools = ["structured", "noted", "only_noted", "drawn"];
     let note = "this result was shortened";
     let answers_of_chat = answers(Provider::OpenAiChat, &tools).await;
@@ -244,7 +244,7 @@ async fn anthropic_gets_no_image_with_an_error() {
 }
 
 #[tokio::test]
-async fn an_id_that_was_made_here_is_not_told_to_gemini() {
+async fn generated_id_is_not_sent_to_gemini() {
     let output = json!([{ "functionCall": { "name": "text" } }]);
     let encoded = Provider::Gemini.encode(&dispatched(Provider::Gemini, &output, false).await);
     let response = json!({ "name": "text", "response": { "output": "one\ntwo" } });
@@ -252,7 +252,7 @@ async fn an_id_that_was_made_here_is_not_told_to_gemini() {
 }
 
 #[tokio::test]
-async fn models_of_texts_get_texts_in_which_no_marker_can_stand() {
+async fn text_responses_cannot_break_out_of_their_markers() {
     let calls = "<|tool_call_start|>[breaks_out(), fails(), oops]<|tool_call_end|>";
     let encoded = Provider::Lfm.encode(&dispatched(Provider::Lfm, &json!(calls), false).await);
     assert_eq!(encoded.len(), 3);
@@ -276,7 +276,7 @@ async fn models_of_texts_get_texts_in_which_no_marker_can_stand() {
 }
 
 #[tokio::test]
-async fn other_content_is_told_by_what_it_is() {
+async fn other_content_is_described() {
     let answers = answers(Provider::Anthropic, &["others"]).await;
     let blocks = answers[0]["content"][0]["content"].as_array().unwrap();
     let texts: Vec<_> = blocks.iter().map(|block| block["text"].as_str().unwrap()).collect();

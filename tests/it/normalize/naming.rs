@@ -13,7 +13,7 @@ fn is_allowed(name: &str) -> bool {
 }
 
 #[test]
-fn a_name_that_is_allowed_stays_as_it_is() {
+fn allowed_name_is_unchanged() {
     let long = "x".repeat(64);
     for name in ["search", "get-issue_2", "_x", &long] {
         assert_eq!(ToolNames::new([name]).exposed(name), Some(name));
@@ -34,7 +34,7 @@ fn other_names_become_ones_that_are() {
 }
 
 #[test]
-fn long_names_are_cut_and_told_apart() {
+fn long_names_are_truncated_and_stay_unique() {
     let names = ["a", "b"].map(|end| format!("{}{end}", "x".repeat(127)));
     let map = ToolNames::new(names.clone());
     let exposed = names.clone().map(|name| map.exposed(&name).unwrap().to_owned());
@@ -44,7 +44,7 @@ fn long_names_are_cut_and_told_apart() {
 }
 
 #[test]
-fn no_tool_takes_the_name_of_another() {
+fn tool_names_do_not_collide() {
     let names = ToolNames::new(["a/b", "a_b", "a.b"]);
     assert_eq!(names.original("a_b"), Some("a_b"));
     let [slash, dot] = ["a/b", "a.b"].map(|name| names.exposed(name).unwrap());
@@ -56,7 +56,7 @@ fn no_tool_takes_the_name_of_another() {
 }
 
 #[test]
-fn definitions_are_those_of_each_provider() {
+fn definitions_follow_the_format_of_each_provider() {
     let schema = json!({ "type": "object", "properties": { "q": { "type": "string" } } });
     let tool = Tool::new("web/search", "Searches", schema.as_object().unwrap().clone());
     let names = ToolNames::of(std::slice::from_ref(&tool));
@@ -89,7 +89,7 @@ fn definitions_are_those_of_each_provider() {
 
 proptest! {
     #[test]
-    fn names_can_be_taken_back_whatever_their_order(
+    fn exposed_names_resolve_in_any_order(
         mut tools in proptest::collection::vec("[ab]{0,2}[/._]?[abé7-]{0,2}|[x/]{60,70}", 0..12),
         seed in any::<u64>(),
     ) {

@@ -95,7 +95,7 @@ fn calls_of_chat_completions_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_another_choice_does_not_spoil_the_first() {
+fn only_the_first_choice_is_read() {
     let call = json!({ "id": "a", "function": { "name": "f", "arguments": "{}" } });
     let first = json!({ "message": { "tool_calls": [call] } });
     for other in [json!(1), json!({}), json!({ "message": { "tool_calls": "x" } })] {
@@ -152,7 +152,7 @@ fn calls_of_hermes_are_read() {
 }
 
 #[test]
-fn a_provider_is_detected_by_any_part_of_what_it_writes() {
+fn provider_is_detected_from_any_part_of_its_output() {
     for provider in PROVIDERS {
         assert_eq!(Provider::detect(&example(provider)), Ok(provider));
     }
@@ -211,7 +211,7 @@ fn output_without_calls_is_an_empty_list() {
 }
 
 #[test]
-fn what_is_of_no_provider_is_an_error() {
+fn output_of_no_provider_is_rejected() {
     for output in [
         json!(null),
         json!(5),
@@ -233,7 +233,7 @@ fn what_is_of_no_provider_is_an_error() {
 }
 
 #[test]
-fn a_provider_does_not_read_what_another_writes() {
+fn provider_reads_no_calls_from_output_of_another() {
     for provider in PROVIDERS {
         for other in PROVIDERS.into_iter().filter(|other| *other != provider) {
             let calls = provider.calls(&example(other));
@@ -353,7 +353,7 @@ fn calls_over_the_limit_are_malformed_and_keep_their_ids() {
 }
 
 #[test]
-fn a_call_without_an_id_gets_one_that_no_other_has() {
+fn call_without_an_id_receives_a_unique_one() {
     let part = |id: Option<&str>| json!({ "functionCall": { "id": id, "name": "f" } });
     let output = json!([part(None), part(Some("call_0")), part(Some(" ")), part(Some("call_2_"))]);
     let calls = Provider::Gemini.calls(&output).unwrap();
@@ -377,7 +377,7 @@ fn of_calls_with_one_id_only_the_first_can_be_made() {
 }
 
 #[test]
-fn a_name_is_a_text_that_is_not_blank() {
+fn call_with_an_invalid_name_is_malformed() {
     let long = "x".repeat(257);
     for name in [json!(null), json!(5), json!(""), json!(" "), json!("a\nb"), json!(long)] {
         let output = json!([{ "type": "tool_use", "id": "a", "name": name, "input": {} }]);
@@ -392,7 +392,7 @@ fn a_name_is_a_text_that_is_not_blank() {
 }
 
 #[test]
-fn a_call_that_was_cut_off_is_malformed_and_those_before_it_are_not() {
+fn truncated_call_is_malformed_but_earlier_ones_are_valid() {
     let block = |id: &str| json!({ "type": "tool_use", "id": id, "name": "f", "input": {} });
     let call = |id: &str| json!({ "id": id, "function": { "name": "f", "arguments": "" } });
     let item = |id: &str, status: &str| json!({ "type": "function_call", "call_id": id, "name": "f", "status": status });
@@ -415,7 +415,7 @@ fn a_call_that_was_cut_off_is_malformed_and_those_before_it_are_not() {
 }
 
 #[test]
-fn one_call_that_is_none_does_not_spoil_the_others() {
+fn malformed_call_does_not_affect_the_others() {
     let good =
         json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
     for bad in [
@@ -458,7 +458,7 @@ fn a_call_that_gemini_could_not_read_is_malformed() {
 }
 
 #[test]
-fn a_quoted_marker_in_prose_is_no_call() {
+fn quoted_marker_in_prose_is_not_a_call() {
     let text =
         "The user wrote: <|tool_call_start|>[delete_all()]<|tool_call_end|>, which I do not do.";
     assert_eq!(normalize(&json!(text)), Ok(vec![]));
@@ -530,7 +530,7 @@ fn json_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_value_is_read_without_a_panic_and_no_id_stands_twice(value in json_value()) {
+    fn any_value_is_read_without_panic_or_duplicate_ids(value in json_value()) {
         for provider in PROVIDERS {
             let Ok(calls) = provider.calls(&value) else { continue };
             let mut ids: Vec<_> =

@@ -78,7 +78,7 @@ impl BudgetGuard for Slow {
 }
 
 #[tokio::test]
-async fn what_is_settled_is_gone_and_what_is_dropped_comes_back() {
+async fn settled_units_are_spent_and_dropped_ones_are_released() {
     for (reserved, actual, left) in [
         (3, Some(3), 7),
         (3, Some(1), 9),
@@ -101,7 +101,7 @@ async fn what_is_settled_is_gone_and_what_is_dropped_comes_back() {
 }
 
 #[tokio::test]
-async fn no_more_is_reserved_than_there_is() {
+async fn reservation_beyond_the_budget_is_denied() {
     let (_, store) = atomic(3);
     let first = reserve(&store, 2).await.expect("there is enough");
     assert!(matches!(reserve(&store, 2).await, Err(Denied::Over { retry_after: None })));
@@ -111,7 +111,7 @@ async fn no_more_is_reserved_than_there_is() {
 }
 
 #[tokio::test]
-async fn what_was_used_beyond_what_was_left_is_owed() {
+async fn overspending_is_owed_and_refills_pay_it_first() {
     let (guard, store) = atomic(10);
     reserve(&store, 1).await.expect("there is enough").settle(25);
     assert_eq!(guard.available(), 0);
@@ -125,7 +125,7 @@ async fn what_was_used_beyond_what_was_left_is_owed() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_while_it_runs_gives_back_what_it_reserved() {
+async fn dropped_running_call_releases_its_reservation() {
     let (guard, store) = atomic(1);
     for _ in 0..100 {
         let running = async {
@@ -138,7 +138,7 @@ async fn a_call_that_is_given_up_while_it_runs_gives_back_what_it_reserved() {
 }
 
 #[tokio::test]
-async fn no_call_passes_a_debt_that_another_pays_at_the_moment() {
+async fn concurrent_call_does_not_bypass_a_debt_being_paid() {
     for (left, passes) in [(10, false), (20, true)] {
         let (guard, store) = Slow::new(left);
         guard.units.try_reserve(left - 1).await.expect("a guard in memory");
@@ -152,7 +152,7 @@ async fn no_call_passes_a_debt_that_another_pays_at_the_moment() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_while_it_pays_keeps_nobody_from_it() {
+async fn dropped_call_does_not_block_the_next_reservation() {
     let (guard, store) = Slow::new(20);
     reserve(&store, 20).await.expect("there is enough").settle(35);
     guard.units.refill();
@@ -167,7 +167,7 @@ async fn a_call_that_is_given_up_while_it_pays_keeps_nobody_from_it() {
 }
 
 #[tokio::test]
-async fn debts_beyond_all_limits_are_no_small_ones() {
+async fn very_large_debts_do_not_overflow() {
     let (guard, store) = atomic(2);
     let permits = [reserve(&store, 1).await, reserve(&store, 1).await];
     for permit in permits {
@@ -178,7 +178,7 @@ async fn debts_beyond_all_limits_are_no_small_ones() {
 }
 
 #[tokio::test]
-async fn a_release_that_waits_goes_on_before_the_next_amount_is_reserved() {
+async fn pending_release_completes_before_the_next_reservation() {
     let (guard, store) = Slow::new(1);
     drop(reserve(&store, 1).await.expect("there is enough"));
     assert_eq!(guard.units.available(), 0);
@@ -196,7 +196,7 @@ async fn a_release_that_waits_goes_on_before_the_next_amount_is_reserved() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_away_is_not_one_that_has_nothing_left() {
+async fn unavailable_guard_is_reported_as_unavailable_store() {
     let (guard, store) = Slow::new(1);
     *guard.is_away.lock().unwrap() = true;
     let denied = reserve(&store, 1).await.expect_err("it is away");

@@ -50,7 +50,7 @@ async fn a_call_works_before_anything_was_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_of_all_kinds_name_what_the_client_called() {
+async fn refusals_use_the_name_the_client_called() {
     let refuse = service_fn(async |request: Request| {
         let tool = request.tool_call().unwrap().name.clone();
         let violations = vec![Violation { path: "/q".into(), message: "no".into() }];
@@ -127,7 +127,7 @@ async fn prompts_and_completions_go_to_their_backend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_backend_does_not_do_is_no_business_of_the_client() {
+async fn unsupported_backend_methods_are_hidden_from_the_client() {
     let methods = [
         "tools/call",
         "prompts/get",
@@ -307,7 +307,7 @@ async fn resources_that_a_tool_handed_out_are_read_at_its_backend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_listed_is_read_at_the_only_backend_with_resources() {
+async fn unlisted_resource_is_read_at_the_only_backend() {
     let a = Server::default().set(|has| has.resources = vec!["x:1".into()]);
     let b = Server::tools(&["x"]);
     let router = router([b.backend("b"), a.backend("a")]);
@@ -345,7 +345,7 @@ async fn handlers_are_backends_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_backend_finds_wrong_with_its_connection_is_not_passed_on() {
+async fn backend_connection_error_is_not_forwarded() {
     let picky = service_fn(async |_| {
         let error = rmcp::model::ErrorData::header_mismatch("secret", None);
         Ok::<Reply, Infallible>(error.into())
@@ -370,7 +370,7 @@ async fn an_error_of_a_service_names_its_backend() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_not_ready_keeps_nothing_from_the_others() {
+async fn unready_backend_does_not_block_the_others() {
     let (busy, mut handle) = mock::pair::<Request, Reply>();
     handle.allow(0);
     let mut router = router([Backend::new("busy", busy), Server::tools(&["x"]).backend("free")]);
@@ -392,7 +392,7 @@ async fn a_backend_that_is_not_ready_keeps_nothing_from_the_others() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_broken_fails_its_own_calls_alone() {
+async fn broken_backend_fails_only_its_own_calls() {
     let (broken, mut handle) = mock::pair::<Request, Reply>();
     handle.send_error("gone");
     let mut router = router([Backend::new("broken", broken), Server::tools(&["x"]).backend("b")]);
@@ -405,7 +405,7 @@ async fn a_backend_that_is_broken_fails_its_own_calls_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_readiness_is_taken_from_others_or_kept() {
+async fn router_holds_no_concurrency_permits_between_calls() {
     let server = Server::tools(&["x"]);
     let service = service_fn(move |request| server.clone().answer(request));
     let limited = ConcurrencyLimit::new(service, 1);
@@ -422,7 +422,7 @@ async fn no_readiness_is_taken_from_others_or_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_drop_a_call_is_to_drop_it_at_its_backend() {
+async fn dropped_call_is_dropped_at_its_backend() {
     let server = crate::scripted::Server::new().hangs("x");
     let router = router([Backend::new("a", server.clone())]);
     let mut call = Box::pin(router.oneshot(Request::call_tool("a_x")));
@@ -434,7 +434,7 @@ async fn to_drop_a_call_is_to_drop_it_at_its_backend() {
 }
 
 #[tokio::test]
-async fn a_router_is_shared_and_sent_and_its_backends_need_not_be_shared() {
+async fn router_is_send_and_sync_with_non_sync_backends() {
     fn check<T: Clone + Send + Sync + 'static>(_: &T) {}
     let server = Server::tools(&["x"]);
     let boxed = tower::util::BoxCloneService::new(service_fn(move |request| {

@@ -52,7 +52,7 @@ fn a_description_is_that_of_all_backends() {
 }
 
 #[test]
-fn while_a_backend_is_not_known_what_it_may_have_is_declared() {
+fn router_declares_all_capabilities_of_an_unknown_backend() {
     let late = Arc::new(Mutex::new(None));
     let tools = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
     let (known, later) = (tools.clone(), late.clone());
@@ -82,7 +82,7 @@ fn while_a_backend_is_not_known_what_it_may_have_is_declared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_is_only_asked_for_what_it_says_it_has() {
+async fn backend_is_only_asked_for_its_declared_capabilities() {
     let server = Server::tools(&["x"]).set(|has| has.prompts = vec!["p".into()]);
     let tools = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
     let told = Arc::new(Mutex::new(None));
@@ -138,7 +138,7 @@ async fn log_level_is_set_at_the_only_backend_that_logs() {
 
 /// A request for skills names no backend.
 #[tokio::test(start_paused = true)]
-async fn skills_are_those_of_the_only_backend_that_has_some() {
+async fn skill_requests_reach_the_only_backend_with_skills() {
     let skills = || {
         let capabilities = ServerCapabilities::builder().enable_skills_with_directory_read();
         ServerConfig::new(capabilities.build())

@@ -70,7 +70,7 @@ async fn long_lists_are_cut_into_pages_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_must_be_one_that_was_given() {
+async fn invalid_cursor_is_rejected() {
     let router = router([many(1_001).backend("a")]);
     let reply = ask(&router, "tools/list", json!({})).await;
     let cursor = reply.tools().unwrap().next_cursor.clone().unwrap();
@@ -88,7 +88,7 @@ async fn a_cursor_must_be_one_that_was_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_holds_at_every_replica_while_the_list_is_the_same() {
+async fn cursor_is_valid_on_every_replica_with_the_same_list() {
     let server = many(1_001);
     let one = router([server.backend("a")]);
     let other = router([server.backend("a")]);
@@ -109,7 +109,7 @@ async fn a_cursor_holds_at_every_replica_while_the_list_is_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_may_be_kept_as_long_as_the_least_of_its_parts() {
+async fn list_takes_the_strictest_cache_hints_of_its_parts() {
     let says = |ttl: Option<u64>, scope: CacheScope| {
         let list = ListToolsResult { ttl_ms: ttl, cache_scope: Some(scope), ..Default::default() };
         service_fn(move |_| {
@@ -151,7 +151,7 @@ async fn prompts_resources_and_templates_are_put_together_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_does_not_know_the_method_has_none_until_something_changes() {
+async fn backend_without_a_list_is_asked_again_after_a_change() {
     for says_so in [SaysSo::Replying, SaysSo::Failing, SaysSo::FailingWithin] {
         let (logged, _guard) = capture_logs();
         let a = Server::tools(&["x"]).set(|has| {
@@ -215,7 +215,7 @@ fn lists_and_calls_need_no_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_asks_in_the_name_of_the_client_but_not_of_its_connection() {
+async fn list_request_keeps_the_caller_but_not_its_connection() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let saw = seen.clone();
     let server = service_fn(move |request: Request| {

@@ -55,7 +55,7 @@ async fn a_backend_may_have_an_empty_prefix() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_owners_of_one_name_by_overlapping_prefixes_are_left_out_and_told() {
+async fn ambiguous_prefixed_names_are_hidden_and_reported() {
     let (logged, _guard) = capture_logs();
     let (a, ab) = (Server::tools(&["b_x", "y"]), Server::tools(&["x", "z"]));
     let router = router([a.backend("a"), ab.backend("a_b")]);
@@ -94,7 +94,7 @@ async fn with_priority_the_first_backend_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_manual_what_two_backends_have_is_left_out_and_refused() {
+async fn manual_mode_hides_and_rejects_duplicates() {
     let give = |server: Server| {
         server.set(|has| {
             has.prompts = vec!["p".into()];
@@ -125,7 +125,7 @@ async fn with_manual_what_two_backends_have_is_left_out_and_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_clients_would_not_take_are_left_out_once_and_told() {
+async fn invalid_names_are_hidden_and_reported_once() {
     let (logged, _guard) = capture_logs();
     let long = "l".repeat(127);
     let bad = ["white space", "", "\u{1b}[2J", "größe", &long, "fine", "fine"];
@@ -164,7 +164,7 @@ async fn of_two_owners_of_a_uri_the_first_wins() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let server = Server::default();
     let backend = |name: &str| server.backend(name);
     assert_eq!(mistakes(Router::builder()), [Kind::NoBackends]);
@@ -211,7 +211,7 @@ proptest! {
 
     /// Few letters, so that prefixes overlap often.
     #[test]
-    fn every_listed_name_leads_to_the_tool_it_stands_for(
+    fn listed_name_reaches_its_own_tool(
         backends in some_names(1..5),
         tools in proptest::collection::vec(some_names(0..6), 5),
         conflicts in prop_oneof![

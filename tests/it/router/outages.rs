@@ -126,7 +126,7 @@ async fn an_error_that_a_backend_answers_with_is_an_outage_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_waits_for_slow_backends_once_and_tells_when_they_come() {
+async fn slow_backends_delay_one_list_and_are_announced_later() {
     let (logged, _guard) = capture_logs();
     let (fast, late) = (Server::tools(&["x"]), slow(&["y"], 20));
     let router = router([fast.backend("fast"), late.backend("late")]);
@@ -147,7 +147,7 @@ async fn a_list_waits_for_slow_backends_once_and_tells_when_they_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_told_of_what_comes_late_but_is_the_same() {
+async fn unchanged_late_list_is_not_announced() {
     let late = slow(&["y"], 1);
     let router = router([late.backend("late")]);
     assert_eq!(tools(&router).await, ["late_y"]);
@@ -165,7 +165,7 @@ async fn nobody_is_told_of_what_comes_late_but_is_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_never_answers_is_asked_again_in_the_background() {
+async fn silent_backend_is_retried_in_the_background() {
     let late = slow(&["y"], 3_600);
     let router = router([late.backend("late")]);
     assert_eq!(time_of(&router).await, SECOND * 5);
@@ -178,7 +178,7 @@ async fn a_backend_that_never_answers_is_asked_again_in_the_background() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_while_a_backend_is_waited_for_is_not_lost() {
+async fn change_during_a_pending_list_is_not_lost() {
     let (late, asked) = script("a", |count| match count {
         0 => (0, tools_named(&["v1"])),
         1 => (8_000, tools_named(&["v1"])),
@@ -200,7 +200,7 @@ async fn what_changes_while_a_backend_is_waited_for_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_before_a_backend_that_is_waited_for_fails_is_not_lost() {
+async fn change_before_a_pending_list_fails_is_not_lost() {
     let (late, _) = script("a", |count| match count {
         0 => (8_000, None),
         _ => (1_000, tools_named(&["v2"])),
@@ -276,7 +276,7 @@ async fn a_backend_that_has_answered_since_is_not_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_in_which_a_late_backend_lists_is_no_news() {
+async fn reordered_late_list_is_not_announced() {
     let (late, _) = script("a", |count| {
         let names = if count.is_multiple_of(2) { ["x", "y"] } else { ["y", "x"] };
         (5_500, tools_named(&names))
@@ -294,7 +294,7 @@ async fn the_order_in_which_a_late_backend_lists_is_no_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_backend_that_always_says_something_else_is_told_ever_less_often() {
+async fn changing_late_backend_is_announced_at_growing_intervals() {
     let says = |count: usize| (5_500, tools_named(&[&format!("t{count}")]));
     let (late, asked) = script("a", says);
     let router = router([late]);
@@ -308,7 +308,7 @@ async fn a_late_backend_that_always_says_something_else_is_told_ever_less_often(
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_an_answer_ends_that_a_backend_is_not_waited_for() {
+async fn late_backend_is_not_waited_for_until_it_answers() {
     let (logged, _guard) = capture_logs();
     let (late, asked) = script("a", |count| match count {
         0 | 1 => (30_000, None),
@@ -333,7 +333,7 @@ async fn only_an_answer_ends_that_a_backend_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reason_of_an_outage_is_told_in_full_and_once() {
+async fn reason_of_an_outage_is_logged_once() {
     #[derive(Debug, thiserror::Error)]
     #[error("{0}: connection refused")]
     struct Outer(String, #[source] Inner);
@@ -361,7 +361,7 @@ async fn the_reason_of_an_outage_is_told_in_full_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_before_the_router_does_gets_a_list_the_next_time() {
+async fn list_after_a_cancelled_one_is_ready() {
     let (fast, late) = (Server::tools(&["x"]), slow(&["y"], 20));
     let router = router([fast.backend("fast"), late.backend("late")]);
     let mut changed = router.changes().tools().watch();
@@ -381,7 +381,7 @@ async fn who_gives_up_before_the_router_does_gets_a_list_the_next_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_waited_for_in_the_background_ends_with_the_router() {
+async fn background_requests_end_with_the_router() {
     let alive = Arc::new(());
     let held = alive.clone();
     let service = service_fn(move |_: Request| {
@@ -411,7 +411,7 @@ async fn a_backend_that_panics_while_it_lists_spoils_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_dropped_soon_drops_its_questions() {
+async fn dropped_list_drops_its_backend_requests() {
     let late = slow(&["y"], 3);
     let router = router([late.backend("late")]);
     let mut list = Box::pin(router.clone().oneshot(Request::list_tools()));
@@ -434,7 +434,7 @@ async fn kinds_fail_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_composite_whose_target_is_down_stays_listed() {
+async fn composite_stays_listed_while_its_target_is_down() {
     let (a, b) = (Server::tools(&["x"]), Server::tools(&["y"]));
     let router = router([a.backend("a"), b.backend("b")]);
     let composite = CompositeTool::fan_out("both", "Both", ["a_x", "b_y"]);

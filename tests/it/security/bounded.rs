@@ -11,7 +11,8 @@ use std::{
 use mcp_composite::{
     adapter::{HandlerService, ServeService},
     composite::{
-        Composite, CompositeLayer, CompositeTool, Limits, Output, OutputProperty, OutputType, Step,
+        Composite, CompositeLayer, CompositeTool, JsonType, Limits, Output, OutputProperty,
+        Pipeline, Step, ToolCall,
     },
     message::Reply,
     store::MemoryStore,
@@ -100,7 +101,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_nested_too_deep_costs_its_branch_and_not_the_client() {
+async fn deeply_nested_reply_does_not_fail_the_whole_call() {
     // As received over a wire, where no parser accepts more than 128 levels in all.
     for levels in [125, 126, 200, 105, 109, 120] {
         let structured = json!({ "a": { "b": nested(levels) } });
@@ -133,16 +134,19 @@ async fn an_answer_that_is_nested_too_deep_costs_its_branch_and_not_the_client()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_that_is_read_as_something_too_deep_does_not_cost_the_client_its_answer() {
+async fn deeply_nested_parsed_text_returns_an_error_result() {
     // A text is parsed up to 127 levels, and none of them counts in the answer of the tool.
     let text = "[".repeat(126) + &"]".repeat(126);
-    let pipeline = |step| CompositeTool::pipeline("look", "Reads", [step]);
-    let read = || Step::new("a", "text");
+    let pipeline = |call: ToolCall, output| {
+        let steps = Pipeline::new([Step::new("a", call)]).output(output);
+        CompositeTool::new("look", "Reads", steps)
+    };
+    let read = || ToolCall::new("text");
     let output = |kind, value: &str| Output::new().property("x", OutputProperty::new(kind, value));
     let composites = [
-        pipeline(read().parse_json()).output(output(OutputType::Array, "$steps.a.output")),
-        pipeline(read()).output(output(OutputType::Array, "$steps.a.text")),
-        pipeline(read()).output(output(OutputType::Array, "{{ steps.a.text | fromjson }}")),
+        pipeline(read().parse_json(), output(JsonType::Array, "$steps.a.output")),
+        pipeline(read(), output(JsonType::Array, "$steps.a.text")),
+        pipeline(read(), output(JsonType::Array, "{{ steps.a.text | fromjson }}")),
     ];
     for composite in composites {
         let server = Server::new().says("text", &text);
@@ -155,7 +159,7 @@ async fn a_text_that_is_read_as_something_too_deep_does_not_cost_the_client_its_
 }
 
 #[tokio::test(start_paused = true)]
-async fn content_that_says_nothing_is_counted_all_the_same() {
+async fn content_metadata_counts_towards_the_result_limit() {
     let large = || "x".repeat(200_000);
     let link = |change: fn(&mut Resource, String)| {
         let mut link = Resource::new("x:y", "x");
@@ -227,7 +231,7 @@ async fn a_server_puts_no_thousands_of_questions_to_a_person() {
 const TOO_MANY: &str = "more than 1000 questions were asked for one request";
 
 #[tokio::test(start_paused = true)]
-async fn many_tools_together_put_no_thousands_of_questions_to_a_person() {
+async fn elicitations_of_many_tools_share_one_limit() {
     let person = Asked::default();
     let answer = call_as(&person, serve(over_tools_that_ask(64))).await.unwrap().to_string();
     assert!(answer.contains(TOO_MANY), "{answer}");
@@ -293,7 +297,7 @@ mod of_files {
     use super::{Server, json, nested, testing};
 
     #[tokio::test(start_paused = true)]
-    async fn what_clients_send_has_an_end_also_where_a_file_says_nothing() {
+    async fn empty_config_file_still_limits_client_requests() {
         let server = Server::new().echoes("look");
         let config = Config::from_toml_str("").unwrap();
         let service = config.stack_layer().layer(server.clone());
@@ -309,7 +313,7 @@ mod of_files {
     }
 
     #[test]
-    fn a_file_that_is_too_large_is_not_read() {
+    fn oversized_config_file_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let large = "# nothing\n".repeat(2 << 20);

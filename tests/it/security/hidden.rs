@@ -12,7 +12,7 @@ use std::{
 use mcp_composite::{
     advertise::AdvertiseLayer,
     alias::{AliasLayer, PromptAlias, ResourceAlias, ToolAlias},
-    composite::{Composite, CompositeLayer, CompositeTool, Step},
+    composite::{Composite, CompositeLayer, CompositeTool, Elicitation, Step},
     filter::{Filter, FilterLayer},
     functions::{FunctionsLayer, ToolSet, tool_fn},
     message::{Context, Reply, Request, Subject},
@@ -149,7 +149,7 @@ async fn a_resource_is_not_reached_by_another_spelling_of_its_uri() {
 }
 
 #[tokio::test]
-async fn what_is_denied_is_not_reached_with_another_host_or_other_escapes() {
+async fn denied_resource_is_unreachable_by_equivalent_uris() {
     let denied = [
         "docs://h/%C3%A9",
         "docs://h/a b",
@@ -209,7 +209,7 @@ async fn what_is_denied_is_not_reached_with_another_host_or_other_escapes() {
 }
 
 #[tokio::test]
-async fn a_renamed_resource_is_not_reached_by_another_spelling_of_its_own_uri() {
+async fn renamed_resource_is_unreachable_by_original_uri_variants() {
     let aliases = [
         ResourceAlias::new("file:///secret").uri("docs://public"),
         ResourceAlias::new("docs://h/%7Eme").uri("docs://me"),
@@ -264,7 +264,7 @@ async fn a_renamed_resource_is_not_reached_by_another_spelling_of_its_own_uri() 
 fn stack(server: &Server, hide: &[&str]) -> Stack {
     let steps = [
         Step::new("look", "peek"),
-        Step::elicitation("sure", "Sure?", json!({})).depends_on(["look"]),
+        Step::new("sure", Elicitation::new("Sure?", json!({}))).depends_on(["look"]),
         Step::new("wipe", "wipe_all").depends_on(["sure"]),
     ];
     let composite = CompositeTool::workflow("clean", "Cleans", steps);
@@ -275,7 +275,7 @@ fn stack(server: &Server, hide: &[&str]) -> Stack {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waited_reaches_nothing_that_was_hidden_meanwhile() {
+async fn resumed_run_cannot_reach_newly_hidden_tools() {
     for hidden_meanwhile in [false, true] {
         let server = Server::new().says("wipe_all", "wiped").says("peek", "peeked");
         let (service, reloader): (Reload<Stack>, Reloader<_>) = Reload::new(stack(&server, &[]));
@@ -304,7 +304,7 @@ async fn a_run_that_waited_reaches_nothing_that_was_hidden_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_none_passes_no_layer() {
+async fn malformed_list_is_not_forwarded_by_hiding_layers() {
     // An invalid tool makes the list unreadable for rmcp.
     let odd = |_: Request| {
         let odd = json!({ "tools": [{ "name": "secret" }, { "name": 1 }] });

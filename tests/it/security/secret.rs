@@ -11,7 +11,7 @@ use std::{
 use mcp_composite::{
     adapter::ServeService,
     changes::Changes,
-    composite::{CompositeLayer, CompositeTool, OnError, Step, Strategy},
+    composite::{CompositeLayer, CompositeTool, ForEach, OnError, Race, Step, ToolCall},
     message::{Reply, Request},
     testing::{self, Answer, Server},
     validate::{SchemaMode, ValidateLayer},
@@ -68,29 +68,30 @@ const TOOLS: [&str; 6] = ["panics", "is_away", "refuses", "fails", "hangs", "is_
 fn composites(tool: &str) -> Vec<CompositeTool> {
     let second = std::time::Duration::from_secs(1);
     let given = json!({ "text": "$input.text" });
-    let fan_out = |name: &str| CompositeTool::fan_out(name, "Calls", [tool]).timeout(second);
     vec![
-        fan_out("all"),
-        fan_out("race").strategy(Strategy::Race),
+        CompositeTool::fan_out("all", "Calls", [tool]).timeout(second),
+        CompositeTool::new("race", "Calls", Race::new([tool])).timeout(second),
         CompositeTool::pipeline(
             "steps",
             "Calls",
-            [Step::new("one", tool).arguments(given.clone())],
+            [Step::new("one", ToolCall::new(tool).arguments(given.clone()))],
         )
         .timeout(second),
         CompositeTool::workflow(
             "each",
             "Calls",
-            [Step::for_each("one", json!([1, 2]), tool)
-                .arguments(given)
+            [Step::new("one", ForEach::new(json!([1, 2]), ToolCall::new(tool).arguments(given)))
                 .on_error(OnError::Continue)],
         )
         .timeout(second),
         CompositeTool::workflow(
             "template",
             "Calls",
-            [Step::new("one", tool)
-                .arguments(json!({ "text": "{{ input.text | int + input.text.more }}" }))],
+            [Step::new(
+                "one",
+                ToolCall::new(tool)
+                    .arguments(json!({ "text": "{{ input.text | int + input.text.more }}" })),
+            )],
         )
         .timeout(second),
         CompositeTool::workflow(
@@ -103,7 +104,7 @@ fn composites(tool: &str) -> Vec<CompositeTool> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_failure_tells_arguments_panics_or_the_inside_of_a_server() {
+async fn errors_reveal_no_arguments_panics_or_internals() {
     // The panic hook prints panics to standard error, which is not a log.
     let (logged, _logs) = logs_of_all_levels();
     for tool in TOOLS {
@@ -158,7 +159,7 @@ impl Subscriber for Careless {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_have_written_is_logged_without_what_a_terminal_obeys() {
+async fn untrusted_text_is_logged_with_control_characters_escaped() {
     const HOSTILE: &str = "a\u{1b}[2J\nb";
 
     let careless = Careless::default();
@@ -201,7 +202,7 @@ async fn what_others_have_written_is_logged_without_what_a_terminal_obeys() {
     let service = CompositeLayer::new([look()]).unwrap().layer(server());
     testing::call(&service, "all", json!({ "q": 1 })).await;
     assert_is_harmless("the input schema cannot be used");
-    let step = Step::new("look", "look").arguments(json!({ "q": 1 }));
+    let step = Step::new("look", ToolCall::new("look").arguments(json!({ "q": 1 })));
     let steps = CompositeTool::pipeline("all", "Looks", [step]);
     let service = CompositeLayer::new([steps]).unwrap().layer(server());
     testing::call(&service, "all", json!({})).await;
@@ -235,7 +236,7 @@ mod over_http {
     }
 
     #[tokio::test]
-    async fn credentials_of_a_server_over_http_are_told_nowhere() {
+    async fn http_credentials_do_not_appear_anywhere() {
         // A server that returns the request it received.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -46,7 +46,7 @@ fn span_id(meta: &Value) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_call_is_told_a_place_of_its_own_in_the_trace_of_the_caller() {
+async fn each_call_has_its_own_span_in_the_trace_of_the_caller() {
     let meta = json!({ "traceparent": PARENT, "tracestate": "vendor=1", "baggage": "a=1" });
     let told = told("outer", TraceLayer::new(), meta).await;
     let mut spans: Vec<_> = told.iter().map(span_id).collect();
@@ -58,13 +58,13 @@ async fn each_call_is_told_a_place_of_its_own_in_the_trace_of_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_direct_call_is_told_one_too() {
+async fn direct_call_has_a_span_in_the_trace() {
     let told = told("near", TraceLayer::new(), json!({ "traceparent": PARENT })).await;
     assert_ne!(span_id(&told[0]), &PARENT[36..52]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_malformed_is_dropped_and_nothing_else() {
+async fn malformed_trace_context_is_dropped_and_other_meta_kept() {
     let meta =
         json!({ "traceparent": "00-1-2-3", "tracestate": "vendor=1", "com.example/mine": 1 });
     for tool in ["near", "outer"] {
@@ -75,7 +75,7 @@ async fn what_is_malformed_is_dropped_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_is_no_trace_none_is_begun() {
+async fn layer_starts_no_trace_of_its_own() {
     for tool in ["near", "outer"] {
         for told in told(tool, TraceLayer::new(), json!({})).await {
             assert_eq!(told, json!({}), "{tool}");
@@ -134,7 +134,7 @@ async fn a_tracer_of_ones_own_decides_the_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_calls_within_a_request_is_in_the_same_trace() {
+async fn nested_request_of_a_tool_stays_in_the_same_trace() {
     let server = Server::new().says("near", "yes");
     let stack = StackLayer::new().trace(TraceLayer::new().propagate(Counting(9.into())));
     let outer = stack.layer(server.clone());
@@ -159,7 +159,7 @@ async fn the_stack_of_a_file_is_traced_as_the_program_says() {
 }
 
 #[test]
-fn nothing_is_allocated_where_nobody_wants_spans() {
+fn disabled_spans_allocate_nothing() {
     let request = testing::request("other", json!({ "q": "x" }));
     let guard = without_spans();
     assert_eq!(allocations_of(&TraceLayer::new(), request.clone()), 0);
@@ -171,7 +171,7 @@ fn nothing_is_allocated_where_nobody_wants_spans() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_for_a_span_is_not_copied() {
+async fn values_too_long_for_a_span_are_not_copied() {
     let long = "x".repeat(1 << 20);
     let (mut context, _alive) = detached(Era::Modern);
     context.id = RequestId::String(long.as_str().into());

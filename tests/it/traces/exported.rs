@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool, OnError, Retry, Step, Strategy},
+    composite::{
+        CompositeLayer, CompositeTool, Elicitation, ForEach, OnError, Race, Retry, Step, ToolCall,
+    },
     message::{Context, Request, ToolAnswer},
     stack::{Stack, StackLayer},
     testing::{self, Answer, Server},
@@ -88,12 +90,13 @@ async fn a_run_is_a_tree_of_spans() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn elements_of_loops_and_attempts_are_told_apart() {
+async fn loop_elements_and_attempts_have_separate_spans() {
     let collecting = Collecting::begin();
-    let each = Step::for_each("each", json!([1, 2]), "flaky")
-        .arguments(json!({}))
-        .max_parallel(1)
-        .on_error(OnError::Retry(Retry::times(1)));
+    let each = Step::new(
+        "each",
+        ForEach::new(json!([1, 2]), ToolCall::new("flaky").arguments(json!({}))).max_parallel(1),
+    )
+    .on_error(OnError::Retry(Retry::times(1)));
     let outer = CompositeTool::pipeline("outer", "Looks", [each]);
     call(&stack(&server(), vec![outer]), "outer", json!({})).await;
     let calls = collecting.spans().into_iter().filter(|span| span.span_kind == SpanKind::Client);
@@ -115,7 +118,7 @@ async fn elements_of_loops_and_attempts_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn backends_are_told_the_ids_of_the_spans_that_are_exported() {
+async fn backends_receive_the_ids_of_exported_spans() {
     let collecting = Collecting::begin();
     let server = server();
     let mut request = testing::request("look", json!({}));
@@ -143,7 +146,7 @@ async fn backends_are_told_the_ids_of_the_spans_that_are_exported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_direct_call_tells_the_backend_the_span_of_the_request() {
+async fn direct_call_sends_the_span_of_the_request() {
     let collecting = Collecting::begin();
     let server = server();
     call(&stack(&server, vec![]), "near", json!({})).await;
@@ -153,7 +156,7 @@ async fn a_direct_call_tells_the_backend_the_span_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_span_around_a_request_is_linked_and_that_of_the_caller_is_above() {
+async fn request_span_links_to_the_surrounding_span() {
     let collecting = Collecting::begin();
     let service = stack(&server(), vec![]);
     let http = tracing::info_span!("http");
@@ -167,7 +170,7 @@ async fn the_span_around_a_request_is_linked_and_that_of_the_caller_is_above() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_spans_are_not_wanted_the_trace_goes_on_all_the_same() {
+async fn trace_is_forwarded_if_spans_are_disabled() {
     let _collecting = Collecting::filtered("off");
     let server = server();
     let mut request = testing::request("look", json!({}));
@@ -179,7 +182,7 @@ async fn where_spans_are_not_wanted_the_trace_goes_on_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_spans_of_runs_are_not_wanted_backends_are_told_that_of_the_request() {
+async fn request_span_is_sent_if_run_spans_are_disabled() {
     let collecting = Collecting::filtered("info,mcp_composite::run=off");
     let server = server();
     call(&stack(&server, vec![look(&["near"])]), "look", json!({})).await;
@@ -189,7 +192,7 @@ async fn where_spans_of_runs_are_not_wanted_backends_are_told_that_of_the_reques
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_spans_of_requests_are_not_wanted_runs_are_in_the_trace_of_the_caller() {
+async fn run_joins_the_callers_trace_if_request_spans_are_disabled() {
     let collecting = Collecting::filtered("info,mcp_composite::trace=off");
     let server = server();
     let inner = CompositeTool::fan_out("inner", "Looks", ["far"]);
@@ -259,16 +262,16 @@ async fn a_method_that_only_a_client_knows_is_not_that_of_a_span() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mistakes_of_clients_are_no_failures_of_the_server() {
-    who_has_failed(TraceLayer::new()).await;
+async fn client_errors_are_not_server_failures() {
+    failed_calls_have_an_error_status(TraceLayer::new()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn mistakes_of_clients_are_none_either_where_contents_are_wanted() {
-    who_has_failed(TraceLayer::new().contents(true)).await;
+async fn client_errors_are_not_server_failures_with_contents() {
+    failed_calls_have_an_error_status(TraceLayer::new().contents(true)).await;
 }
 
-async fn who_has_failed(trace: TraceLayer) {
+async fn failed_calls_have_an_error_status(trace: TraceLayer) {
     let collecting = Collecting::begin();
     let service = traced(&server(), vec![look(&["invalid"])], trace);
     for tool in ["invalid", "broken", "look"] {
@@ -296,7 +299,7 @@ async fn who_has_failed(trace: TraceLayer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_is_cancelled_and_has_not_failed() {
+async fn dropped_call_has_the_status_cancelled() {
     let collecting = Collecting::begin();
     let service = stack(&server(), vec![look(&["near", "hangs"])]);
     let call = call(&service, "look", json!({}));
@@ -317,9 +320,9 @@ async fn a_call_that_is_dropped_is_cancelled_and_has_not_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_loses_a_race_is_cancelled_and_who_is_late_has_failed() {
+async fn loser_of_a_race_is_cancelled_and_timeout_is_an_error() {
     let collecting = Collecting::begin();
-    let race = look(&["hangs", "near"]).strategy(Strategy::Race);
+    let race = CompositeTool::new("look", "Looks", Race::new(["hangs", "near"]));
     let late = CompositeTool::fan_out("late", "Looks", ["hangs"]).timeout(Duration::from_secs(1));
     let service = stack(&server(), vec![race, late]);
     call(&service, "look", json!({})).await;
@@ -339,7 +342,7 @@ async fn who_loses_a_race_is_cancelled_and_who_is_late_has_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_asks_has_a_span_before_and_one_after() {
     let collecting = Collecting::begin();
-    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let asks = CompositeTool::pipeline("asks", "Asks", [sure, Step::new("near", "near")]);
     let service = stack(&server(), vec![asks]);
     let ask = async |state: Option<String>| {
@@ -364,7 +367,7 @@ async fn a_run_that_asks_has_a_span_before_and_one_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_tools_are_called_with_and_answer_is_in_no_span_unless_that_is_wanted() {
+async fn arguments_and_results_are_in_spans_only_if_enabled() {
     let tools = ["invalid", "broken", "echo"];
     let secret = json!({ "password": "hunter2" });
     let shown = async |trace: TraceLayer| {
@@ -393,7 +396,7 @@ async fn what_tools_are_called_with_and_answer_is_in_no_span_unless_that_is_want
 }
 
 #[tokio::test(start_paused = true)]
-async fn contents_that_are_large_are_left_out() {
+async fn large_contents_are_omitted_from_spans() {
     let collecting = Collecting::begin();
     let trace = TraceLayer::new().contents(true);
     let service = traced(&server().echoes("echo"), vec![], trace);
@@ -460,7 +463,7 @@ fn branch_has_its_own_span_at_its_first_poll_and_as_a_task() {
 }
 
 #[test]
-fn branch_without_a_span_has_that_around_the_call_at_its_first_poll_and_as_a_task() {
+fn branch_without_a_span_runs_in_the_span_around_the_call() {
     let _collecting = Collecting::filtered("application=info");
     for runtime in runtimes() {
         let spans = spans_of_branches(&runtime);

@@ -6,6 +6,7 @@ use crate::expr::{
     template::{
         filters::FILTERS,
         names::{Path, Unknown},
+        numeric::Numeric,
         syntax::Expr,
         tokens::{Kind, Token},
     },
@@ -101,7 +102,9 @@ impl<'t> Parser<'_, 't, '_> {
                 }
                 let key = match segment {
                     PathSegment::Key(key) => Expr::Text(key.into()),
-                    PathSegment::Index(index) => Expr::Number(index.to_string().into()),
+                    PathSegment::Index(index) => {
+                        Expr::Number(Numeric::Integer(i128::try_from(index).unwrap_or_default()))
+                    }
                 };
                 expression = part(expression, key);
             } else if self.is("[") {

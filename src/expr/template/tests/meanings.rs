@@ -18,6 +18,10 @@ fn operators_and_filters_mean_what_they_say() {
         ("[{'k': 'x'}, {}]|groupby('k', default='x')|length", json!(1)),
         ("[1.5, 0.5, 1]|sort", json!([0.5, 1, 1.5])),
         ("[true, false]|sort", json!([false, true])),
+        // Later parts are compared only if earlier ones are equal.
+        ("[{'a': 1}, {'b': 'x'}]|sort|length", json!(2)),
+        // A slice reads the elements that it has.
+        ("input.list[-1:]", json!([3])),
         ("{1: 'a'}", json!({ "1": "a" })),
         ("{'a': 1, 'b': [2]} ~ ''", json!("{\"a\":1,\"b\":[2]}")),
         ("[1]|tojson(indent=true)", json!("[\n  1\n]")),
@@ -57,13 +61,13 @@ fn a_loop_gives_its_names_all_that_there_is_of_an_element() {
     for (written, expected) in cases {
         assert_eq!(evaluate(written), Ok(json!(expected)), "{written}");
     }
-    // A text has no elements, though minijinja would return its characters.
+    // A text has no elements.
     let told = "`word[0]` has no value".to_owned();
     assert_eq!(evaluate("{% for word in input.words %}{{ word[0] }}{% endfor %}"), Err(told));
 }
 
 #[test]
-fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
+fn errors_quote_the_text_at_their_position() {
     let at =
         |reason: &str, column| format!("at line 1, character {column} of the template: {reason}");
     let cases = [
@@ -97,11 +101,19 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
         (
             "{{ steps }}",
             at(
-                "`steps` is no value: write `steps['a'].output`, or another of `.output`, `.content`, `.text`, `.status`, `.error`",
+                "`steps` is not a value: write `steps['a'].output`, or another of `.output`, `.content`, `.text`, `.status`, `.error`",
                 4,
             ),
         ),
         ("{% if true %}{{ 1 }}{% endif x %}", at("expected nothing after `endif`", 30)),
+        // `loop` has a value in the body only.
+        (
+            "{% for one in [1] if loop.first %}{{ one }}{% endfor %}",
+            at(
+                "unknown name `loop`: expected `one`, `input`, `prev`, `steps`, `item`, `index`, `workflow`",
+                22,
+            ),
+        ),
         ("{{ steps.nope }}", "there is no step `nope`, which `steps.nope` refers to".to_owned()),
     ];
     for (written, expected) in cases {
@@ -113,15 +125,15 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
         ("{{ (1 if input.empty)|upper }}", "`upper` needs a string and not nothing"),
         ("{{ (1 if input.empty)['x'] }}", "a value is missing"),
         ("{{ range() }}", "an argument is missing"),
-        ("{{ input.list[::0] }}", "a slice goes in steps from 1"),
+        ("{{ input.list[::0] }}", "the step of a slice must be a positive integer"),
         ("{{ input.object[input.name] }}", "an object has no such key"),
         ("{{ input.name[input.n - 3] }}", "a key is used on a value that has none"),
         ("{{ input.n|sum }}", "`sum` needs an array and not a number"),
         ("{{ input.name|batch(2) }}", "`batch` needs an array and not a string"),
         ("{{ input.list + 1 }}", "`+` cannot add an array and a number"),
         ("{{ 1 + input.list }}", "`+` cannot add a number and an array"),
-        ("{{ input.words|sum(start='x') }}", "`sum` adds up numbers"),
-        ("{{ input.words|sum('x', 'y') }}", "`sum` adds up numbers"),
+        ("{{ input.words|sum(start='x') }}", "the start of `sum` must be a number"),
+        ("{{ input.words|sum('x', 'y') }}", "the start of `sum` must be a number"),
     ] {
         let told = evaluate(written).unwrap_err();
         assert_eq!(told.split(" in the template").next(), Some(expected), "{written}");
@@ -165,7 +177,7 @@ fn numbers_are_compared_by_their_values_however_large() {
 
 #[test]
 fn what_is_made_for_a_reference_has_no_parts_either() {
-    let data: Arc<dyn Data> = Arc::new(Everything(data()));
+    let data = Everything(data());
     for written in ["$index.x", "$steps.a.status[0]", "$workflow.id.x"] {
         let reference = Expression::parse_in(&json!(written), &NAMES).unwrap();
         let told = reference.evaluate_in(&data).unwrap_err().to_string();

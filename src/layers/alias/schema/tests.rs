@@ -227,7 +227,7 @@ fn nothing_is_copied_if_too_many_schemas_describe_all_arguments() {
 }
 
 #[test]
-fn argument_that_nobody_can_set_is_reported() {
+fn argument_that_clients_cannot_set_is_reported() {
     let arguments = Arguments::new(vec![argument("a", Some("k"), None), argument("c", None, None)]);
     let schema = json!({
         "properties": { "a": {}, "k": {}, "c": {} },

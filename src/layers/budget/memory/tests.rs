@@ -202,7 +202,7 @@ async fn a_new_refill_takes_over_with_what_has_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_told_when_there_will_be_enough() {
+async fn error_contains_the_time_until_the_refill() {
     let (budgets, budget) = (MemoryBudgets::new(), refilled(10, 3));
     spend(&budgets, &budget, 10);
     time::advance(SECOND / 4).await;
@@ -215,7 +215,7 @@ async fn it_is_told_when_there_will_be_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_not_told_when_that_is_beyond_all_time() {
+async fn error_omits_an_unrepresentable_refill_time() {
     let budgets = MemoryBudgets::new();
     let budget = calls(u64::MAX).refill(Refill::new(1, Duration::MAX));
     spend(&budgets, &budget, u64::MAX);
@@ -418,7 +418,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_waits_as_long_as_told_finds_enough_and_nobody_sooner(
+    fn refill_time_is_exact(
         limit in 1..50_u64,
         refill in 1..10_u64,
         spent in 1..200_u64,

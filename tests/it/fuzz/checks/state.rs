@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Unstructured};
 use futures::FutureExt;
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, Step},
+    composite::{Composite, CompositeLayer, CompositeTool, Elicitation, Step},
     message::{Context, ToolAnswer},
     store::{MemoryStore, PutError, SignedStore, Store, TakeError},
     testing::{self, Server},
@@ -165,7 +165,7 @@ impl Tampering<'_> {
 fn approval(name: &str) -> CompositeTool {
     let steps = [
         Step::new("details", "details"),
-        Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
+        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["details"]),
         Step::new("deploy", "deploy").depends_on(["approve"]),
     ];
     CompositeTool::workflow(name, "Deploys if a person says so", steps)

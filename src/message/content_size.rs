@@ -1,7 +1,9 @@
-//! The size of messages, measured without building a string.
+//! The size of the content of messages, for limits on every message in transit.
 //!
 //! The size includes the bytes of keys, texts and data. Any other value, and an empty text or
-//! content block, counts as a few bytes; escapes and punctuation are not counted.
+//! content block, counts as a few bytes; escapes and punctuation are not counted. So a long text
+//! costs no more to measure than a short one, unlike its size as JSON, which
+//! [`json_size`](crate::json_size) measures for text that is written or kept.
 
 use rmcp::model::{
     Annotations, CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents,

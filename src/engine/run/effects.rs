@@ -1,0 +1,105 @@
+//! The effects of a run: its progress, its observers, and the branches that it stops.
+
+use crate::engine::{
+    branches::{BranchId, Branches},
+    meter::LimitName,
+    observation::Observation,
+    outcome::Outcome,
+    progress::RunProgress,
+    questions::Questions,
+    scheduler::{Effects, Loop},
+};
+
+/// The end of a branch.
+pub(super) enum Ended {
+    Outcome(Outcome),
+    Asks(Box<Questions>),
+}
+
+/// Reports to the client and the observers of a run, and stops branches.
+pub(super) struct RunEffects<'p> {
+    pub(super) branches: Branches<Ended>,
+    /// The progress of the steps; `None` if the client sent no progress token.
+    pub(super) progress: Option<Box<RunProgress>>,
+    /// The observation of the run; `None` if it is not observed.
+    pub(super) watching: Option<Box<Observation<'p>>>,
+}
+
+// === impl RunEffects ===
+
+impl Effects for RunEffects<'_> {
+    fn abort(&mut self, id: BranchId) {
+        self.branches.abort(id);
+    }
+
+    #[inline]
+    fn begin_step(&mut self, step: usize) {
+        if let Some(progress) = &self.progress {
+            progress.begin(step);
+        }
+    }
+
+    fn open_step(&mut self, step: usize) {
+        if let Some(watching) = &mut self.watching {
+            watching.begin_step(step);
+        }
+    }
+
+    fn split_step(&mut self, each: &Loop<'_>) {
+        if let Some(progress) = &mut self.progress {
+            progress.split(each);
+        }
+    }
+
+    fn begin_element(&mut self, id: BranchId) {
+        if let Some(progress) = &self.progress {
+            progress.begin_element(id);
+        }
+    }
+
+    fn wait(&mut self, id: BranchId) {
+        if let Some(watching) = &mut self.watching {
+            watching.wait(id);
+        }
+    }
+
+    #[inline]
+    fn end_attempt(&mut self, id: BranchId, outcome: &Outcome) {
+        if let Some(watching) = &mut self.watching {
+            watching.end_call(id, outcome);
+        }
+    }
+
+    fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: LimitName) {
+        if let Some(watching) = &mut self.watching {
+            watching.end_element(id, outcome, limit);
+        }
+        if let Some(progress) = &self.progress {
+            progress.end_element(id, outcome.status);
+        }
+    }
+
+    fn skip_element(&mut self, id: BranchId, limit: LimitName) {
+        if let Some(watching) = &self.watching {
+            watching.skip_element(id, limit);
+        }
+    }
+
+    #[inline]
+    fn end_step(&mut self, step: usize, outcome: &Outcome, limit: LimitName) {
+        if let Some(progress) = &self.progress {
+            progress.end(step, outcome.status);
+        }
+        if let Some(watching) = &mut self.watching {
+            watching.end_step(step, outcome, limit);
+        }
+    }
+
+    fn end_run(&mut self) {
+        // Steps that are cut off make no progress.
+        self.progress = None;
+        if let Some(watching) = &mut self.watching {
+            watching.end_run();
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The scheduler of a run: a state machine without I/O.
+//!
+//! It takes events (a call has ended, a deadline has passed, a limit was reached) and returns
+//! [commands](Command) (call a tool, wait, suspend the run). It calls no tool, reads no clock
+//! and has no timer: its driver does. Its random numbers come from the driver's seed. The same
+//! events at the same times give the same commands. The driver of runs on Tokio is
+//! [`Run`](super::run::Run).
+//!
+//! All times are durations since the start of the run.
+
+mod calls;
+mod command;
+mod effects;
+mod ending;
+mod loops;
+mod questions;
+
+use std::{mem, time::Duration};
+
+use fastrand::Rng;
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+pub(super) use self::{
+    calls::Attempt,
+    command::{Command, NewCall, Pause},
+    effects::Effects,
+};
+pub(super) use super::for_each::Loop;
+use super::{
+    attempts::Attempts,
+    branches::BranchId,
+    outcome::{ErrorKind, Outcome, StepError},
+    plan::{
+        Action, Arguments, CallSite, Elicitation, ForEach, OnRefusal, Plan, StepSet, Stop, Switch,
+    },
+    state::RunState,
+};
+use crate::expr::Condition;
+
+/// The maximum number of consecutive evaluations before the task yields: each can take long.
+const EVALUATIONS: u8 = 32;
+
+/// The state of a run, and what it does next.
+pub(super) struct Scheduler<'p, E> {
+    pub(super) plan: &'p Plan,
+    /// The deadline of the run.
+    deadline: Duration,
+    /// Whether limits can end the run, so that each call needs a permit.
+    is_limited: bool,
+    /// Boxed because most plans ask nothing.
+    asking: Option<Box<Asking<'p>>>,
+    /// Boxed because it is large and moved often.
+    pub(super) state: Box<RunState>,
+    pub(super) effects: E,
+    /// The steps that have not started, those that are running, and those that have ended.
+    waiting: StepSet,
+    running: StepSet,
+    finished: StepSet,
+    /// The current calls: of steps, and of the elements of `loops`.
+    calls: Vec<Attempts<'p>>,
+    loops: Vec<Loop<'p>>,
+    /// The loops that may begin an element.
+    advancing: StepSet,
+    /// The number of calls whose next attempt is due.
+    retrying: u32,
+    /// The number of questions of the suspended run, the first ones of the state, that were not
+    /// handled yet.
+    resuming: u32,
+    /// The call for which a permit was requested. Boxed because most runs have no limits.
+    requested: Option<Box<Start<'p>>>,
+    /// The earliest deadline of the calls that began since it was last taken.
+    soonest: Option<Duration>,
+    /// The number of evaluations left before the task yields.
+    evaluations: u8,
+    /// Whether tools may ask questions, and so be called again with the same arguments.
+    keeps_arguments: bool,
+    random: Rng,
+}
+
+/// The settings of a run.
+pub(super) struct Settings<'p> {
+    /// The deadline of the run.
+    pub(super) deadline: Duration,
+    /// Whether limits can end the run, so that each call needs a permit.
+    pub(super) is_limited: bool,
+    /// Whether the client declares any ability to answer questions of tools.
+    pub(super) tools_may_ask: bool,
+    /// The seed of the random delays before retries.
+    pub(super) seed: u64,
+    /// The settings of questions, if a step may ask the user.
+    pub(super) asking: Option<Box<Asking<'p>>>,
+}
+
+/// The settings of a run that may ask the user.
+pub(super) struct Asking<'p> {
+    /// The start of the run, in milliseconds of Unix time.
+    pub(super) started_unix_ms: u64,
+    /// Whether the client can ask the user to fill in a form.
+    pub(super) has_forms: bool,
+    /// Why the client may not be asked, if so.
+    pub(super) closed: Option<&'p str>,
+    /// The maximum size in bytes of a suspended state.
+    pub(super) room: usize,
+    /// The steps that ask the user, and without which the run fails.
+    pub(super) steps: StepSet,
+    /// The call sites whose tools are read-only.
+    pub(super) read_only: Vec<usize>,
+}
+
+/// A call, or a loop with its first call, that is about to begin.
+enum Start<'p> {
+    Call(usize, &'p CallSite),
+    Loop(usize, &'p ForEach, Vec<Value>),
+    /// The next element of a loop.
+    Element(usize),
+}
+
+/// The start of a step.
+enum Begin<'p> {
+    Skip,
+    Start(Start<'p>),
+    Ask(&'p Elicitation),
+}
+
+// === impl Scheduler ===
+
+impl<'p, E: Effects> Scheduler<'p, E> {
+    /// Creates the scheduler of a run that starts, or resumes from its suspended state.
+    #[inline(always)]
+    pub(super) fn new(
+        plan: &'p Plan,
+        mut state: Box<RunState>,
+        settings: Settings<'p>,
+        effects: E,
+    ) -> Self {
+        let finished: StepSet = state.finished.iter().copied().collect();
+        let asked = state.asked.iter().map(|asked| asked.id.step);
+        let running: StepSet = asked.chain(state.loops.iter().map(|each| each.step)).collect();
+        let waiting = StepSet::first(plan.steps().len()).without(finished).without(running);
+        // Answers to steps first: they may end the run before a tool is called again.
+        state.asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
+        Self {
+            plan,
+            random: Rng::with_seed(settings.seed),
+            keeps_arguments: settings.tools_may_ask || !running.is_empty(),
+            deadline: settings.deadline,
+            is_limited: settings.is_limited,
+            asking: settings.asking,
+            resuming: u32::try_from(state.asked.len()).unwrap_or(u32::MAX),
+            state,
+            effects,
+            waiting,
+            running,
+            finished,
+            calls: Vec::new(),
+            loops: Vec::new(),
+            advancing: StepSet::default(),
+            retrying: 0,
+            requested: None,
+            soonest: None,
+            evaluations: EVALUATIONS,
+        }
+    }
+
+    /// Returns the next command, at the time `now`.
+    #[inline]
+    pub(super) fn next(&mut self, now: Duration) -> Command<'p> {
+        if self.is_over() {
+            return self.end(now);
+        }
+        let has_time = now < self.deadline;
+        if !self.advancing.is_empty()
+            && has_time
+            && self.evaluations > 0
+            && let Some(step) = self.next_loop()
+        {
+            return self.request(Start::Element(step), now);
+        }
+        if has_time && let Some(id) = self.next_retry() {
+            return Command::Retry(id);
+        }
+        if has_time {
+            let ready = self.next_ready();
+            if self.evaluations == 0 && (ready.is_some() || !self.advancing.is_empty()) {
+                return Command::Pause(Pause::Yield);
+            }
+            if let Some(step) = ready {
+                return self.begin_step(step, now);
+            }
+        }
+        if self.calls.is_empty() { self.end(now) } else { Command::Pause(Pause::Wait) }
+    }
+
+    /// Returns the steps that are running.
+    #[inline]
+    pub(super) const fn running(&self) -> StepSet {
+        self.running
+    }
+
+    /// Lets the task yield before the next step or element starts.
+    #[inline]
+    pub(super) const fn yield_next(&mut self) {
+        self.evaluations = 0;
+    }
+
+    /// Continues after yielding.
+    #[inline]
+    pub(super) const fn go_on(&mut self) {
+        self.evaluations = EVALUATIONS;
+    }
+
+    #[inline]
+    const fn count_evaluation(&mut self) {
+        self.evaluations = self.evaluations.saturating_sub(1);
+    }
+
+    /// Returns `true` if the run ends before all of its steps have run.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.state.failed.is_some()
+            || (self.plan.stop == Stop::FirstSuccess && self.has_succeeded())
+    }
+
+    fn has_succeeded(&self) -> bool {
+        let last = self.state.finished.last().and_then(|&step| self.state.outcomes[step].as_ref());
+        last.is_some_and(|outcome| outcome.is_success())
+    }
+
+    /// Returns `true` if no other step starts, because the user or a limit has ended the run.
+    #[inline]
+    const fn has_ended(&self) -> bool {
+        self.state.ended_by.is_some() || self.state.reached.is_some()
+    }
+
+    /// Returns the waiting steps that the concurrency limit permits.
+    #[inline]
+    fn startable(&self) -> StepSet {
+        if self.has_ended() {
+            return StepSet::default();
+        }
+        // A question does not count, since no step runs while it is pending.
+        let questions = self.plan.questions;
+        if self.running.without(questions).len() < self.plan.concurrency {
+            self.waiting
+        } else {
+            self.waiting.intersection(questions)
+        }
+    }
+
+    /// Returns the first step, in the order of the plan, whose dependencies have finished.
+    #[inline]
+    fn next_ready(&self) -> Option<usize> {
+        let mut startable = self.startable();
+        startable.find(|&step| self.plan.needs(step).is_subset(self.finished))
+    }
+
+    /// Starts a step, after its dependencies have finished.
+    #[inline]
+    fn begin_step(&mut self, step: usize, now: Duration) -> Command<'p> {
+        self.waiting.remove(step);
+        self.running.insert(step);
+        let begun = match self.decide(step) {
+            Ok(Begin::Start(start)) => match self.check_questions(step, &start) {
+                Ok(()) => return self.request(start, now),
+                Err(error) => Err(error),
+            },
+            Ok(Begin::Ask(elicitation)) => self.ask(step, elicitation, now),
+            Ok(Begin::Skip) => {
+                self.finish(step, Outcome::skipped());
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = begun {
+            let outcome = self.uncalled(error, now);
+            self.finish(step, outcome);
+        }
+        Command::Continue
+    }
+
+    /// Decides what a step does.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if its condition or its collection cannot be evaluated.
+    #[inline]
+    fn decide(&mut self, step: usize) -> Result<Begin<'p>, StepError> {
+        let plan = self.plan;
+        let definition = &plan.steps()[step];
+        if let Some(condition) = &definition.condition
+            && !self.holds(condition).map_err(|error| error.at("condition"))?
+        {
+            return Ok(Begin::Skip);
+        }
+        let site = match &definition.action {
+            Action::Call(site) => Some(site),
+            Action::Switch(switch) => self.case(switch)?,
+            Action::ForEach(each) => {
+                self.count_evaluation();
+                let items = self.state.evaluate(|data| each.collection.evaluate(data));
+                let items = items.map_err(|error| error.at("collection"))?;
+                if let Some(too_many) = each.reject(items.len()) {
+                    return Err(StepError::new(ErrorKind::Limit, too_many));
+                }
+                return Ok(Begin::Start(Start::Loop(step, each, items)));
+            }
+            Action::Elicit(elicitation) => return Ok(Begin::Ask(elicitation)),
+        };
+        Ok(site.map_or(Begin::Skip, |site| Begin::Start(Start::Call(step, site))))
+    }
+
+    fn holds(&mut self, condition: &Condition) -> Result<bool, StepError> {
+        self.count_evaluation();
+        self.state.evaluate(|data| condition.evaluate(data))
+    }
+
+    /// Returns the call of the first case that applies.
+    fn case(&mut self, switch: &'p Switch) -> Result<Option<&'p CallSite>, StepError> {
+        for (at, (when, site)) in switch.cases.iter().enumerate() {
+            if self.holds(when).map_err(|error| error.at(&format!("case {at}")))? {
+                return Ok(Some(site));
+            }
+        }
+        Ok(switch.default.as_ref())
+    }
+
+    /// Requests a permit for a call, if the run has limits; otherwise begins it.
+    #[inline]
+    fn request(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
+        if self.is_limited && start.calls() {
+            self.requested = Some(Box::new(start));
+            return Command::Permit;
+        }
+        self.begin(start, now)
+    }
+
+    /// Begins a call or a loop.
+    #[inline]
+    fn begin(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
+        match start {
+            Start::Call(step, site) => {
+                self.effects.begin_step(step);
+                match self.arguments(site) {
+                    Ok(arguments) => {
+                        let id = BranchId { step, element: 0 };
+                        Command::Call(NewCall { id, site, resumed: None }, arguments)
+                    }
+                    Err(error) => {
+                        self.fail_call(BranchId { step, element: 0 }, site, error, now);
+                        Command::Continue
+                    }
+                }
+            }
+            Start::Loop(step, each, items) => {
+                self.begin_loop(step, each, items, now);
+                Command::Continue
+            }
+            Start::Element(step) => self.begin_element(step, now),
+        }
+    }
+
+    /// Returns the arguments of a step that starts now.
+    #[inline]
+    fn arguments(&mut self, site: &CallSite) -> Result<JsonObject, StepError> {
+        match &site.arguments {
+            Arguments::Mapped(expression) => {
+                self.count_evaluation();
+                object(self.state.evaluate(|data| expression.evaluate_in(data)))
+            }
+            // The input is cloned, except for the last step that needs it, which takes it unless
+            // its tool may ask and is then called again with it.
+            Arguments::Input if !self.keeps_arguments && self.is_last_to_read_input() => {
+                object(Ok(Some(mem::take(&mut self.state.input))))
+            }
+            Arguments::Input => object(Ok(Some(self.state.input.clone()))),
+        }
+    }
+
+    /// Returns `true` if neither the answer, a waiting step nor a running loop reads the input.
+    #[inline]
+    fn is_last_to_read_input(&self) -> bool {
+        let readers = self.plan.input_readers;
+        let loops =
+            || self.running.intersection(readers).any(|step| self.plan.steps()[step].is_loop());
+        !self.plan.answer_reads_input && readers.intersection(self.waiting).is_empty() && !loops()
+    }
+
+    /// Returns the outcome of a step that failed before its tool was called.
+    fn uncalled(&mut self, error: StepError, now: Duration) -> Outcome {
+        // Preparing its arguments may have taken as long.
+        self.count_evaluation();
+        Outcome { attempts: 0, ..Outcome::answered(now, now, Err(error)) }
+    }
+
+    /// Records the outcome of a step, which fails the run if the step must not fail.
+    #[inline]
+    pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
+        // A rejection by a limit has already ended the run.
+        let is_excused = outcome.is_refused() && self.state.reached.is_some();
+        if outcome.has_failed() && !is_excused && !self.plan.steps()[step].may_fail() {
+            self.state.failed.get_or_insert(step);
+        }
+        self.record(step, outcome);
+    }
+
+    /// Records the outcome of a step.
+    #[inline]
+    fn record(&mut self, step: usize, outcome: Outcome) {
+        self.effects.end_step(step, &outcome, self.state.limit());
+        self.running.remove(step);
+        self.finished.insert(step);
+        self.state.finish(self.plan, step, outcome, self.finished);
+    }
+
+    /// Ends the run at a question that the user has not accepted, if its step says so.
+    fn note_refusal(&mut self, step: usize, on_refusal: OnRefusal) {
+        let state = &mut self.state;
+        match on_refusal {
+            OnRefusal::Abort => {
+                state.failed.get_or_insert(step);
+            }
+            OnRefusal::SkipRemaining => {
+                state.ended_by.get_or_insert(step);
+            }
+            OnRefusal::Continue => (),
+        }
+    }
+}
+
+// === impl Start ===
+
+impl Start<'_> {
+    /// Returns `true` if a tool is called.
+    const fn calls(&self) -> bool {
+        !matches!(self, Self::Loop(_, _, items) if items.is_empty())
+    }
+
+    /// Returns the call site.
+    const fn site(&self) -> Option<usize> {
+        match self {
+            Self::Call(_, site) => Some(site.site),
+            Self::Loop(_, each, _) => Some(each.call.site),
+            Self::Element(_) => None,
+        }
+    }
+}
+
+/// Returns evaluated arguments, which must be an object.
+#[inline]
+fn object(arguments: Result<Option<Value>, StepError>) -> Result<JsonObject, StepError> {
+    match arguments? {
+        Some(Value::Object(arguments)) => Ok(arguments),
+        _ => Err(StepError::definition("the arguments are not an object")),
+    }
+}

@@ -1,0 +1,273 @@
+//! The questions of a run to the user, and its resumption with the answers.
+
+use std::{mem, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    Asking, Command, Effects, Loop, NewCall, Scheduler, Start,
+    command::{Accepted, Resumed},
+};
+use crate::{
+    engine::{
+        branches::BranchId,
+        milliseconds::milliseconds,
+        outcome::{ErrorKind, Outcome, Status, StepError},
+        plan::{Action, CallSite, Elicitation, OnRefusal},
+        questions::{Questions, Said},
+        state::PendingQuestion,
+    },
+    expr::{Root, Use},
+};
+
+// === impl Scheduler ===
+
+impl<'p, E: Effects> Scheduler<'p, E> {
+    /// Resumes a suspended run: returns the commands for the calls and steps with answers, one by
+    /// one, and then `None`.
+    #[inline]
+    pub(in crate::engine) fn resume(&mut self, now: Duration) -> Option<Command<'p>> {
+        if self.resuming == 0 && self.state.loops.is_empty() {
+            return None;
+        }
+        self.resume_next(now)
+    }
+
+    fn resume_next(&mut self, now: Duration) -> Option<Command<'p>> {
+        for state in mem::take(&mut self.state.loops) {
+            let step = state.step;
+            let Action::ForEach(each) = &self.plan.steps()[step].action else { continue };
+            let asked = self.state.asked.iter().filter(|asked| asked.id.step == step).count();
+            self.add_loop(Loop::resumed(state, each, asked));
+        }
+        while self.resuming > 0 {
+            self.resuming -= 1;
+            let asked = self.state.asked.remove(0);
+            let action = &self.plan.steps()[asked.id.step].action;
+            let command = match action {
+                _ if self.is_over() => {
+                    self.state.asked.push(asked);
+                    None
+                }
+                Action::Elicit(elicitation) => self.accept(asked, elicitation, now),
+                _ => self.call_again(asked, now),
+            };
+            if command.is_some() {
+                return command;
+            }
+        }
+        None
+    }
+
+    /// Asks the user.
+    pub(super) fn ask(
+        &mut self,
+        step: usize,
+        elicitation: &Elicitation,
+        now: Duration,
+    ) -> Result<(), StepError> {
+        self.count_evaluation();
+        match self.asking.as_deref() {
+            Some(Asking { closed: Some(why), .. }) => {
+                return Err(StepError::new(ErrorKind::Limit, *why));
+            }
+            Some(asking) if asking.has_forms => (),
+            _ => return Err(self.cannot_be_asked("a person must be asked")),
+        }
+        let until = self.unix_ms(now.saturating_add(self.plan.steps()[step].timeout));
+        let question = elicitation.question(&self.state, until)?;
+        self.effects.begin_step(step);
+        self.effects.open_step(step);
+        self.effects.wait(BranchId { step, element: 0 });
+        self.state.asked.push(PendingQuestion::step(step, milliseconds(now), question));
+        Ok(())
+    }
+
+    /// Returns a time in milliseconds of Unix time.
+    fn unix_ms(&self, time: Duration) -> u64 {
+        let started = self.asking.as_ref().map_or(0, |asking| asking.started_unix_ms);
+        started.saturating_add(milliseconds(time))
+    }
+
+    /// Handles the user's response to the question of a step.
+    fn accept(
+        &mut self,
+        mut asked: PendingQuestion,
+        elicitation: &Elicitation,
+        now: Duration,
+    ) -> Option<Command<'p>> {
+        let step = &self.plan.steps()[asked.id.step];
+        let said = asked.take_said(elicitation, self.unix_ms(now));
+        let ended = match said {
+            Said::NotYet => {
+                self.state.asked.push(asked);
+                return None;
+            }
+            Said::Misfit(why) if asked.attempts < step.retry.map_or(0, |retry| retry.count) => {
+                asked.ask_again(&why, self.unix_ms(now.saturating_add(step.timeout)));
+                self.state.asked.push(asked);
+                return None;
+            }
+            Said::Misfit(why) => {
+                let told = format!("the answer does not fit the form: {why}");
+                Err(StepError::new(ErrorKind::Protocol, told))
+            }
+            Said::Refused(why) => Err(StepError::new(ErrorKind::Dismissed, why)),
+            Said::Accept(content) => {
+                let output = json!({ "action": "accept", "content": content });
+                return Some(Command::Count(Box::new(Accepted { asked, output })));
+            }
+            Said::Decline | Said::Cancel | Said::Late => {
+                let on = elicitation.on(&said);
+                self.note_refusal(asked.id.step, on);
+                match on {
+                    OnRefusal::Abort => Err(said.error(step.timeout)),
+                    _ => Ok(json!({ "action": said.action() })),
+                }
+            }
+        };
+        self.end_question(&asked, ended, now);
+        None
+    }
+
+    /// Handles the reply to [`Command::Count`]: an error if the answer exceeds a limit.
+    pub(in crate::engine) fn count(
+        &mut self,
+        accepted: Accepted,
+        counted: Result<(), StepError>,
+        now: Duration,
+    ) {
+        let Accepted { asked, output } = accepted;
+        self.end_question(&asked, counted.map(|()| output), now);
+    }
+
+    /// Ends a step that has asked the user.
+    fn end_question(
+        &mut self,
+        asked: &PendingQuestion,
+        ended: Result<Value, StepError>,
+        now: Duration,
+    ) {
+        let (status, output, error) = match ended {
+            Ok(output) => (Status::Completed, Some(output), None),
+            Err(error) => (error.status(), None, Some(error)),
+        };
+        let outcome = Outcome::ended(asked.begun(), now, status, error);
+        let mut outcome = Outcome { attempts: asked.attempts + 1, ..outcome };
+        if let Some(output) = output {
+            outcome.set_output(output);
+        }
+        self.finish(asked.id.step, outcome);
+    }
+
+    /// Calls a tool again that has asked, if there is an answer.
+    fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
+        let Some(answered) = asked.take_answers() else {
+            self.state.asked.push(asked);
+            return None;
+        };
+        let (id, attempts, begun) = (asked.id, asked.attempts, asked.begun());
+        let site = self.chosen_site(id, asked.site)?;
+        let arguments = match self.place_of_loop(id.step) {
+            Some(place) => self.element_arguments(place, id.element),
+            None => self.arguments(site),
+        };
+        match arguments {
+            Ok(arguments) => {
+                let resumed = Some(Box::new(Resumed { begun, attempts, answered }));
+                Some(Command::Call(NewCall { id, site, resumed }, arguments))
+            }
+            Err(error) => {
+                let outcome = Outcome::answered(begun, now, Err(error));
+                self.end_branch(id, site, Outcome { attempts, ..outcome }, now);
+                None
+            }
+        }
+    }
+
+    /// Returns the call site of a branch.
+    fn chosen_site(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
+        let mut sites = self.plan.steps()[id.step].action.sites();
+        match chosen {
+            Some(chosen) => sites.find(|site| site.site == chosen),
+            None => sites.next(),
+        }
+    }
+
+    /// Handles the questions of a tool, whose call ends until they are answered.
+    pub(in crate::engine) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
+        let Some(place) = self.place_of(id) else { return };
+        let call = self.calls.swap_remove(place);
+        self.effects.wait(id);
+        let chosen = self.chosen(id.step, call.site);
+        let since = milliseconds(call.begun);
+        let asked = PendingQuestion::call(id, call.count, since, chosen, questions);
+        self.state.asked.push(asked);
+    }
+
+    /// Rejects a call that may change something if a later step is certain to ask a user who cannot
+    /// be asked, or to suspend the run with a state that is too large to store.
+    pub(super) fn check_questions(
+        &mut self,
+        step: usize,
+        start: &Start<'_>,
+    ) -> Result<(), StepError> {
+        let Some(asking) = self.asking.as_deref() else { return Ok(()) };
+        let is_read_only = |site| asking.read_only.contains(&site);
+        if asking.steps.is_empty() || start.site().is_none_or(is_read_only) {
+            return Ok(());
+        }
+        let mut open = asking.steps.without(self.finished);
+        let room = asking.room;
+        let refused = if !asking.has_forms || asking.closed.is_some() {
+            let later = open.find(|&later| self.is_certain(later));
+            later.map(|later| {
+                let later = &self.plan.steps()[later].id;
+                self.cannot_be_asked(&format!("step `{later}` asks a person"))
+            })
+        } else if room < usize::MAX {
+            open.find_map(|later| {
+                let bytes = self.state.least_bytes_at(later, self.plan);
+                let is_too_large = bytes > room && self.is_certain(later);
+                is_too_large.then(|| self.cannot_be_kept(later, bytes, room))
+            })
+        } else {
+            None
+        };
+        let Some(refused) = refused else { return Ok(()) };
+        self.state.failed.get_or_insert(step);
+        Err(refused)
+    }
+
+    /// Returns the error of a step that is rejected because a later step suspends the run with a
+    /// state of at least `bytes` bytes.
+    fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
+        let later = &self.plan.steps()[later].id;
+        let why = format!(
+            "step `{later}` asks a person, and the run cannot wait for the answer: its state \
+             has at least {bytes} bytes by then, and the store takes at most {room}; raise \
+             `max_state_bytes` of `[state]`, set `store = \"memory\"`, or let the tools return less"
+        );
+        StepError::new(ErrorKind::Limit, why)
+    }
+
+    /// Returns `true` if a step is certain to begin: it has no condition, or one that is true and
+    /// refers only to known values.
+    fn is_certain(&mut self, step: usize) -> bool {
+        let Some(condition) = &self.plan.steps()[step].condition else { return true };
+        let is_known = |used: &Use<'_>| match used.root {
+            Root::Step { step, .. } => self.finished.contains(step),
+            _ => true,
+        };
+        condition.uses().iter().all(is_known) && self.holds(condition) == Ok(true)
+    }
+
+    /// Returns the error of a step that needs an answer of the user; `what` describes the question.
+    fn cannot_be_asked(&self, what: &str) -> StepError {
+        let why = "and the client cannot: it does not declare the capability `elicitation`";
+        match self.asking.as_ref().and_then(|asking| asking.closed) {
+            Some(why) => StepError::new(ErrorKind::Limit, format!("{what}, and cannot: {why}")),
+            None => StepError::new(ErrorKind::Dismissed, format!("{what}, {why}")),
+        }
+    }
+}

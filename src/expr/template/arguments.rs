@@ -1,0 +1,137 @@
+//! The arguments of filters, tests and functions.
+
+use std::{borrow::Cow, mem};
+
+use super::value::{Budget, Evaluated, Failure, Text, Value};
+
+/// Evaluated arguments: those without a name, and those with one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arguments<'v> {
+    unnamed: Vec<Value<'v>>,
+    /// The number of those without a name that were taken.
+    taken: usize,
+    named: Vec<(&'v str, Value<'v>)>,
+}
+
+/// A value and the arguments that a filter is applied to.
+pub(super) struct Call<'b, 'v> {
+    pub(super) budget: &'b Budget,
+    pub(super) value: Value<'v>,
+    pub(super) arguments: Arguments<'v>,
+}
+
+// === impl Arguments ===
+
+impl<'v> Arguments<'v> {
+    /// Adds an argument. Those without a name come first.
+    pub(super) fn push(&mut self, name: Option<&'v str>, value: Value<'v>) {
+        match name {
+            Some(name) => self.named.push((name, value)),
+            None => self.unnamed.push(value),
+        }
+    }
+
+    /// Returns the first argument without a name.
+    pub(super) fn first(&self) -> Option<&Value<'v>> {
+        self.unnamed.get(self.taken)
+    }
+
+    /// Counts the steps to copy and to read the arguments.
+    pub(super) fn count(&self, budget: &Budget) -> Evaluated<()> {
+        let named = self.named.iter().map(|(_, value)| value);
+        for value in self.unnamed.iter().chain(named) {
+            budget.step(1)?;
+            budget.read(value.as_str().unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// Takes an argument that must have this name.
+    pub(super) fn named(&mut self, name: &str) -> Option<Value<'v>> {
+        let place = self.named.iter().position(|(other, _)| *other == name)?;
+        Some(self.named.swap_remove(place).1)
+    }
+
+    /// Takes the next argument without a name, or the one with this name.
+    pub(super) fn take(&mut self, name: &str) -> Option<Value<'v>> {
+        let Some(value) = self.unnamed.get_mut(self.taken) else { return self.named(name) };
+        self.taken += 1;
+        Some(mem::replace(value, Value::Undefined))
+    }
+
+    /// Takes a required argument.
+    pub(super) fn required(&mut self, name: &str) -> Evaluated<Value<'v>> {
+        self.take(name).ok_or_else(Self::missing)
+    }
+
+    /// Takes all other arguments without a name.
+    pub(super) fn rest(&mut self) -> Vec<Value<'v>> {
+        let rest = self.unnamed.split_off(self.taken.min(self.unnamed.len()));
+        self.taken = self.unnamed.len();
+        rest
+    }
+
+    /// Takes an optional text.
+    pub(super) fn text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
+        text(self.take(name))
+    }
+
+    /// Takes an optional text that must have this name.
+    pub(super) fn named_text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
+        text(self.named(name))
+    }
+
+    /// Takes an optional integer.
+    pub(super) fn integer(&mut self, name: &str) -> Evaluated<Option<i64>> {
+        match self.take(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Integer(integer)) => {
+                i64::try_from(integer).map(Some).map_err(|_| Failure::Incalculable)
+            }
+            Some(other) => Err(wrong("an integer", &other)),
+        }
+    }
+
+    /// Takes an optional boolean.
+    pub(super) fn flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
+        flag(self.take(name))
+    }
+
+    /// Takes an optional boolean that must have this name.
+    pub(super) fn named_flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
+        flag(self.named(name))
+    }
+
+    /// Fails if any argument is left.
+    pub(super) fn end(self) -> Evaluated<()> {
+        match (self.first(), self.named.first()) {
+            (None, None) => Ok(()),
+            (Some(_), _) => Err(Failure::other("too many arguments")),
+            (None, Some((name, _))) => Err(Failure::other(format!("unknown argument `{name}`"))),
+        }
+    }
+
+    pub(super) const fn missing() -> Failure {
+        Failure::Other(Cow::Borrowed("an argument is missing"))
+    }
+}
+
+fn text<'v>(value: Option<Value<'v>>) -> Evaluated<Option<Text<'v>>> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Text(text)) => Ok(Some(text)),
+        Some(other) => Err(wrong("a string", &other)),
+    }
+}
+
+fn flag(value: Option<Value<'_>>) -> Evaluated<Option<bool>> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(flag)),
+        Some(other) => Err(wrong("a boolean", &other)),
+    }
+}
+
+fn wrong(expected: &str, found: &Value<'_>) -> Failure {
+    Failure::other(format!("an argument must be {expected} and not {}", found.kind()))
+}

@@ -1,0 +1,140 @@
+//! The filters of numbers.
+
+use crate::expr::template::{
+    arguments::Call,
+    numeric::Numeric,
+    value::{Evaluated, Failure, Value},
+};
+
+pub(super) fn abs<'v>(Call { value, arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    arguments.end()?;
+    computed(match value.number() {
+        Some(Numeric::Integer(integer)) => integer.checked_abs().map(Numeric::Integer),
+        Some(Numeric::Float(float)) => Some(Numeric::Float(float.abs())),
+        None => None,
+    })
+}
+
+pub(super) fn float<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let default = arguments.take("default");
+    arguments.end()?;
+    let float = match value.as_str() {
+        Some(text) => text.parse().ok(),
+        None => value.numeric().map(Numeric::to_float),
+    };
+    match (float, default) {
+        (None, Some(default)) => Ok(default),
+        (float, _) => computed(float.map(Numeric::Float)),
+    }
+}
+
+/// Truncates a number, or parses a text: an integer in a base, or any number.
+pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let default = arguments.take("default");
+    let base = arguments.integer("base")?.unwrap_or(10);
+    arguments.end()?;
+    let integer = match (value.as_str(), value.numeric()) {
+        (Some(text), _) => parse(text, base).or_else(|| text.parse().ok().map(truncate)),
+        (None, Some(Numeric::Integer(integer))) => Some(integer),
+        (None, Some(Numeric::Float(float))) => Some(truncate(float)),
+        (None, None) => None,
+    };
+    match (integer, default) {
+        (None, Some(default)) => Ok(default),
+        (integer, _) => computed(integer.map(Numeric::Integer)),
+    }
+}
+
+/// Parses an integer, which can have the prefix of its base.
+fn parse(text: &str, base: i64) -> Option<i128> {
+    let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
+    let prefix = match base {
+        2 => "0b",
+        8 => "0o",
+        16 => "0x",
+        _ => "",
+    };
+    let unsigned = text.trim_start_matches(['+', '-']);
+    if text.len() - unsigned.len() > 1 {
+        return None;
+    }
+    let sign = &text[..text.len() - unsigned.len()];
+    let has_prefix = unsigned.get(..prefix.len()).is_some_and(|p| p.eq_ignore_ascii_case(prefix));
+    let digits = if has_prefix { &unsigned[prefix.len()..] } else { unsigned };
+    if !digits.starts_with(|c: char| c.is_digit(base)) {
+        return None;
+    }
+    i128::from_str_radix(&format!("{sign}{digits}"), base).ok()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+const fn truncate(float: f64) -> i128 {
+    float as i128
+}
+
+/// Rounds to a number of decimal places; a negative number rounds to tens, hundreds and so on.
+pub(super) fn round<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
+    let precision = arguments.integer("precision")?.unwrap_or(0);
+    let precision = i32::try_from(precision).map_err(|_| Failure::Incalculable)?;
+    let method = arguments.text("method")?;
+    arguments.end()?;
+    let method = method.as_deref().unwrap_or("common");
+    if !matches!(method, "common" | "ceil" | "floor") {
+        return Err(Failure::other("`round` needs the method `common`, `ceil` or `floor`"));
+    }
+    computed(match value.number() {
+        Some(Numeric::Integer(integer)) if precision >= 0 => Some(Numeric::Integer(integer)),
+        Some(Numeric::Integer(integer)) => {
+            round_integer(integer, precision, method).map(Numeric::Integer)
+        }
+        Some(Numeric::Float(float)) => round_float(float, precision, method).map(Numeric::Float),
+        None => None,
+    })
+}
+
+fn round_integer(value: i128, precision: i32, method: &str) -> Option<i128> {
+    let Some(factor) = 10_i128.checked_pow(precision.unsigned_abs()) else {
+        let is_away = (method == "ceil" && value > 0) || (method == "floor" && value < 0);
+        return (!is_away).then_some(0);
+    };
+    let (quotient, remainder) = (value.div_euclid(factor), value.rem_euclid(factor));
+    let is_up = match method {
+        "ceil" => remainder > 0,
+        "floor" => false,
+        // Half to even.
+        _ => {
+            let rest = factor - remainder;
+            remainder > rest || (remainder == rest && quotient % 2 != 0)
+        }
+    };
+    (quotient + i128::from(is_up)).checked_mul(factor)
+}
+
+fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
+    if !value.is_finite() {
+        return Some(value);
+    }
+    // Exact, unlike a power.
+    let factor: f64 = format!("1e{}", precision.unsigned_abs()).parse().ok()?;
+    let scaled = if precision < 0 { value / factor } else { value * factor };
+    let rounded = match method {
+        "common" => match usize::try_from(precision) {
+            // The decimal digits of a float are exact.
+            Ok(digits) if digits <= 1074 => return format!("{value:.digits$}").parse().ok(),
+            Ok(_) => return Some(value),
+            Err(_) if factor.is_infinite() => return Some(0.0_f64.copysign(value)),
+            Err(_) => scaled.round_ties_even(),
+        },
+        _ if scaled.is_infinite() => return Some(value),
+        // Without the sign of a negative zero.
+        "ceil" => scaled.ceil() + 0.0,
+        _ => scaled.floor() + 0.0,
+    };
+    let value = if precision < 0 { rounded * factor } else { rounded / factor };
+    value.is_finite().then_some(value)
+}
+
+/// Returns a number that a filter has computed.
+fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
+    number.map(Value::from).ok_or(Failure::Incalculable)
+}

@@ -1,0 +1,107 @@
+//! The types of JSON values, and the conversions between them.
+
+use serde_json::Value;
+
+use crate::{
+    expr::{
+        json,
+        number::{is_whole_float, parse_integer, parse_number, to_integer},
+    },
+    named::named,
+};
+
+/// The type of a JSON value, as in the `type` of a JSON Schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JsonType {
+    /// A string.
+    String,
+    /// A number without a fraction.
+    Integer,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// An object.
+    Object,
+    /// An array.
+    Array,
+}
+
+// === impl JsonType ===
+
+named! {
+    JsonType {
+        String => "string",
+        Integer => "integer",
+        Number => "number",
+        Boolean => "boolean",
+        Object => "object",
+        Array => "array",
+    }
+}
+
+impl JsonType {
+    /// All types, in the order in which a value is converted if several are allowed.
+    pub(crate) const BY_PREFERENCE: [Self; 6] =
+        [Self::Integer, Self::Number, Self::Boolean, Self::Array, Self::Object, Self::String];
+
+    /// Returns the name with its article.
+    pub(crate) const fn described(self) -> &'static str {
+        match self {
+            Self::String => "a string",
+            Self::Integer => "an integer",
+            Self::Number => "a number",
+            Self::Boolean => "a boolean",
+            Self::Object => "an object",
+            Self::Array => "an array",
+        }
+    }
+
+    /// Returns `true` if a value has this type. A float such as `42.0` is no integer, although JSON
+    /// Schema accepts it, because many tools reject it.
+    pub(crate) fn includes(self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::String, Value::String(_))
+            | (Self::Number, Value::Number(_))
+            | (Self::Boolean, Value::Bool(_))
+            | (Self::Object, Value::Object(_))
+            | (Self::Array, Value::Array(_)) => true,
+            (Self::Integer, Value::Number(number)) => {
+                to_integer(number).is_some() && !is_whole_float(number)
+            }
+            _ => false,
+        }
+    }
+
+    /// Converts a value of another type to this type if the conversion is unambiguous: a text
+    /// becomes a number if it is one in JSON, and a float becomes an integer if it is whole.
+    pub(crate) fn convert(self, value: &Value) -> Option<Value> {
+        match (self, value) {
+            (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),
+            (Self::Integer, Value::String(text)) => parse_integer(text).map(Value::Number),
+            (Self::Number, Value::String(text)) => parse_number(text).map(Value::Number),
+            (Self::Boolean, Value::String(text)) => match text.as_str() {
+                "true" | "1" => Some(Value::Bool(true)),
+                "false" | "0" => Some(Value::Bool(false)),
+                _ => None,
+            },
+            (Self::Array, Value::String(text)) => parse_between(text, '[', ']'),
+            (Self::Object, Value::String(text)) => parse_between(text, '{', '}'),
+            (Self::String, Value::Number(_) | Value::Bool(_)) => {
+                Some(Value::String(value.to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns a value of this type as it is, and converts others; see [`convert`](Self::convert).
+    pub(crate) fn coerce(self, value: Value) -> Option<Value> {
+        if self.includes(&value) { Some(value) } else { self.convert(&value) }
+    }
+}
+
+fn parse_between(text: &str, open: char, close: char) -> Option<Value> {
+    let text = text.trim_ascii();
+    if text.starts_with(open) && text.ends_with(close) { json::read(text) } else { None }
+}

@@ -1,0 +1,124 @@
+//! A bounded walk through a schema and a value.
+
+use std::ptr;
+
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::refs;
+
+/// The maximum depth of visits, and the maximum number of schemas that apply to one value.
+const MAX_WALK_DEPTH: usize = 256;
+
+/// A schema that is walked within a limited number of visits: a schema that refers to itself has
+/// an exponential number of places.
+pub(crate) struct Walk<'s> {
+    root: &'s JsonObject,
+    dialect: Dialect,
+    /// The number of visits left.
+    left: usize,
+}
+
+/// The drafts of JSON Schema, as far as the meaning of keywords differs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    /// Up to draft 7, keywords beside a `$ref` are ignored.
+    Draft7,
+    /// Up to draft 2019-09, `items` can be a list.
+    Draft2019,
+    Draft2020,
+}
+
+// === impl Walk ===
+
+impl<'s> Walk<'s> {
+    pub(crate) fn new(root: &'s JsonObject, visits: usize) -> Self {
+        let dialect = match root.get("$schema").and_then(Value::as_str) {
+            Some(dialect) if dialect.contains("draft-0") => Dialect::Draft7,
+            Some(dialect) if dialect.contains("2019-09") => Dialect::Draft2019,
+            _ => Dialect::Draft2020,
+        };
+        Self { root, dialect, left: visits }
+    }
+
+    pub(crate) const fn root(&self) -> &'s JsonObject {
+        self.root
+    }
+
+    /// Returns the number of visits left.
+    pub(crate) const fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Returns `true` if no visits are left.
+    pub(crate) const fn is_exhausted(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Takes one visit at this depth; returns `false` if the walk must not go on.
+    pub(crate) const fn enter(&mut self, depth: usize) -> bool {
+        self.take(1) && depth < MAX_WALK_DEPTH
+    }
+
+    /// Takes this number of visits; returns `false` if none is left.
+    pub(crate) const fn take(&mut self, visits: usize) -> bool {
+        self.left = self.left.saturating_sub(visits);
+        self.left > 0
+    }
+
+    /// Returns the target of a schema's `$ref`, if it is an object in the same document.
+    pub(crate) fn target(&self, schema: &'s JsonObject) -> Option<&'s JsonObject> {
+        refs::target(self.root, schema)
+    }
+
+    /// Returns `true` if a reference replaces the other keywords of its schema.
+    pub(crate) fn replaces(&self, schema: &JsonObject) -> bool {
+        self.dialect == Dialect::Draft7 && schema.contains_key("$ref")
+    }
+
+    /// Returns `true` if a schema is an embedded document, in which references have other targets.
+    pub(crate) fn is_embedded(&self, schema: &JsonObject) -> bool {
+        (schema.contains_key("$id") || schema.contains_key("$schema"))
+            && !ptr::eq(self.root, schema)
+    }
+
+    /// Adds a schema and all others that it always applies to the same value, each once.
+    pub(crate) fn collect(&mut self, schema: &'s JsonObject, schemas: &mut Vec<&'s JsonObject>) {
+        let schema = match self.dialect {
+            Dialect::Draft7 => refs::resolve(self.root, schema),
+            _ => schema,
+        };
+        let is_known = schemas.iter().any(|known| ptr::eq(*known, schema));
+        if is_known
+            || schemas.len() == MAX_WALK_DEPTH
+            || !self.take(1 + schemas.len() / 16)
+            || self.is_embedded(schema)
+        {
+            return;
+        }
+        schemas.push(schema);
+        let parts = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
+        for part in self.target(schema).into_iter().chain(parts.filter_map(Value::as_object)) {
+            self.collect(part, schemas);
+        }
+    }
+
+    /// Returns the schema of a member; with `patternProperties`, only the one of its own name.
+    pub(crate) fn member(&self, schema: &'s JsonObject, name: &str) -> Option<&'s Value> {
+        let named = schema.get("properties").and_then(|named| named.get(name));
+        named.or_else(|| match schema.get("patternProperties") {
+            Some(_) => None,
+            None => schema.get("additionalProperties"),
+        })
+    }
+
+    /// Returns the schema of an element.
+    pub(crate) fn element(&self, schema: &'s JsonObject, index: usize) -> Option<&'s Value> {
+        let (first, others) = match (self.dialect, schema.get("items")) {
+            (Dialect::Draft2020, items) => (schema.get("prefixItems"), items),
+            (_, first @ Some(Value::Array(_))) => (first, schema.get("additionalItems")),
+            (_, items) => (None, items),
+        };
+        first.and_then(|first| first.get(index)).or(others)
+    }
+}
