@@ -3,14 +3,19 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance soak
+check: prose fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance soak
+
+# Check the words of comments and documents, and their spelling.
+prose:
+    .ci/prose
+    .ci/typos
 
 # Check formatting.
 fmt-check:
     cargo fmt --check
 
-# Run clippy on all targets; warnings are errors. Those of `shared`, `foreign` and `conformance`
-# are no part of `cargo test`, and so not of `--all-targets` either.
+# Run clippy on all targets; warnings are errors. `--all-targets` does not
+# include `redis`, `foreign` and `conformance`, since `cargo test` does not.
 lint:
     cargo clippy --all-targets --all-features -- -D warnings
     cargo clippy --all-features --test redis --test foreign --test conformance -- -D warnings
@@ -25,7 +30,7 @@ test:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
 
-# Check what the package holds, and that it builds alone.
+# Check the contents of the package, and that it builds.
 package:
     .ci/package
 
@@ -33,7 +38,7 @@ package:
 public-api *ARGUMENTS:
     .ci/public-api {{ARGUMENTS}}
 
-# Check licences, versions and sources of what is built in.
+# Check licenses, versions and sources of the dependencies.
 deny:
     .ci/deny
 
@@ -51,11 +56,11 @@ examples:
     cargo run --features normalize --example agent_loop
     cargo run --features opentelemetry --example telemetry
 
-# Test what replicas share; needs `redis-server`.
+# Test replicas with Redis; needs `redis-server`.
 shared:
     cargo test --all-features --test redis
 
-# Test with servers and clients that others wrote; needs Node, npm, Python and nginx.
+# Test with other servers and clients; needs Node, npm, Python and nginx.
 foreign:
     tests/foreign/install.sh
     cargo test --all-features --test foreign
