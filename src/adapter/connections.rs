@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn open_requests_are_limited_per_caller_and_in_all() {
+    fn open_requests_are_limited_per_caller_and_in_total() {
         let streams = tower::service_fn(|_: Request<CountedBody<()>>| async {
             Ok::<_, io::Error>(Response::new(Stream))
         });

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_gone_wherever_they_stand() {
+    fn secrets_are_redacted_anywhere_in_a_text() {
         assert_eq!(redact(&["hunter2"], "hunter2 and hunter2, hunter2hunter2"), "*** and ***, ***");
         assert_eq!(redact(&["hunter2"], "hunter"), "hunter");
         assert_eq!(redact(&["schlüssel"], "ein schlüssel"), "ein ***");
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_secrets_is_not_copied() {
+    fn text_without_secrets_is_not_copied() {
         let secrets = Secrets::new(["hunter2".to_owned()]);
         assert!(matches!(secrets.redact("nothing"), Cow::Borrowed("nothing")));
     }
 
     #[test]
-    fn secrets_in_and_over_each_other_are_gone_as_a_whole() {
+    fn nested_and_overlapping_secrets_are_redacted_as_a_whole() {
         assert_eq!(redact(&["token", "my-token-1"], "my-token-1 token"), "*** ***");
         assert_eq!(redact(&["abcd1234", "1234efgh"], "<abcd1234efgh>"), "<***>");
         assert_eq!(redact(&["aaaa"], "<aaaaaa>"), "<***>");
@@ -202,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn short_texts_are_no_secrets() {
+    fn short_texts_are_not_redacted() {
         assert_eq!(redact(&["", "a", "abc", "äöü"], "abc äöü YWJj"), "abc äöü YWJj");
         assert_eq!(redact(&["äöüß"], "äöüß"), "***");
     }
 
     #[test]
-    fn secrets_are_found_in_other_forms() {
+    fn secrets_are_redacted_in_encoded_forms_and_single_lines() {
         let text =
             "?t=p%40ss%2Fword Basic dXNlcjpwYXNz dXNlcjpwYXNzMQ== {\"a\":\"say \\\"hi\\\"\"}";
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_base64_of_all_lengths() {
+    fn base64_encodes_all_lengths_without_padding() {
         let encoded =
             ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|s| base64(s.as_bytes()));
         assert_eq!(encoded, ["", "Zg", "Zm8", "Zm9v", "Zm9vYg", "Zm9vYmE", "Zm9vYmFy"]);

@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn values_of_text_are_one() {
+    fn string_counts_as_one_value_whatever_it_contains() {
         assert_eq!(count(&[r#"{"a":"x"}"#]), 2);
         assert_eq!(count(&[r#"{"a":"[,,,{:\"[[,\\"}"#]), 2);
         assert_eq!(count(&[r#"{"a":"\\","b":[1,2]}"#]), 6);
     }
 
     #[test]
-    fn values_in_pieces_are_those_of_the_whole() {
+    fn value_count_does_not_depend_on_chunk_boundaries() {
         let text = r#"{"a\"":[1,{"b":"\\\","},"],["],"c":""}"#;
         let whole = count(&[text]);
         for middle in 0..text.len() {

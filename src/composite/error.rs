@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_keys_are_quoted() {
+    fn unusual_keys_are_quoted_in_paths() {
         let path = ["a".into(), 1.into(), "b-c".into(), "d e".into(), "".into(), "\u{7}".into()];
         assert_eq!(DisplayPath(&path).to_string(), "a[1].b-c.\"d e\".\"\".\"\\u{7}\"");
     }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_says_who_calls() {
+    fn caller_is_derived_from_the_header() {
         let of = |headers: &[(&str, &[u8])]| {
             let mut request = http::Request::new(());
             for (name, value) in headers {

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_in_memory_survives_a_reload() {
+    async fn states_in_memory_survive_a_reload_with_the_same_settings() {
         let gateway = Gateway::connect(&file("[state]\nstore = 'memory'")).unwrap();
         let store = gateway.0.running().stores.state.store();
         let put = store.put(b"state".to_vec(), b"", None).now_or_never();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn observer_receives_the_runs_of_its_own_files() {
+    async fn observer_receives_only_the_runs_of_its_own_config() {
         let composite = "[[composite_tools]]\nname = 'ask'\ndescription = 'Asks'\n\
             strategy = 'pipeline'\n[[composite_tools.steps]]\nid = 'sure'\n\
             type = 'elicitation'\nmessage = 'Sure?'\nschema = {}\n";
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_left_of_budgets_and_whole_results_survive_a_reload() {
+    async fn budgets_and_stored_results_survive_a_reload() {
         let budget = "[[budget.limits]]\nname = 'calls'\nlimit = 9\n";
         let truncate = "[truncate]\nmax_result_bytes = 100\n[results]\n";
         let gateway = Gateway::connect(&file(&format!("{budget}{truncate}"))).unwrap();

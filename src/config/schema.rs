@@ -18,7 +18,7 @@ const FILE: &str = "src/config/mcp-composite.schema.json";
 const UPDATE: &str = "UPDATE_SCHEMA";
 
 #[test]
-fn the_schema_is_that_of_the_types() {
+fn schema_file_matches_the_types() {
     let schema = generated();
     if env::var_os(UPDATE).is_some() {
         fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE), &schema).unwrap();
@@ -54,7 +54,7 @@ fn composites() -> Value {
 }
 
 #[test]
-fn keys_of_composites_are_those_that_are_read() {
+fn schema_lists_the_composite_keys_that_are_read() {
     fn union<'k>(
         common: &[&'k str],
         tag: &'k str,

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_hidden_however_they_are_written() {
+    fn secret_values_are_masked_in_every_notation() {
         for (text, seen) in [
             (
                 "[[backends]]\nname = 'a'\ncommand = ['s']\nargs = ['b', 1]\nenv = { T = 's', \"U=s\" = 's' }",
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_parser_all_is_hidden_that_may_be_secret() {
+    fn possible_secrets_are_masked_in_unparsable_files() {
         for (text, seen) in [
             (
                 "[[backends]] # s\nname = 'a'\nenv = { T = s }\n[backends.env]\nT='s\n  s\nsss==\nsss=",

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn tabs_are_as_wide_as_they_are_shown() {
+    fn tabs_are_expanded_to_four_spaces_in_excerpts() {
         let place = place("\ta\t@ = 1");
         assert_eq!((place.excerpt.as_str(), place.before, place.column), ("    a    @ = 1", 9, 4));
     }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_masked_is_not_shown() {
+    fn masked_spans_are_not_shown() {
         let masked = |text, mask: Range<usize>, span| {
             let place = Source::new(text).masked(std::iter::once(mask).collect()).place(&span);
             (place.excerpt, place.before, place.marked)
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_that_a_terminal_would_obey() {
+    fn control_characters_are_replaced_in_excerpts() {
         assert_eq!(place("\u{1b}[31m\u{202e}@").excerpt, "\u{fffd}[31m\u{fffd}@");
         assert_eq!(sanitized("\u{7}"), "\u{fffd}");
     }

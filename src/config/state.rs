@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_sign_as_they_are_after_their_variables() {
+    fn variables_in_keys_are_expanded_before_signing() {
         let key = "key = \"s3cret of at least thirty-two bytes\"";
         let [here, there] = ["key = \"${KEY}\"", key]
             .map(|key| state(&format!("keys = [{{ id = \"a\", {key} }}]")));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_key_signs() {
+    fn states_are_signed_with_the_first_key() {
         let (a, b) = ("{ id = \"a\", key = \"${KEY}\" }", "{ id = \"b\", key = \"b ${KEY}\" }");
         let [both, reversed, first] = [format!("{a}, {b}"), format!("{b}, {a}"), a.to_owned()]
             .map(|keys| state(&format!("keys = [{keys}]")));
@@ -271,12 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_every_file_of_a_process_has_the_same() {
+    fn configs_without_keys_share_the_key_of_the_process() {
         assert!(goes_on(&state(""), &state("ttl = \"2h\"")));
     }
 
     #[test]
-    fn what_waits_in_memory_waits_on_while_its_settings_stay() {
+    fn states_in_memory_are_kept_while_their_settings_stay() {
         let memory = "store = \"memory\"";
         #[cfg(feature = "http")]
         let caller = "[caller]\nheader = \"x-user\"";

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn other_dollars_stay() {
+    fn dollars_outside_variables_are_kept_or_unescaped() {
         for (written, value) in [
             ("$", "$"),
             ("$A $$ $5 a$", "$A $$ $5 a$"),

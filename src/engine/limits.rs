@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_end_that_a_clock_can_show_lasts_a_lifetime() {
+    fn overflowing_deadline_is_a_century_away() {
         let (now, day) = (Instant::now(), Duration::from_secs(86_400));
         assert_eq!(after(now, Duration::MAX) - now, day * 36_500);
         assert_eq!(after(now, day), now + day);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_are_bounded_together() {
+    fn outputs_share_a_byte_limit() {
         let outputs = preserved(&[60_000, 60_000, 5_000]);
         assert_eq!(lengths(outputs), [(60_000, true), (1_024, false), (1_024, false)]);
         let outputs = preserved(&[65_000, 60_000, 5_000]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_text_ends_between_two_characters() {
+    fn truncated_text_ends_at_a_character_boundary() {
         let text = "ö".repeat(2_000);
         let Some(Value::String(prefix)) = shortened(text.into(), 1_001) else { panic!() };
         assert_eq!(prefix, "ö".repeat(500));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_loop_keeps_how_its_elements_ended() {
+    fn large_loop_output_keeps_the_status_of_its_elements() {
         let expect = |sizes, expected: &[&str]| {
             let Some(output) = shortened(loop_output(100, sizes), MAX_PRESERVED_BYTES) else {
                 panic!()
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_claims_more_than_the_limit_does_not_fit() {
+    fn state_with_oversized_outputs_is_rejected() {
         let large = json!({ "0": { "output": "x".repeat(70_000) } });
         let claimed: Preserved = serde_json::from_value(large).unwrap();
         assert!(!claimed.fits(1));

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_and_values_that_are_made_count_together() {
+    fn results_and_computed_values_share_the_byte_limit() {
         let scope = Scope::new(Limits::default().max_result_bytes(20), Duration::from_secs(1));
         let answer = CallToolResult::success(vec![ContentBlock::text("0123456789")]);
         assert!(scope.keep(&Ok(answer.into())).is_ok());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_a_nested_run_count_in_all_around_it() {
+    fn calls_of_a_nested_run_count_in_its_outer_runs() {
         let (outer, inner) = nested(3, 2);
         assert_eq!(
             [inner.count_call(), outer.count_call(), inner.count_call()],
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_nested_run_reaches_ends_only_that() {
+    fn limit_of_a_nested_scope_ends_only_that_run() {
         let (outer, inner) = nested(3, 1);
         assert_eq!((inner.count_call(), inner.reached()), (Ok(()), None));
         assert!(inner.count_call().unwrap_err().ends_run);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_further_out_is_given_back_further_in() {
+    fn bytes_rejected_by_an_outer_limit_are_released_by_the_run() {
         let limits = Limits::default().max_result_bytes(10);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let own = RunLimits { max_result_bytes: Some(15), ..RunLimits::default() };
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_gives_counts_in_no_run() {
+    fn output_of_a_run_counts_only_for_the_whole_client_call() {
         let limits = Limits::default().max_result_bytes(15);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let own = RunLimits { max_result_bytes: Some(10), ..RunLimits::default() };
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_further_out_does_not_end_what_counts_beside_it() {
+    fn concurrent_rejections_by_an_outer_limit_do_not_end_the_run() {
         let limits = Limits::default().max_result_bytes(100);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let own = RunLimits { max_result_bytes: Some(200), ..RunLimits::default() };
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_costs_one_allocation_more_and_one_within_it_none() {
+    fn run_costs_one_allocation_and_a_nested_run_none() {
         let (name, context) = ("run".into(), Context::default());
         let of_run = |scope: Scope| scope.of_run(&name, RunLimits::default(), &context, None);
         let scope = Scope::new(Limits::default(), Duration::from_secs(1));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_has_spent_it_has_spent_also_after_it_was_put_away() {
+    fn spent_calls_are_kept_when_a_run_resumes() {
         let (outer, inner) = nested(9, 2);
         assert_eq!((inner.count_call(), outer.spent().unwrap().calls), (Ok(()), 1));
         let limits = RunLimits { max_calls: Some(2), ..RunLimits::default() };
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_was_charged_it_was_charged_also_after_it_was_put_away() {
+    fn charged_cost_is_kept_when_a_run_resumes() {
         let limits = RunLimits { max_cost: Some(5), ..RunLimits::default() };
         let of_run = |spent: Option<&Spent>| {
             let scope = Scope::new(Limits::default(), Duration::from_secs(1));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_runs_have_used_they_have_used_also_after_they_were_put_away() {
+    fn total_usage_is_kept_when_a_run_resumes() {
         let limits = Limits::default().max_calls(2).max_result_bytes(20);
         let scope = Scope::new(limits, Duration::from_secs(1));
         assert_eq!((scope.count_call(), scope.keep_made(&json!("0123456789"))), (Ok(()), Ok(())));
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_counts_with_its_data() {
+    fn error_counts_with_its_data() {
         let limits = Limits::default().max_result_bytes(20);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let mut error = StepError::new(ErrorKind::Protocol, "0123456789");
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_nested_run_may_end_sooner_but_not_later() {
+    async fn nested_deadline_may_be_earlier_but_not_later() {
         let outer = Scope::new(Limits::default(), Duration::from_secs(10));
         let sooner = outer.nested(Duration::from_secs(1));
         assert_eq!(sooner.deadline, Instant::now() + Duration::from_secs(1));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_spent_is_not_put_away() {
+    fn unspent_amounts_are_not_serialized() {
         let (_, inner) = nested(9, 2);
         assert_eq!(inner.count_call(), Ok(()));
         let spent = serde_json::to_value(inner.spent()).unwrap();

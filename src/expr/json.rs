@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_a_value_large_is_counted_outside_of_strings() {
+    fn value_size_is_estimated_from_punctuation_outside_strings() {
         for (text, more) in [
             ("1", 0),
             (r#""{[,:""#, 0),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_unless_its_value_is_too_large() {
+    fn text_is_parsed_unless_its_value_is_too_large() {
         let of = |count: usize| format!("[{}0]", r#"{"":0},"#.repeat(count));
         assert_eq!(read(&of(20_000)).and_then(|value| Some(value.as_array()?.len())), Some(20_001));
         assert_eq!(read(&of(30_000)), None);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_numbers_as_in_json() {
+    fn number_texts_follow_the_json_grammar() {
         for text in ["+5", "5.", ".5", "007", " 1", "1 ", "0x10", "inf", "1_000", "", "-", "1e999"]
         {
             assert_eq!((parse_number(text), parse_integer(text)), (None, None), "{text}");

@@ -10,7 +10,7 @@ fn evaluate(written: Value, input: Value) -> Result<Option<Value>, String> {
 }
 
 #[test]
-fn references_give_what_they_refer_to_with_its_type() {
+fn reference_keeps_the_type_of_its_value() {
     let input = || json!({ "a": { "b": [10, { "c": null }] }, "odd key": true, "it's": 1, "big": u64::MAX });
     let cases = [
         ("$input", input()),
@@ -36,7 +36,7 @@ fn references_give_what_they_refer_to_with_its_type() {
 
 /// `.0` is a key of an object, an index of an array, or a step by its id or its position.
 #[test]
-fn a_reference_means_the_same_with_and_without_braces() {
+fn reference_means_the_same_with_and_without_braces() {
     let data = json!({
         "l": [10, [20, 21], { "0": 30 }], "o": { "0": "zero", "00": "double", "l": ["a"] }, "t": "text",
     });
@@ -98,7 +98,7 @@ fn a_reference_means_the_same_with_and_without_braces() {
 }
 
 #[test]
-fn what_is_missing_is_left_out_only_where_it_may_be() {
+fn missing_value_is_omitted_only_if_optional() {
     let written = json!({ "a": "$input.no?", "b": ["$input.no.deeper?", 1], "c": "$input.yes?" });
     let expected = json!({ "b": [1], "c": 2 });
     assert_eq!(evaluate(written, json!({ "yes": 2 })), Ok(Some(expected)));
@@ -147,7 +147,7 @@ fn invalid_reference_is_reported_with_its_character() {
 }
 
 #[test]
-fn what_begins_as_no_reference_does_is_a_text_where_that_is_allowed() {
+fn unknown_reference_is_a_literal_text_in_lenient_mode() {
     let names = ScopeNames { lenient: true, ..ScopeNames::default() };
     let texts =
         ["$5.00 off", "$5,00", "$a.b c", "$US[x]", "$US['x", "$.a", "$", "$prev.x y", "$steps"];
@@ -181,7 +181,7 @@ fn all_errors_are_reported_with_their_position() {
 }
 
 #[test]
-fn a_step_is_one_of_those_that_there_are() {
+fn reference_to_an_unknown_step_or_field_is_rejected() {
     let names = ScopeNames { steps: &["a", "b"], ..ScopeNames::default() };
     assert!(Expression::parse_in(&json!("$steps[1].text"), &names).is_ok());
     for (written, expected) in [
@@ -198,7 +198,7 @@ fn a_step_is_one_of_those_that_there_are() {
 }
 
 #[test]
-fn a_key_is_written_as_it_can_be_read() {
+fn key_is_displayed_in_parsable_form() {
     let written = |key: &str| PathSegment::from(key).to_string();
     let keys = ["a", "get-logs", "ü_1", "odd key", "a.b", "", "it's"].map(written);
     let expected = [".a", ".get-logs", ".ü_1", "['odd key']", "['a.b']", "['']", "[\"it's\"]"];
@@ -207,7 +207,7 @@ fn a_key_is_written_as_it_can_be_read() {
 }
 
 #[test]
-fn a_value_without_references_is_known_as_a_whole() {
+fn value_without_references_is_a_literal() {
     let value = json!({ "a": [1, { "b": null }], "c": "text" });
     assert_eq!(Expression::parse(&value).unwrap().as_literal(), Some(&value));
     let value = json!({ "a": [1, { "b": "$input.x" }], "c": "text" });
@@ -215,7 +215,7 @@ fn a_value_without_references_is_known_as_a_whole() {
 }
 
 #[test]
-fn templates_are_the_same_if_they_are_written_the_same_and_mean_the_same() {
+fn templates_are_equal_if_text_and_meaning_are_equal() {
     let parse = |text: &str, steps: &[&str]| {
         let names = ScopeNames { steps, ..ScopeNames::default() };
         Expression::parse_in(&json!(text), &names).unwrap()
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reference_printed_and_parsed_again_is_the_same(
+    fn printed_reference_parses_to_the_same_reference(
         path in proptest::collection::vec(prop_oneof![
             "[a-z' ü.\\[]{0,6}".prop_map(PathSegment::Key),
             any::<usize>().prop_map(PathSegment::Index),
@@ -254,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn data_is_never_seen_as_a_reference(text in r"\$.{0,20}|.{0,20}") {
+    fn data_is_never_parsed_as_a_reference(text in r"\$.{0,20}|.{0,20}") {
         let input = json!({ "x": text, "y": [text] });
         let written = json!({ "a": "$input.x", "b": ["$input.y"] });
         prop_assert_eq!(evaluate(written, input).unwrap(), Some(json!({ "a": text, "b": [[text]] })));

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_cannot_be_held_again() {
+    fn reserved_amount_cannot_be_reserved_again() {
         let account = account(10);
         let held = account.reserve_cost(6);
         assert!(account.reserve_cost(5).is_none());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_stays_charged() {
+    fn settled_amount_stays_charged() {
         let account = account(10);
         account.reserve_cost(6).unwrap().settle(7);
         assert_eq!(account.amounts().cost, 7);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_turns_out_to_be_more_than_is_left_is_owed() {
+    fn actual_cost_over_the_limit_is_charged_in_full() {
         let account = account(10);
         account.reserve_cost(0).unwrap().settle(1000);
         assert_eq!(account.amounts().cost, 1000);
@@ -248,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_that_is_not_known_finds_nothing_in_what_is_used_up() {
+    fn unknown_amount_is_denied_when_the_account_is_used_up() {
         let account = account(1);
         account.reserve_cost(1).unwrap().settle(1);
         assert!(account.reserve_cost(0).is_none());
     }
 
     #[test]
-    fn a_nested_run_is_charged_where_it_is_nested() {
+    fn nested_run_is_charged_to_the_outer_run_too() {
         let outer = account(10);
         let inner = nested(None, &outer);
         inner.reserve_cost(4).unwrap().settle(4);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_further_out_leaves_nothing_held_further_in() {
+    fn denial_by_the_outer_account_releases_the_inner_reservation() {
         let outer = account(3);
         let inner = nested(Some(10), &outer);
         assert!(inner.reserve_cost(4).is_none());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn rejection_by_an_outer_account_reserves_nothing() {
+    fn concurrent_denial_by_the_outer_account_reserves_nothing() {
         let outer = account(3);
         let inner = nested(Some(4), &outer);
         std::thread::scope(|scope| {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_a_run_is_kept_by_the_outermost() {
+    fn run_budget_is_kept_by_the_outermost_account() {
         let outer = account(10);
         let inner = nested(None, &outer);
         let name: Arc<str> = "calls".into();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_beyond_all_limits_come_back_to_what_they_were() {
+    fn sums_beyond_the_integer_range_are_restored_on_release() {
         let account = Arc::new(Account::new(None, None, Charged::default()));
         account.reserve_cost(7).unwrap().settle(7);
         let held: Vec<_> = (0..3).map(|_| account.reserve_cost(u64::MAX).unwrap()).collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_with_what_it_was_charged() {
+    fn resumed_run_keeps_its_charges() {
         let before = account(10);
         let name: Arc<str> = "bytes".into();
         before.reserve_cost(6).unwrap().settle(6);

@@ -124,7 +124,7 @@ mod tests {
     };
 
     #[test]
-    fn a_request_within_another_carries_on_who_calls() {
+    fn nested_request_inherits_the_context_of_the_caller() {
         let mut outer = Context::default();
         let token = CancellationToken::new();
         outer.set_cancellation(token.clone());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_has_itself_stands_above_what_it_is_given() {
+    fn own_values_of_a_request_override_inherited_ones() {
         let mut outer = Context::default();
         outer.meta_mut().set_traceparent("00-1");
         outer.extensions_mut().insert("ada");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_cannot_be_asked_at_once_seems_to_be_able_to_nothing() {
+    fn nested_request_declares_no_client_capabilities() {
         let mut meta = RequestMetaObject::default();
         meta.insert(CLIENT_CAPABILITIES.to_owned(), json!({ "elicitation": {} }));
         let mut outer = Context::default();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_refused_that_is_made_too_deep() {
+    fn call_over_the_depth_limit_is_rejected() {
         let mut request = Request::call_tool("ask");
         for depth in 0..=MAX_CALL_DEPTH {
             assert_eq!(request.context().depth(), depth);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_branches_of_a_run_count_their_calls_together() {
+    fn branches_of_a_run_share_the_nested_call_limit() {
         let mut client = Context::default();
         let run = Arc::new(Account::default());
         let nested = Arc::new(Account::new(None, Some(run.clone()), Charged::default()));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_is_made_within_a_request_is_of_one_run() {
+    async fn calls_within_a_request_belong_to_the_same_run() {
         let mut outer = Context::default();
         let delegation = outer.delegation();
         assert!(outer.account().is_none(), "nobody has charged it");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_are_counted_that_are_made_within_one() {
+    async fn calls_made_within_a_call_are_limited() {
         let mut outer = Context::default();
         let delegation = outer.delegation();
         let calls = delegation.answer(async {

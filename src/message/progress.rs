@@ -334,7 +334,7 @@ mod tests {
     use super::fraction;
 
     #[test]
-    fn a_fraction_is_between_nothing_and_one_whatever_a_server_says() {
+    fn fraction_is_between_zero_and_one_for_any_server_value() {
         assert_eq!(fraction(1.0, Some(4.0)), 0.25);
         assert_eq!(fraction(5.0, Some(4.0)), 1.0);
         assert_eq!(fraction(-1.0, Some(4.0)), 0.0);

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn other_references_lead_nowhere() {
+    fn unresolvable_references_have_no_target() {
         let root = json!({ "$defs": { "a": true }, "anyOf": [{}] });
         for reference in
             ["https://example.com/a", "#a", "#/$defs/b", "#/$defs/a", "#/anyOf/1", "#/anyOf/x", ""]
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_references_has_an_end() {
+    fn resolving_a_cyclic_reference_terminates() {
         let root = json!({ "$ref": "#" });
         let root = root.as_object().unwrap();
         assert_eq!(resolve(root, root), root);

@@ -208,7 +208,7 @@ fn violations_are_bounded() {
 /// Arguments that take too long are rejected without a check, and for expensive ones not every
 /// violation is searched for.
 #[test]
-fn arguments_take_as_many_steps_as_there_is_time_for() {
+fn arguments_over_the_step_limit_are_rejected() {
     let twice = json!([
         { "properties": { "a": { "$ref": "#" } }, "type": "object" },
         { "properties": { "a": { "$ref": "#" } } },
@@ -226,7 +226,7 @@ fn arguments_take_as_many_steps_as_there_is_time_for() {
 
 /// A single keyword can take long.
 #[test]
-fn arguments_that_one_keyword_checks_for_long_are_refused() {
+fn arguments_with_a_costly_keyword_check_are_rejected() {
     let times = |n: usize, schema: Value| {
         let all = vec![json!({ "$ref": "#/$defs/a" }); n];
         json!({ "allOf": all, "$defs": { "a": schema } })
@@ -276,7 +276,7 @@ fn large_arguments_are_checked() {
 }
 
 #[test]
-fn unique_elements_differ_as_json_schema_says() {
+fn unique_items_are_compared_as_json_schema_defines() {
     for (elements, unique) in [
         (json!([1, 1.0]), false),
         (json!([0, -0.0]), false),
@@ -376,7 +376,7 @@ fn recursive_schema_is_checked_up_to_the_depth_limit() {
 }
 
 #[test]
-fn a_schema_may_be_as_deep_as_any_transport_reads() {
+fn schema_within_the_transport_depth_compiles() {
     assert!(compiled(&nested(120)).is_ok());
 }
 
@@ -431,7 +431,7 @@ fn coerced_arguments_over_the_depth_limit_are_rejected() {
 }
 
 #[test]
-fn arguments_are_coerced_to_a_schema_that_cannot_be_used() {
+fn arguments_are_coerced_to_an_unusable_schema() {
     let schema = json!({ "properties": { "a": { "type": "integer", "pattern": "(?=look)" } } });
     let schema = InputSchema::new(Arc::new(schema.as_object().unwrap().clone()));
     let mut told = 0;

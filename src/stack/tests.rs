@@ -37,7 +37,7 @@ fn leaf() -> Leaf {
 }
 
 #[test]
-fn a_layer_keeps_little_while_a_call_is_answered() {
+fn layer_future_adds_few_words() {
     let layers = [
         ("limit", words(&LimitLayer::new()), 5),
         ("advertise", words(&AdvertiseLayer::new()), 4),
@@ -55,7 +55,7 @@ fn a_layer_keeps_little_while_a_call_is_answered() {
 }
 
 #[test]
-fn all_layers_together_keep_little_while_a_call_is_answered() {
+fn stack_future_adds_few_words() {
     let words = words(&StackLayer::new());
     assert!(words <= 32, "{words} words, expected at most 32");
 }

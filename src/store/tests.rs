@@ -118,7 +118,7 @@ fn shortened_or_lengthened_text_is_rejected() {
 }
 
 #[test]
-fn a_text_of_another_store_is_not_taken() {
+fn text_of_another_store_is_rejected() {
     let texts = stores().map(|store| put(&*store, b"state", b"").unwrap());
     for text in texts {
         for store in [
@@ -184,7 +184,7 @@ fn debug_output_hides_secrets() {
 // === SignedStore ===
 
 #[test]
-fn a_signed_state_is_taken_as_often_as_its_client_wants() {
+fn signed_state_can_be_taken_repeatedly() {
     let text = put(&signed(), b"state", b"").unwrap();
     for _ in 0..3 {
         assert_eq!(take(&signed(), &text, b"").unwrap(), b"state");
@@ -192,7 +192,7 @@ fn a_signed_state_is_taken_as_often_as_its_client_wants() {
 }
 
 #[test]
-fn a_signed_state_that_has_expired_is_not_taken() {
+fn signed_state_is_rejected_after_expiry() {
     let store = signed().ttl(Duration::from_millis(1));
     let text = put(&store, b"state", b"").unwrap();
     // It uses the system time, which a test cannot advance.
@@ -204,7 +204,7 @@ fn a_signed_state_that_has_expired_is_not_taken() {
 }
 
 #[test]
-fn the_first_key_signs_and_all_are_good_for_taking() {
+fn first_key_signs_and_all_keys_verify() {
     let old = SignedStore::ring([("old", KEY)]).unwrap();
     let both = SignedStore::ring([("old", KEY), ("new", OTHER_KEY)]).unwrap();
     let promoted = SignedStore::ring([("new", OTHER_KEY), ("old", KEY)]).unwrap();
@@ -310,7 +310,7 @@ fn handles_are_unique_and_equally_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stored_state_that_has_expired_is_not_taken() {
+async fn stored_state_is_rejected_after_expiry() {
     let store = MemoryStore::for_runs().ttl(Duration::from_secs(10));
     let [early, late] = [b"1", b"2"].map(|state| put(&store, state, b"").unwrap());
     advance(Duration::from_secs(9)).await;
@@ -320,7 +320,7 @@ async fn a_stored_state_that_has_expired_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
+async fn full_store_rejects_states_until_one_is_taken_or_expires() {
     // Space for two.
     let store = MemoryStore::for_runs().ttl(Duration::from_secs(10)).max_total_bytes(3_500);
     let put = || put(&store, &[b'x'; 1_000], b"");

@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn values_that_differ_have_fingerprints_that_do(one in value(), other in value()) {
+        fn fingerprints_differ_exactly_if_the_values_differ(one in value(), other in value()) {
             let printed = Value::to_string;
             let differ = printed(&one) != printed(&other);
             prop_assert_eq!(Fingerprint::of(&one) != Fingerprint::of(&other), differ);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_values_do_not_run_into_each_other() {
+    fn different_lists_of_values_have_different_fingerprints() {
         let of = |values: &[Value]| {
             values.iter().fold(Fingerprinter::default(), Fingerprinter::and).finish()
         };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_sha_256_of_canonical_json() {
+    fn fingerprint_is_the_sha_256_of_canonical_json() {
         // printf '%s\n' '{"a":[1,2.5,null],"b":"\"é"}' | sha256sum
         let value = json!({ "b": "\"é", "a": [1, 2.5, null] });
         let expected = "95ac24dd705733fa53f0ecacb305123cf1394613fd419aa22fb7eb20fd5c8532";

@@ -63,7 +63,7 @@ mod tests {
     const KEYS: [&str; 6] = ["name", "tools", "targets", "timeout", "input_schema", "max_parallel"];
 
     #[test]
-    fn slips_are_near() {
+    fn misspelled_word_suggests_the_nearest_key() {
         for (word, key) in [
             ("tols", "tools"),
             ("tool", "tools"),
@@ -79,7 +79,7 @@ mod tests {
 
     /// A server can list a name of any length.
     #[test]
-    fn long_candidates_take_no_time() {
+    fn long_candidates_are_compared_in_little_time() {
         let word = "a".repeat(MAX_MISSPELLED_WORD);
         let long = "a".repeat(16 << 20);
         let start = cpu_time::ThreadTime::now();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_not() {
+    fn unrelated_word_suggests_no_key() {
         assert_eq!(nearest("b", &["a"]), None);
         let long = "tools".repeat(100);
         for word in ["", "x", "retries", "cache", "nope", "strategy", &long] {

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn another_spelling_is_read_as_the_one() {
+    fn alternative_spelling_resolves_to_the_same_place() {
         for (uri, read) in [
             ("file:///a/../secret", "file:///secret"),
             ("file:///a/./b/../../secret", "file:///secret"),

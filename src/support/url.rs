@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_web_servers_are_urls() {
+    fn http_urls_are_parsed() {
         for url in [
             "http://localhost",
             "HTTPS://example.com:8443/mcp?a=b#c",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_not() {
+    fn invalid_urls_are_rejected() {
         for url in [
             "",
             "http",
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_server_is_secret() {
+    fn url_parts_other_than_the_server_are_secret() {
         let url = Url::parse("https://me:p%40ss@host/mcp?key=a%20b&flag#top").unwrap();
         assert_eq!(
             url.secrets(),

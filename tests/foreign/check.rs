@@ -32,7 +32,7 @@ fn check(command: &mut Command) -> Checked {
 }
 
 #[test]
-fn a_good_file_is_shown_as_clients_see_it() {
+fn valid_file_is_printed_as_clients_see_it() {
     let _machine = machine();
     let folder = Folder::new();
     let look = r#"
@@ -87,7 +87,7 @@ fn all_errors_of_a_file_are_reported_at_once() {
 }
 
 #[test]
-fn secrets_are_shown_nowhere() {
+fn secrets_do_not_appear_in_any_output() {
     let _machine = machine();
     let port = free_port();
     let _server = serve_everything(port);

@@ -80,7 +80,7 @@ fn script(connect: &Value, cancel: bool) -> Value {
 }
 
 #[test]
-fn a_client_that_cancels_over_stdio_stops_every_target() {
+fn cancellation_over_stdio_stops_every_target() {
     for client in Client::ALL {
         let stuck = Stuck::new();
         let running = client.start(script(&by_command(&stuck.file), true));
@@ -92,7 +92,7 @@ fn a_client_that_cancels_over_stdio_stops_every_target() {
 }
 
 #[test]
-fn a_client_that_cancels_over_http_stops_every_target() {
+fn cancellation_over_http_stops_every_target() {
     let stuck = Stuck::new();
     let gateway = Gateway::start(&stuck.file);
     for client in Client::ALL {
@@ -202,7 +202,7 @@ fn terminated_http_gateway_leaves_no_processes() {
 }
 
 #[test]
-fn a_server_that_will_not_end_is_ended() {
+fn server_that_ignores_shutdown_is_killed() {
     let folder = Folder::new();
     let stubborn = misbehaving("stubborn", "stubborn");
     // A shell that waits for the server it has started, like `npx`.

@@ -28,7 +28,7 @@ pub(crate) fn serve_everything(port: u16) -> Process {
 }
 
 #[test]
-fn a_server_over_http_is_called_again_after_it_was_away() {
+fn http_backend_is_called_again_after_a_restart() {
     let port = free_port();
     let mut server = serve_everything(port);
     let folder = Folder::new();

@@ -51,7 +51,7 @@ fn plain(text: &str) -> String {
 }
 
 #[test]
-fn the_composites_of_all_examples_are_drawn() {
+fn composites_of_all_examples_are_drawn() {
     let mut charts = Vec::new();
     let mut expected = Vec::new();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");

@@ -75,7 +75,7 @@ fn each_round_is_answered_by_another_replica() {
 }
 
 #[test]
-fn a_run_goes_on_after_the_replica_that_asked_was_killed() {
+fn run_resumes_after_its_replica_is_killed() {
     alone(async {
         let mut replicas = Replicas::start([KEY; 3], &[]).await;
         let client = replicas.connect().await;
@@ -105,7 +105,7 @@ fn a_run_goes_on_after_the_replica_that_asked_was_killed() {
 }
 
 #[test]
-fn twenty_runs_end_while_a_replica_is_killed_and_started_again() {
+fn twenty_runs_complete_while_replicas_restart() {
     alone(async {
         let mut replicas = Replicas::start([KEY; 3], &[]).await;
         let mut callers = Vec::new();
@@ -179,7 +179,7 @@ fn replica_with_another_key_rejects_the_state() {
 }
 
 #[test]
-fn an_older_client_is_asked_by_the_replica_that_has_its_session() {
+fn older_client_is_asked_by_the_replica_of_its_session() {
     alone(async {
         let replicas = Replicas::start([KEY; 3], &[]).await;
         let result = replicas.call_by_an_older_client().await;

@@ -149,7 +149,7 @@ fn has_the_answers_of_all(called: &Value) {
 }
 
 #[test]
-fn four_servers_are_one_to_any_client_over_stdio() {
+fn four_servers_act_as_one_to_any_client_over_stdio() {
     let _machine = machine();
     let folder = Folder::new();
     let (file, call) = four_servers(&folder);
@@ -159,7 +159,7 @@ fn four_servers_are_one_to_any_client_over_stdio() {
 }
 
 #[test]
-fn four_servers_are_one_to_all_clients_at_once_over_http() {
+fn four_servers_act_as_one_to_concurrent_clients_over_http() {
     let _machine = machine();
     let folder = Folder::new();
     let (file, call) = four_servers(&folder);
@@ -177,7 +177,7 @@ fn four_servers_are_one_to_all_clients_at_once_over_http() {
 }
 
 #[test]
-fn each_message_is_in_the_protocol_that_its_client_speaks() {
+fn each_reply_uses_the_protocol_version_of_its_client() {
     let _machine = machine();
     let folder = Folder::new();
     let (file, call) = four_servers(&folder);

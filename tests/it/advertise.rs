@@ -132,7 +132,7 @@ where
 
 /// The outcome for each tool, however a client reaches it.
 #[tokio::test(start_paused = true)]
-async fn every_way_to_a_tool_follows_the_same_rule() {
+async fn listing_search_and_calls_apply_the_same_rules() {
     const ALL: [&str; 5] = ["get_price", "get_stock", "reset", "offer", "wipe"];
     for (selection, advertised) in [
         (Selection::default(), &ALL[..]),
@@ -176,7 +176,7 @@ async fn every_way_to_a_tool_follows_the_same_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hidden_tool_and_a_missing_one_are_refused_alike() {
+async fn hidden_tool_is_rejected_like_a_missing_one() {
     let inner = server();
     let layer = AdvertiseLayer::new().tools(allow(&["get_*"]));
     let mut words = None;
@@ -207,7 +207,7 @@ async fn a_hidden_tool_and_a_missing_one_are_refused_alike() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_call_never_reaches_the_inner_service() {
+async fn rejected_call_does_not_reach_the_inner_service() {
     let inner = server();
     let layer = AdvertiseLayer::new().tools(deny(&["reset"]));
     for mode in [Mode::List, Mode::Search] {
@@ -222,7 +222,7 @@ async fn a_refused_call_never_reaches_the_inner_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_of_a_composite_need_not_be_advertised() {
+async fn composite_calls_targets_that_are_not_advertised() {
     let server = server();
     let service = composites().tools(deny(&["*"])).layer(below(&server));
 
@@ -233,14 +233,14 @@ async fn targets_of_a_composite_need_not_be_advertised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_are_hidden_on_every_page_and_cursors_stay() {
+async fn tools_are_hidden_on_every_page_and_cursors_are_kept() {
     let inner = server().says("z", "z").page_size(1);
     let service = AdvertiseLayer::new().tools(allow(&["get_stock", "z"])).layer(inner);
     assert_eq!(pages(&service).await, [vec![], vec!["get_stock"], vec![], vec!["z"]]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_requests_and_failed_lists_pass() {
+async fn other_requests_and_list_errors_are_forwarded() {
     let inner = server();
     let service = AdvertiseLayer::new().tools(deny(&["*"])).mode(Mode::Search).layer(inner.clone());
     let prompts = ClientRequest::ListPromptsRequest(ListPromptsRequest::default());
@@ -305,7 +305,7 @@ async fn pattern_with_a_match_is_not_warned_about() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_through_the_tool_is_the_call_itself() {
+async fn call_tool_forwards_the_call_unchanged() {
     let inner = server();
     let service = AdvertiseLayer::new().mode(Mode::Search).layer(inner.clone());
     let mut request = through("reset", json!({ "deep": { "a": [1, null] } }));
@@ -330,7 +330,7 @@ async fn a_call_through_the_tool_is_the_call_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn search_mode_does_not_go_around_a_rule_below() {
+async fn search_mode_does_not_bypass_an_inner_rule() {
     let inner = server();
     let service =
         AdvertiseLayer::new().mode(Mode::Search).layer(Intercepted::new(NoReset, inner.clone()));
@@ -343,7 +343,7 @@ async fn search_mode_does_not_go_around_a_rule_below() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn violation_below_is_reported_at_its_argument() {
+async fn inner_violation_is_reported_at_its_argument() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let all = CompositeTool::fan_out("all", "All", ["reset"]).input_schema(object(schema));
     let below = CompositeLayer::new([all]).unwrap().layer(server());
@@ -416,7 +416,7 @@ async fn invalid_search_arguments_are_reported_with_expectations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_two_do_not_call_each_other() {
+async fn search_mode_tools_cannot_call_each_other() {
     // Nor tools below the layer with their names.
     let inner = server().says("search_tools", "mine").says("call_tool", "mine");
     let service = AdvertiseLayer::new().mode(Mode::Search).layer(inner);
@@ -454,7 +454,7 @@ async fn tools_named_like_search_mode_tools_are_hidden_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_settings_of_a_layer_do_not_reach_its_clones() {
+async fn settings_of_a_clone_do_not_change_the_layer() {
     let all = AdvertiseLayer::new();
     let none = all.clone().tools(deny(&["*"])).mode(Mode::Search);
     assert_eq!(pages(&all.layer(server())).await[0].len(), 3);
@@ -463,7 +463,7 @@ async fn the_settings_of_a_layer_do_not_reach_its_clones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn odd_names_are_names() {
+async fn unusual_tool_names_are_called_and_found() {
     let odd = ["", " ", "a\nb", "🦀", "*", "`", &"x".repeat(100_000)];
     let inner = odd.iter().fold(Server::new(), |server, name| server.says(name, "odd"));
     let service =
@@ -484,7 +484,7 @@ fn every_mode() -> [AdvertiseLayer; 3] {
 }
 
 #[tokio::test]
-async fn it_is_ready_when_its_inner_is() {
+async fn layer_is_ready_when_its_inner_service_is_ready() {
     for layer in every_mode() {
         let (mut service, mut handle) = mock::spawn_layer::<Request, Reply, _>(layer);
         handle.allow(0);
@@ -503,7 +503,7 @@ async fn it_is_ready_when_its_inner_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_works_above_services_that_admit_one_request_at_a_time() {
+async fn layer_works_above_services_that_admit_one_request() {
     for layer in every_mode() {
         for request in [
             Request::list_tools(),
@@ -528,7 +528,7 @@ async fn it_works_above_services_that_admit_one_request_at_a_time() {
 }
 
 #[test]
-fn it_needs_no_runtime() {
+fn layer_needs_no_runtime() {
     let inner = tower::service_fn(|request: Request| async move {
         Ok::<Reply, Infallible>(match request.tool_call() {
             Some(_) => CallToolResult::success(vec![]).into(),

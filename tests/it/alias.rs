@@ -121,7 +121,7 @@ async fn alias_keeps_unset_properties_of_the_tool() {
 }
 
 #[tokio::test]
-async fn of_two_tools_under_one_name_the_alias_is_listed_and_called() {
+async fn alias_replaces_a_tool_of_the_same_name() {
     let (logged, _guard) = capture_logs();
     for page_size in [1, 10] {
         let server = echoing(&["real", "b"]).page_size(page_size);
@@ -230,7 +230,7 @@ fn all_errors_of_a_list_are_reported_with_their_index() {
 }
 
 #[test]
-fn an_alias_of_a_template_ends_as_it_does() {
+fn template_alias_with_another_ending_is_rejected() {
     for (original, uri) in [
         ("db://{table}", "my://{other}"),
         ("db://{table}", "my://tables"),
@@ -243,7 +243,7 @@ fn an_alias_of_a_template_ends_as_it_does() {
 }
 
 #[test]
-fn mistakes_are_printed_one_a_line() {
+fn errors_are_printed_one_per_line() {
     let aliases = [renamed("a", "x"), renamed("b", "x"), renamed("a", "y")];
     let errors = AliasLayer::new().tools(aliases).unwrap_err();
     let told = "alias 1 of tools at `name`: another alias gives the name `x`\n\
@@ -252,7 +252,7 @@ fn mistakes_are_printed_one_a_line() {
 }
 
 #[test]
-fn problem_is_reported_once() {
+fn error_message_appears_once_without_a_source() {
     let errors = AliasLayer::new().tools([renamed("", "x")]).unwrap_err();
     let mistake = errors.iter().next().unwrap();
     assert_eq!(mistake.to_string(), "alias 0 of tools at `original`: a blank name");
@@ -262,7 +262,7 @@ fn problem_is_reported_once() {
 // === Arguments ===
 
 #[tokio::test]
-async fn arguments_reach_the_server_in_its_words() {
+async fn arguments_are_renamed_and_completed_for_the_server() {
     let server = echoing(&["search_code"]);
     let stack = tools([search()]).layer(server.clone());
     let unknown = |names: &[&str]| {
@@ -335,7 +335,7 @@ async fn schema_shows_only_arguments_that_clients_can_set() {
 }
 
 #[tokio::test]
-async fn a_schema_is_rewritten_once_and_once_more_when_it_is_another() {
+async fn schema_is_rewritten_once_and_again_if_it_changes() {
     let layer = tools([search()]);
     let shown = async |argument: &str| {
         // The schema is built anew each time.
@@ -362,7 +362,7 @@ async fn schema_without_argument_aliases_is_unchanged() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_go_with_the_tool_are_complained_about() {
+async fn argument_aliases_that_conflict_with_the_tool_are_reported() {
     let schema = json!({
         "properties": { "q": {}, "query": {}, "token": {} },
         "required": ["token"],
@@ -387,7 +387,7 @@ async fn arguments_that_do_not_go_with_the_tool_are_complained_about() {
 // === Refusals ===
 
 #[tokio::test]
-async fn refusals_come_back_in_the_words_of_the_client() {
+async fn rejections_use_the_names_known_to_the_client() {
     let layer = tools([search(), renamed("other", "elsewhere")]);
     let unknown = |name: &'static str| Refusal::Unknown { kind: ItemKind::Tool, name: name.into() };
     let unavailable =
@@ -746,7 +746,7 @@ fn layer_without_aliases_allocates_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn odd_answers_pass() {
+async fn unusual_replies_do_not_panic_or_hang() {
     let everything = everything().tools([search()]).expect("good aliases");
     let odd = [
         Reply::from(ServerResult::empty(())),

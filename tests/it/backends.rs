@@ -46,7 +46,7 @@ async fn pid(backends: &Backends, backend: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_file_becomes_a_server_for_old_and_new_clients() {
+async fn config_file_is_served_to_older_and_newer_clients() {
     let config = file(&[
         backend("old", "good", ""),
         backend("new", "modern", ""),
@@ -79,7 +79,7 @@ async fn a_file_becomes_a_server_for_old_and_new_clients() {
 }
 
 #[tokio::test]
-async fn all_processes_are_gone_when_the_backends_are_closed() {
+async fn closing_backends_ends_all_processes() {
     let config = file(&[backend("one", "good", ""), backend("two", "stubborn", "")]);
     let backends = config.connect().unwrap();
     let processes = [pid(&backends, "one").await, pid(&backends, "two").await];
@@ -90,7 +90,7 @@ async fn all_processes_are_gone_when_the_backends_are_closed() {
 }
 
 #[tokio::test]
-async fn late_backend_is_announced_and_delays_no_call() {
+async fn unreachable_backend_delays_only_the_first_list() {
     let config =
         file(&[backend("here", "good", ""), backend("gone", "silent", "connect_timeout = '1h'")]);
     let backends = config.connect().unwrap();
@@ -109,7 +109,7 @@ async fn late_backend_is_announced_and_delays_no_call() {
 }
 
 #[tokio::test]
-async fn a_backend_that_takes_too_long_is_named() {
+async fn timeout_error_names_the_backend() {
     let config = file(&[
         backend("slow", "good", "timeout = '200ms'"),
         backend("fine", "good", ""),
@@ -177,7 +177,7 @@ async fn killed_backend_fails_one_branch_and_reconnects() {
 }
 
 #[tokio::test]
-async fn a_file_without_backends_cannot_be_connected() {
+async fn connecting_a_file_without_backends_is_an_error() {
     let error = Config::from_toml_str("").unwrap().connect().unwrap_err();
     assert_eq!(error.to_string(), "no backends: expected at least one");
 }

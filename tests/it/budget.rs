@@ -103,7 +103,7 @@ where
 // === Charges ===
 
 #[tokio::test(start_paused = true)]
-async fn elicitation_and_rejection_below_are_not_charged() {
+async fn inner_elicitation_and_rejection_are_not_charged() {
     let task = Task::new(
         "7".to_owned(),
         TaskStatus::Working,
@@ -194,7 +194,7 @@ async fn call_dropped_after_it_was_forwarded_is_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_times_out_above_is_charged() {
+async fn call_dropped_by_an_outer_timeout_is_charged() {
     let (layer, budgets) = charging(&calls(1));
     let server = layer.layer(Server::new().hangs("t"));
     let service = tower::timeout::Timeout::new(server, Duration::from_secs(1));
@@ -203,7 +203,7 @@ async fn a_call_that_times_out_above_is_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_is_charged() {
+async fn panicking_call_is_charged() {
     let (layer, budgets) = charging(&calls(1));
     let service = layer.layer(Server::new().tool("t", Answer::panic("secret")));
     let mut running = tokio::task::JoinSet::new();
@@ -231,7 +231,7 @@ async fn rejected_calls_leave_other_reservations_intact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_is_used_up_by_calls_one_after_another() {
+async fn sequential_calls_exhaust_the_budget() {
     let service = charging(&calls(1)).0.layer(Server::new().says("t", "done"));
     assert!(!is_refused(&service, "t").await);
     for _ in 0..1000 {
@@ -252,7 +252,7 @@ async fn byte_budget_is_charged_by_reply_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_server_is_as_many_bytes_as_it_says() {
+async fn server_error_is_charged_by_its_message_length() {
     let bytes = Budget::new("bytes", Unit::Bytes, 100);
     let (layer, budgets) = charging(&bytes);
     let service = layer.layer(Server::new().tool("t", Answer::error(-32603, "0123456789")));
@@ -298,7 +298,7 @@ async fn cost_over_the_limit_remains_after_a_refund() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refill_recovers_from_any_cost_that_a_server_reports() {
+async fn refill_recovers_from_any_reported_cost() {
     let refill = Refill::new(10, Duration::from_secs(1));
     for (budget, recovered) in [
         (Budget::new("cost", Unit::Cost, 100).refill(refill), 10),
@@ -314,7 +314,7 @@ async fn a_refill_recovers_from_any_cost_that_a_server_reports() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_refill_recovers_from_absurd_costs_at_the_same_time() {
+async fn single_refill_recovers_from_concurrent_excessive_costs() {
     let budget = Budget::new("cost", Unit::Cost, 100);
     let budget = budget.refill(Refill::new(100, Duration::from_secs(1)));
     let (layer, budgets) = charging(&budget);
@@ -329,7 +329,7 @@ async fn one_refill_recovers_from_absurd_costs_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_is_only_for_the_tools_that_it_selects() {
+async fn budget_applies_only_to_selected_tools() {
     let service = charging(&calls(0).tools(allow(["a"]))).0.layer(Server::new().says("b", "done"));
     assert!(is_refused(&service, "a").await);
     assert!(!is_refused(&service, "b").await);
@@ -441,7 +441,7 @@ async fn branch_over_budget_fails_and_other_branches_continue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_charged_the_same_directly_and_through_a_composite() {
+async fn call_is_charged_equally_directly_and_through_a_composite() {
     let cost = Budget::new("cost", Unit::Cost, 100).tools(allow(["search"]));
     let (layer, budgets) = charging(&cost);
     let server = Server::new().tool("search", costing(7));
@@ -461,7 +461,7 @@ async fn a_call_is_charged_the_same_directly_and_through_a_composite() {
 // === Tower's contract ===
 
 #[tokio::test]
-async fn it_is_ready_when_the_service_behind_it_is() {
+async fn layer_is_ready_when_its_inner_service_is_ready() {
     for layer in [BudgetLayer::new(), charging(&calls(9)).0] {
         let (mut service, mut handle) = mock::spawn_layer::<Request, Reply, _>(layer);
         handle.allow(0);
@@ -502,7 +502,7 @@ async fn calls_pass_above_a_concurrency_limit_and_a_buffer() {
 }
 
 #[tokio::test]
-async fn a_malformed_call_does_not_pass() {
+async fn malformed_call_is_rejected() {
     let malformed = rmcp::model::CustomRequest::new("tools/call", None);
     let malformed = Request::new(malformed, mcp_composite::message::Context::default());
     let service = BudgetLayer::new().layer(Server::new());
@@ -528,13 +528,13 @@ where
 }
 
 #[test]
-fn a_layer_without_budgets_allocates_nothing() {
+fn layer_without_budgets_allocates_nothing() {
     let of_the_answer = allocations(&Identity::new());
     assert_eq!(allocations(&BudgetLayer::new()), of_the_answer);
 }
 
 #[test]
-fn a_call_that_one_budget_of_all_admits_allocates_nothing() {
+fn call_with_a_single_shared_budget_allocates_nothing() {
     let of_the_answer = allocations(&Identity::new());
     let one = BudgetLayer::new().budget(calls(9));
     assert_eq!(allocations(&one), of_the_answer);

@@ -142,7 +142,7 @@ fn capabilities(connection: &Connection) -> Value {
 }
 
 #[tokio::test]
-async fn that_lists_change_is_declared_where_they_are() {
+async fn list_changed_is_declared_for_each_supported_list() {
     for era in BOTH {
         let served = Backend::default().server(&Changes::default());
         let declared = capabilities(&connect(served, era).await);
@@ -174,7 +174,7 @@ async fn capabilities_of_a_wrapped_handler_are_extended() {
 }
 
 #[tokio::test]
-async fn a_description_is_asked_each_time() {
+async fn server_description_is_requested_for_each_client() {
     for era in BOTH {
         let name = Arc::new(Mutex::new("first"));
         let now = name.clone();
@@ -256,7 +256,7 @@ async fn newer_client_receives_only_requested_notifications() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrapped_handler_learns_of_its_client_as_well() {
+async fn wrapped_handler_receives_the_initialized_notification() {
     let full = Full::default();
     let changes = Changes::default();
     let served = ServeService::wrap(full.clone(), Identity::new()).changes(changes.clone());
@@ -335,7 +335,7 @@ async fn newer_client_receives_a_stream_of_requested_notifications() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undeclared_notifications_are_not_accepted() {
+async fn requested_undeclared_notifications_are_not_accepted() {
     let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
     let served = ServeService::new(service, ServerConfig::default()).changes(Changes::default());
     let connection = connect(served, Era::Modern).await;
@@ -394,7 +394,7 @@ async fn stream_includes_notifications_of_the_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_ends_when_the_handler_ends_it() {
+async fn stream_ends_when_the_handler_ends_it() {
     let handler = Streaming { ends: true, ..Streaming::default() };
     let served = ServeService::wrap(handler, Identity::new()).changes(Changes::default());
     let connection = connect(served, Era::Modern).await;
@@ -405,7 +405,7 @@ async fn a_stream_ends_when_the_handler_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_cannot_stream_has_its_changes_streamed() {
+async fn changes_of_a_handler_without_streams_are_streamed() {
     struct Plain;
     impl ServerHandler for Plain {}
 
@@ -465,7 +465,7 @@ async fn backend_is_unsubscribed_when_the_last_subscription_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_subscriber_gets_no_updates_of_others() {
+async fn rejected_subscriber_receives_no_updates() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let one = connect(served.clone(), Era::Legacy).await;
@@ -540,7 +540,7 @@ async fn subscription_during_an_unsubscription_is_sent_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_subscriptions_of_a_client_end_with_it() {
+async fn subscriptions_of_a_client_end_when_it_disconnects() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let one = connect(served.clone(), Era::Legacy).await;
@@ -564,7 +564,7 @@ async fn the_subscriptions_of_a_client_end_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_subscribed_while_it_lasts() {
+async fn subscriptions_of_a_stream_end_with_the_stream() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let older = connect(served.clone(), Era::Legacy).await;
@@ -602,7 +602,7 @@ async fn stream_cancelled_before_the_reply_leaves_no_subscription() {
 
 #[tokio::test]
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
-async fn a_client_cannot_subscribe_to_everything() {
+async fn number_of_subscriptions_of_a_client_is_limited() {
     let served = Backend::default().server(&Changes::default());
     let (context, _keep) = detached(Era::Legacy);
     for n in 0..10_000 {
@@ -675,7 +675,7 @@ async fn refused(
 }
 
 #[tokio::test]
-async fn uris_of_a_caller_are_limited_in_bytes() {
+async fn total_uri_size_of_a_caller_is_limited() {
     let served = Backend::default().server(&Changes::default()).caller(|_| None);
     let (context, _keep) = detached(Era::Legacy);
     // Six bytes of JSON for each character.
@@ -757,7 +757,7 @@ fn subscription_can_be_dropped_after_its_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn burst_of_updates_notifies_of_no_other_resource() {
+async fn burst_of_updates_notifies_only_of_its_resource() {
     for era in BOTH {
         let changes = Changes::default();
         let connection = connect(Backend::default().server(&changes), era).await;
@@ -885,7 +885,7 @@ fn annotated(name: &'static str, header: &str) -> Tool {
 }
 
 #[tokio::test]
-async fn a_listed_tool_is_known_to_all_clones() {
+async fn listed_tool_is_known_to_all_clones() {
     let tools = Arc::new(Mutex::new(vec![annotated("near", "Region"), tool("plain")]));
     let now = tools.clone();
     let service = service_fn(move |_: Request| {
@@ -948,7 +948,7 @@ async fn get_tool_returns_the_listed_tool_not_that_of_the_handler() {
 }
 
 #[tokio::test]
-async fn tools_without_end_leave_little_behind() {
+async fn memory_for_listed_tools_is_bounded() {
     let long = "x".repeat(1 << 20);
     let schema = annotated("any", "Region").input_schema;
     let named = |n: usize| Tool::new(format!("{n}{long}"), "a tool", schema.clone());
@@ -977,14 +977,14 @@ async fn tools_without_end_leave_little_behind() {
 }
 
 #[test]
-fn a_clone_allocates_nothing() {
+fn cloning_allocates_nothing() {
     let served = Backend::default().server(&Changes::default());
     drop(served.clone());
     assert_eq!(allocation_counter::measure(|| drop(served.clone())).count_total, 0);
 }
 
 #[tokio::test]
-async fn repeated_list_stores_no_names_again() {
+async fn repeated_list_does_not_store_names_again() {
     let tools: Vec<_> = (0..1000)
         .map(|n| Tool::new(format!("tool-{n}"), "a tool", Arc::new(JsonObject::new())))
         .collect();
@@ -1016,7 +1016,7 @@ impl ServerHandler for Busy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn busy_handler_delays_no_other_client() {
+async fn busy_handler_does_not_delay_notifications() {
     let changes = Changes::default();
     let served = ServeService::wrap(Busy, Identity::new()).changes(changes.clone());
     let connection = connect(served, Era::Legacy).await;

@@ -74,7 +74,7 @@ fn told(error: &ConfigError) -> String {
 }
 
 #[test]
-fn a_file_is_loaded_and_named_in_its_mistakes() {
+fn errors_of_a_loaded_file_name_the_file() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs");
     let config = Config::load(folder.join("valid_full.toml")).unwrap();
     assert_eq!(config.composite_tools().len(), 4);
@@ -88,7 +88,7 @@ fn a_file_is_loaded_and_named_in_its_mistakes() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_an_error_with_a_source() {
+fn unreadable_file_returns_an_error_with_its_source() {
     let error = Config::load("no/such/file.toml").unwrap_err();
     assert_eq!(error.to_string(), "cannot read `no/such/file.toml`");
     assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()));
@@ -161,7 +161,7 @@ fn consequential_errors_are_not_reported() {
 }
 
 #[test]
-fn backends_have_the_values_of_the_environment() {
+fn environment_variables_are_expanded_in_backends() {
     let text = include_str!("../configs/valid_backends.toml");
     let config = Config::from_toml_str_with_env(text, environment).unwrap();
     let [github, _, docs, jira] = config.backends() else { panic!("{config:?}") };
@@ -185,7 +185,7 @@ fn backends_have_the_values_of_the_environment() {
 }
 
 #[test]
-fn hostile_files_are_refused_in_time() {
+fn hostile_files_are_rejected_quickly() {
     let composite = "[[composite_tools]]\nname = \"n\"\ndescription = \"d\"\n";
     let lines = |line: fn(usize) -> String, count| (0..count).map(line).collect::<String>();
     let valid = "[[composite_tools]]\nname = \"n\"\ndescription = \"d\"\ntools = [\"a\"]\n";
@@ -246,7 +246,7 @@ fn error_messages_contain_no_control_characters() {
 }
 
 #[test]
-fn only_the_first_hundred_mistakes_are_shown() {
+fn only_the_first_hundred_errors_are_printed() {
     let keys: String = (0..250).map(|key| format!("key_{key} = 1\n")).collect();
     let printed = Config::from_toml_str(&keys).unwrap_err().to_string();
     assert!(printed.starts_with("250 mistakes in <string>\n"), "{printed}");
@@ -255,7 +255,7 @@ fn only_the_first_hundred_mistakes_are_shown() {
 }
 
 #[test]
-fn reading_stops_after_a_hundred_mistakes() {
+fn reading_stops_after_a_hundred_errors() {
     let text = format!("composite_tools = [{}]", "1,".repeat(150));
     let printed = Config::from_toml_str(&text).unwrap_err().to_string();
     assert!(printed.starts_with("at least 100 mistakes in <string>\n"), "{printed}");

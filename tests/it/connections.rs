@@ -108,7 +108,7 @@ async fn sessions_of_a_caller_are_limited_until_they_end() {
 }
 
 #[tokio::test]
-async fn message_with_too_many_values_is_refused_before_it_is_parsed() {
+async fn message_with_too_many_values_is_rejected_before_parsing() {
     let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
     let server = ServeService::new(service, ServerConfig::default());
     let limit = ConnectionLimit::new();

@@ -104,7 +104,7 @@ async fn composites_work_above_a_buffer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_composites_at_once_share_a_service_that_admits_two() {
+async fn concurrent_composites_share_a_concurrency_limit_of_two() {
     let service = composites().layer(ConcurrencyLimit::new(server(), 2));
     let calls = (0..20).map(|_| succeeds(service.clone(), call("outer", json!({}))));
     futures::future::join_all(calls).await;
@@ -202,7 +202,7 @@ macro_rules! follows_its_inner {
 }
 
 #[tokio::test]
-async fn every_service_is_ready_when_its_inner_is() {
+async fn service_is_ready_when_its_inner_service_is_ready() {
     follows_its_inner!(composites());
     follows_its_inner!(CompositeLayer::new([]).unwrap());
     follows_its_inner!(layer_fn(|inner| Intercepted::new(Plain, inner)));
@@ -211,7 +211,7 @@ async fn every_service_is_ready_when_its_inner_is() {
 }
 
 #[tokio::test]
-async fn errors_of_the_inner_service_pass_through_untouched() {
+async fn errors_of_the_inner_service_are_forwarded_unchanged() {
     #[derive(Debug, thiserror::Error, PartialEq)]
     #[error("mine")]
     struct Mine;
@@ -223,7 +223,7 @@ async fn errors_of_the_inner_service_pass_through_untouched() {
 }
 
 #[tokio::test]
-async fn an_answered_request_never_reaches_the_inner_service() {
+async fn intercepted_request_does_not_reach_the_inner_service() {
     #[derive(Clone)]
     struct Refuse;
     impl Intercept for Refuse {
@@ -241,7 +241,7 @@ async fn an_answered_request_never_reaches_the_inner_service() {
 }
 
 #[test]
-fn passing_through_needs_no_runtime() {
+fn forwarding_needs_no_runtime() {
     let service = composites().layer(tower::service_fn(|_: Request| async {
         Ok::<Reply, Infallible>(CallToolResult::success(vec![]).into())
     }));
@@ -250,7 +250,7 @@ fn passing_through_needs_no_runtime() {
 }
 
 #[test]
-fn a_composite_without_a_runtime_answers_an_error() {
+fn composite_without_a_runtime_returns_an_error() {
     let service = composites().layer(tower::service_fn(|_: Request| async {
         Ok::<Reply, Infallible>(CallToolResult::success(vec![]).into())
     }));
@@ -260,7 +260,7 @@ fn a_composite_without_a_runtime_answers_an_error() {
 }
 
 #[test]
-fn rules_and_lists_need_no_runtime() {
+fn listing_needs_no_runtime() {
     let list = |_: Request| async {
         Ok::<Reply, Infallible>(ListToolsResult::with_all_items(vec![search_tool("a")]).into())
     };
@@ -320,7 +320,7 @@ where
 }
 
 #[test]
-fn passing_through_allocates_nothing() {
+fn forwarding_allocates_nothing() {
     let stack = tower::ServiceBuilder::new()
         .layer(composites())
         .layer(layer_fn(|inner| Intercepted::new(Plain, inner)))
@@ -334,7 +334,7 @@ fn passing_through_allocates_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_service_of_ours_can_be_cloned_sent_and_shared() {
+async fn services_are_clone_send_and_sync() {
     fn check<T: Clone + Send + Sync + 'static>(_: &T) {}
     check(&composites());
     check(&composites().layer(server()));

@@ -63,7 +63,7 @@ fn texts(result: &CallToolResult) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c1_targets_are_ready_before_they_are_called() {
+async fn c1_targets_are_called_only_when_ready() {
     let server = Server::new().says("a", "1").says("b", "2");
     let request = || call("all", json!({}));
     let layer = CompositeLayer::new([all(&["a", "b"])]).unwrap();
@@ -75,7 +75,7 @@ async fn c1_targets_are_ready_before_they_are_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c1c_the_permit_that_was_reserved_for_the_call_is_given_back() {
+async fn c1c_permit_reserved_for_the_call_is_released() {
     let limited = ConcurrencyLimit::new(Server::new().says("a", "1"), 1);
     let mut sibling = limited.clone();
     let mut service = CompositeLayer::new([all(&["a"])]).unwrap().layer(limited);
@@ -120,7 +120,7 @@ async fn c3_results_keep_the_declared_order_on_several_threads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c4_the_definition_is_derived_from_the_targets() {
+async fn c4_definition_is_derived_from_the_targets() {
     let server = Server::new().tool_as(search_tool("a"), Answer::text("1"));
     let reply = stack(&server, all(&["a"])).oneshot(Request::list_tools()).await.unwrap();
     let tool = &reply.tools().unwrap().tools[1];
@@ -151,14 +151,14 @@ async fn c6_hanging_target_neither_blocks_nor_loses_other_results() {
 }
 
 #[test]
-fn c7_the_number_of_targets_is_bounded() {
+fn c7_number_of_targets_is_limited() {
     let tools: Vec<_> = (0..65).map(|n| format!("t{n}")).collect();
     let composite = CompositeTool::fan_out("all", "Everything", tools);
     assert_eq!(mistakes([composite]), [DefinitionErrorKind::TooManyTargets { count: 65, max: 64 }]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_composites_call_composites_but_not_in_a_circle() {
+async fn c8_composites_call_composites_and_cycles_are_rejected() {
     let circle = [
         CompositeTool::fan_out("a", "x", ["b"]),
         CompositeTool::fan_out("b", "x", ["c"]),
@@ -383,12 +383,12 @@ fn c15_arguments_are_cloned_at_most_once_per_target() {
 }
 
 #[test]
-fn c16_a_composite_without_targets_is_a_mistake() {
+fn c16_composite_without_targets_is_rejected() {
     assert_eq!(mistakes([all(&[])]), [DefinitionErrorKind::NoTargets]);
 }
 
 #[test]
-fn c17_options_without_effect_are_reported_at_once() {
+fn c17_all_invalid_options_are_reported_at_once() {
     let error = CompositeLayer::new([
         CompositeTool::fan_out("my tool\n", " ", ["a"]),
         of(FanOut::new(["a", ""]).success(Success::Quorum(3)).max_parallel(0))

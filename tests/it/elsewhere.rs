@@ -172,7 +172,7 @@ fn file(names: [&str; 2], sections: &[&str]) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fan_out_goes_on_at_another_instance_wherever_it_stands() {
+async fn fan_out_resumes_on_another_instance_in_every_position() {
     let plain = ["twice", "once"];
     let direct = |name: &'static str| (name, json!({}));
     let search = json!({ "name": "all", "arguments": {} });

@@ -99,7 +99,7 @@ async fn all_ended(hung: Vec<Hung>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_lists_and_calls_a_composite() {
+async fn client_lists_and_calls_a_composite() {
     for era in BOTH {
         let (handler, _calls) = unusual();
         let server: ServeService<Stack> = ServeService::wrap(handler, composites());
@@ -142,7 +142,7 @@ async fn client_receives_the_violations_of_its_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_cancels_stops_every_target() {
+async fn client_cancellation_stops_every_target() {
     for (era, name) in BOTH.into_iter().zip(["stuck", "nested"]) {
         let (handler, mut calls) = unusual();
         let connection = connect(ServeService::wrap(handler, composites()), era).await;
@@ -154,7 +154,7 @@ async fn a_client_that_cancels_stops_every_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_disconnects_stops_every_target() {
+async fn client_disconnection_stops_every_target() {
     for (era, name) in BOTH.into_iter().zip(["nested", "stuck"]) {
         let (handler, mut calls) = unusual();
         let connection = connect(ServeService::wrap(handler, composites()), era).await;
@@ -166,7 +166,7 @@ async fn a_client_that_disconnects_stops_every_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_above_the_stack_stops_every_target() {
+async fn outer_timeout_stops_every_target() {
     for (era, name) in BOTH.into_iter().zip(["stuck", "nested"]) {
         let (handler, mut calls) = unusual();
         let layers = ServiceBuilder::new().timeout(Duration::from_secs(5)).layer(composites());
@@ -209,7 +209,7 @@ async fn targets_receive_only_capabilities_that_can_be_relayed() {
 }
 
 #[tokio::test]
-async fn a_client_lists_and_calls_a_composite_of_a_child_process() {
+async fn client_lists_and_calls_a_composite_of_a_child_process() {
     let command = tokio::process::Command::new(example("wrap_server"));
     let client = ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap();
 

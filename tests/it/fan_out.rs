@@ -67,7 +67,7 @@ fn status_of(result: &CallToolResult, step: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_target_gets_the_arguments_and_all_answers_come_back() {
+async fn each_target_receives_the_arguments_and_all_outputs_return() {
     let server = Server::new().echoes("a").says("b", "from b");
     let stack = stack(&server, [all(["a", "b"])]);
 
@@ -356,7 +356,7 @@ async fn disabled_report_omits_structured_content_and_schema() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trace_is_there_on_request_or_always_or_if_the_run_failed() {
+async fn trace_is_returned_on_request_always_or_after_a_failure() {
     let server = Server::new().says("a", "1").fails("bad", "no");
     let traced = |trace, tools: [&str; 2], report| {
         let composite =
@@ -473,7 +473,7 @@ async fn race_without_a_winner_reports_every_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fallback_calls_the_next_only_after_a_failure() {
+async fn fallback_calls_the_next_target_only_after_a_failure() {
     let server = Server::new().fails("a", "x").says("b", "2").says("c", "3");
     let stack = stack(&server, [of(Fallback::new(["a", "b", "c"]))]);
 
@@ -502,7 +502,7 @@ async fn max_parallel_limits_concurrent_branches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_takes_too_long_is_one_failed_branch() {
+async fn target_timeout_fails_only_its_branch() {
     let server = Server::new().hangs("slow").says("fast", "1");
     let slow = Target::new("slow").timeout(Duration::from_secs(5));
     let stack =
@@ -642,7 +642,7 @@ async fn invalid_arguments_are_rejected_before_any_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn defaults_are_applied_nested_ones_too() {
+async fn defaults_are_applied_at_every_nesting_depth() {
     let server = Server::new().echoes("a");
     let schema = json!({
         "type": "object",
@@ -684,7 +684,7 @@ async fn default_of_one_target_is_not_sent_to_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_target_gets_its_own_defaults_coercion_and_check() {
+async fn arguments_are_defaulted_coerced_and_validated_per_target() {
     let tool = |name: &str, limit: Value| {
         let properties = json!({ "id": {}, "limit": limit });
         Tool::new(
@@ -719,7 +719,7 @@ async fn each_target_gets_its_own_defaults_coercion_and_check() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nested_default_of_one_target_reaches_no_other() {
+async fn nested_default_of_one_target_is_not_sent_to_another() {
     let tool = |name: &str, properties: Value| {
         let schema = json!({ "type": "object", "properties": properties });
         Tool::new(name.to_owned(), "x", object(schema))
@@ -740,7 +740,7 @@ async fn nested_default_of_one_target_reaches_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_takes_no_other_arguments_gets_only_its_own() {
+async fn closed_schema_target_receives_only_its_own_arguments() {
     let closed =
         json!({ "type": "object", "properties": { "q": {} }, "additionalProperties": false });
     let server = Server::new()
@@ -755,7 +755,7 @@ async fn a_target_that_takes_no_other_arguments_gets_only_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_composite_can_call_a_composite() {
+async fn composite_can_call_a_composite() {
     let server = Server::new().says("a", "1").says("b", "2");
     let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
     let outer = CompositeTool::fan_out("outer", "Outer", ["inner", "b"]);
@@ -784,7 +784,7 @@ async fn composite_can_wrap_a_tool_of_its_own_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_a_nested_run_is_its_callers() {
+async fn nested_run_ends_at_the_deadline_of_its_caller() {
     let server = Server::new().hangs("slow");
     let inner = CompositeTool::fan_out("inner", "Inner", ["slow"]).timeout(Duration::from_secs(50));
     let outer = all(["inner"]).timeout(Duration::from_secs(3));
@@ -822,7 +822,7 @@ async fn calls_and_bytes_are_counted_over_nested_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_optional_tools_are_failed_branches() {
+async fn missing_optional_tool_is_reported_as_a_failed_branch() {
     let server = Server::new().says("a", "1");
     let gone = Target::new("gone").optional(true);
     let stack = stack(&server, [CompositeTool::fan_out("all", "Everything", ["a".into(), gone])]);
@@ -856,7 +856,7 @@ async fn target_called_twice_has_distinct_branch_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_requests_pass_through() {
+async fn other_requests_are_forwarded() {
     let server = Server::new().says("a", "1");
     let stack = stack(&server, [all(["a"])]);
 
@@ -907,7 +907,7 @@ async fn failing_tool_without_text_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn defaults_without_end_end() {
+async fn recursive_defaults_terminate() {
     let bomb = json!({
         "type": "object",
         "properties": { "p": { "$ref": "#/$defs/n" } },
@@ -941,7 +941,7 @@ async fn result_bytes_of_a_nested_run_are_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_too_large_to_keep_is_not_kept() {
+async fn oversized_error_is_dropped() {
     let server = Server::new().tool("a", error(-1, "no", json!("x".repeat(1000))));
     let layer =
         CompositeLayer::new([all(["a"])]).unwrap().limits(Limits::default().max_result_bytes(999));
@@ -951,7 +951,7 @@ async fn an_error_too_large_to_keep_is_not_kept() {
 }
 
 #[tokio::test]
-async fn no_branch_starts_after_the_deadline_with_blocking_tools() {
+async fn branches_do_not_start_after_the_deadline() {
     let server = Server::new().tool(
         "a",
         Answer::from_fn(|_| async {

@@ -276,7 +276,7 @@ async fn hidden_item_is_rejected_as_unknown_by_every_method() {
 }
 
 #[tokio::test]
-async fn completions_name_no_hidden_resources() {
+async fn completions_omit_hidden_resources() {
     let complete = |uri: &str| {
         let reference = json!({ "type": "ref/resource", "uri": uri });
         let argument = json!({ "name": "path", "value": "" });
@@ -352,7 +352,7 @@ async fn completion_ignores_client_values_of_other_arguments() {
 }
 
 #[tokio::test]
-async fn a_uri_that_cannot_be_read_passes_where_no_resource_is_hidden() {
+async fn unparsable_uri_is_forwarded_if_resources_are_unfiltered() {
     let service = Library::default().under(&FilterLayer::new().tools(deny(["secret"])));
     let read = request("resources/read", json!({ "uri": "web://a\tb" }));
     assert!(ask(&service, read).await.refusal().is_none());
@@ -411,7 +411,7 @@ async fn lists_omit_hidden_items_and_keep_the_rest() {
 }
 
 #[tokio::test]
-async fn kinds_are_filtered_apart() {
+async fn tool_patterns_do_not_filter_prompts() {
     let service = Library::default().under(&FilterLayer::new().tools(allow(["nothing"])));
     assert!(listed(&service).await.is_empty());
     let prompts = result(&ask(&service, request("prompts/list", json!({}))).await);
@@ -419,7 +419,7 @@ async fn kinds_are_filtered_apart() {
 }
 
 #[tokio::test]
-async fn contents_and_links_are_left_alone() {
+async fn resource_contents_and_links_are_not_filtered() {
     let service = Library::default().under(&denying());
     let read = result(&ask(&service, request("resources/read", json!({ "uri": "web://a" }))).await);
     assert_eq!(read["contents"][0]["text"], "left alone");
@@ -478,7 +478,7 @@ async fn malformed_list_is_forwarded_if_nothing_is_hidden() {
 }
 
 #[tokio::test]
-async fn error_of_a_list_is_that_of_the_server() {
+async fn list_error_of_the_server_is_forwarded() {
     let refuses = |_: Request| async {
         Ok::<Reply, Infallible>(ErrorData::internal_error("not today", None).into())
     };
@@ -487,7 +487,7 @@ async fn error_of_a_list_is_that_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_name_has_one_spelling() {
+async fn percent_encoded_tool_name_is_a_different_name() {
     let filter = FilterLayer::new().tools(deny(["ab"]));
     assert!(!is_refused(&Library::default().under(&filter), "a%62").await);
 }
@@ -568,7 +568,7 @@ async fn name_denied_by_a_pattern_needs_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patterns_alone_list_nothing() {
+async fn pattern_filter_sends_no_list_request() {
     let server = look_and_wipe();
     let service = FilterLayer::new().tools(deny(["x"])).layer(server.clone());
     assert!(!is_refused(&service, "wipe").await);
@@ -588,7 +588,7 @@ async fn unknown_tool_is_looked_up_at_most_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_tools_are_refused_while_none_can_be_listed() {
+async fn calls_are_rejected_while_listing_fails() {
     let server = look_and_wipe();
     server.break_list("connection refused");
     let service = FilterLayer::new().read_only_only(true).layer(server.clone());
@@ -618,7 +618,7 @@ async fn changed_annotations_apply_to_the_next_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_tools_with_one_name_all_must_be_let_through() {
+async fn duplicate_tool_is_callable_only_if_all_are_permitted() {
     let twice = |hints: [Value; 2]| {
         let called = Arc::new(Mutex::new(0));
         let counted = called.clone();
@@ -694,7 +694,7 @@ async fn filter_releases_its_permit_before_it_lists() {
 }
 
 #[tokio::test]
-async fn a_filter_is_ready_when_its_inner_is() {
+async fn filter_is_ready_when_its_inner_service_is_ready() {
     for layer in [FilterLayer::new(), denying()] {
         let (mut service, mut handle) = mock::spawn_layer::<Request, Reply, _>(layer);
         handle.allow(0);
@@ -833,7 +833,7 @@ async fn unmatched_pattern_is_reported_once() {
 }
 
 #[tokio::test]
-async fn every_kind_has_its_settings() {
+async fn warnings_name_the_setting_of_each_item_kind() {
     let layer = FilterLayer::new()
         .tools(deny(["x1"]))
         .prompts(allow(["x2"]))
@@ -871,7 +871,7 @@ async fn only_complete_nonempty_lists_report_unmatched_patterns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pattern_that_ever_matched_is_not_complained_about() {
+async fn pattern_that_matched_once_is_not_reported() {
     let server = Server::new().says("a", "1").says("b", "2");
     let layer = FilterLayer::new().tools(deny(["a", "b*", "c"]));
     let service = layer.layer(server.clone().page_size(1));
@@ -885,7 +885,7 @@ async fn a_pattern_that_ever_matched_is_not_complained_about() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_list_that_a_call_needs_is_looked_at_too() {
+async fn list_requested_for_a_call_also_reports_unmatched_patterns() {
     let layer = FilterLayer::new().tools(deny(["lok"])).read_only_only(true);
     let service = layer.layer(look_and_wipe());
     assert!(!is_refused(&service, "look").await);
@@ -893,7 +893,7 @@ async fn the_list_that_a_call_needs_is_looked_at_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn filters_can_be_cloned_sent_and_shared() {
+async fn filters_are_clone_send_and_sync() {
     fn check<T: Clone + Send + Sync + std::fmt::Debug + 'static>(_: &T) {}
     check(&denying());
     check(&denying().layer(HandlerService::new(Full::default())));

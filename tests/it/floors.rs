@@ -125,7 +125,7 @@ fn file_has_at_most_500_lines_of_code() {
 }
 
 #[test]
-fn the_engine_knows_neither_tower_nor_a_service_nor_toml() {
+fn engine_uses_neither_tower_nor_toml() {
     let foreign = ["tower", "tower_service", "tower_layer", "toml"];
     let is_foreign = |named: &Named| foreign.contains(&named[0].as_str());
     let is_engine = |top: &str| top == "engine";

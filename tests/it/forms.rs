@@ -310,7 +310,7 @@ fn unsupported_form_schema_is_rejected() {
 }
 
 #[test]
-fn a_form_has_an_end() {
+fn form_size_and_property_count_are_limited() {
     let properties = |count: usize| -> Value {
         let all = (0..count).map(|at| (format!("p{at}"), json!({ "type": "boolean" })));
         json!({ "properties": Value::Object(all.collect()) })
@@ -322,7 +322,7 @@ fn a_form_has_an_end() {
 }
 
 #[test]
-fn elicitation_needs_a_message_and_has_no_delays() {
+fn elicitation_requires_a_message_and_rejects_delays() {
     let blank = workflow([Step::new("ask", Elicitation::new(" ", json!({})))]);
     assert_eq!(mistakes(blank), "composite `deploy` at `steps[0].message`: `message` is blank");
 
@@ -371,7 +371,7 @@ fn reference_to_an_unknown_answer_field_is_rejected() {
 }
 
 #[test]
-fn an_answer_that_may_be_missing_needs_a_default() {
+fn reference_to_a_skippable_question_needs_a_default() {
     let go = || {
         Step::new(
             "go",
@@ -434,7 +434,7 @@ fn forms_that_ask_for_secrets_are_rejected() {
 }
 
 #[tokio::test]
-async fn references_of_a_question_are_required_input() {
+async fn references_of_a_question_become_input_properties() {
     let form = json!({ "properties": { "env": { "type": "string", "title": "$input.label?" } } });
     let asked = workflow([Step::new("ask", Elicitation::new("Deploy {{ input.release }}?", form))]);
     let tool = listed(asked).await.unwrap();
@@ -447,7 +447,7 @@ async fn references_of_a_question_are_required_input() {
 }
 
 #[tokio::test]
-async fn questions_alone_need_no_tool_and_change_nothing() {
+async fn workflow_of_questions_is_listed_as_read_only() {
     let asked = Step::new("ask", Elicitation::new("Deploy?", json!({})));
     let tool = listed(workflow([asked])).await.unwrap();
     let annotations = tool.annotations.unwrap();
@@ -457,7 +457,7 @@ async fn questions_alone_need_no_tool_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn the_answer_of_a_last_step_is_described_to_clients() {
+async fn answer_of_the_last_step_determines_the_output_schema() {
     let form = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "properties": {
@@ -489,7 +489,7 @@ async fn the_answer_of_a_last_step_is_described_to_clients() {
 }
 
 #[tokio::test]
-async fn a_step_that_a_person_may_skip_promises_nothing() {
+async fn last_step_skippable_by_a_person_has_no_output_schema() {
     for (on_decline, promises) in [(OnRefusal::Abort, true), (OnRefusal::SkipRemaining, false)] {
         let last = Step::new("last", Elicitation::new("Really?", json!({})));
         let steps =

@@ -81,7 +81,7 @@ fn requests_other_than_tool_calls_allocate_nothing() {
 }
 
 #[tokio::test]
-async fn a_hook_passes_rewrites_answers_refuses_and_looks_at_replies() {
+async fn hook_forwards_rewrites_answers_rejects_and_edits_replies() {
     let server = Server::new().echoes("echo").says("say", "it");
     let hook = async |mut request: Request, next: Next| -> Answer {
         let call = request.tool_call_mut().expect("a call");
@@ -205,7 +205,7 @@ async fn dropping_the_future_drops_the_hook_and_the_call() {
 }
 
 #[tokio::test]
-async fn a_hook_can_be_cloned_sent_and_shared() {
+async fn hooks_are_clone_send_and_sync() {
     fn check<T: Clone + Send + Sync + 'static>(_: &T) {}
     fn send<T: Send + 'static>(work: T) -> T {
         work

@@ -120,7 +120,7 @@ fn text(result: &CallToolResult) -> String {
 }
 
 #[tokio::test]
-async fn a_set_lists_its_functions_in_order_and_calls_them() {
+async fn tool_set_lists_its_functions_in_order_and_calls_them() {
     let set = functions([says("b", "two"), says("a", "one")]);
     assert_eq!(names(&set).await, ["b", "a"]);
     assert_eq!(text(&testing::call(&set, "a", json!({})).await), "one");
@@ -204,7 +204,7 @@ async fn invalid_arguments_are_rejected_without_their_values() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_is_a_tool_together_with_its_layers() {
+async fn service_with_layers_is_usable_as_a_tool() {
     let slow = service_fn(async |call: Call| {
         tokio::time::sleep(Duration::from_secs(2)).await;
         Ok::<_, Infallible>(format!("{} {}", call.tool, Value::Object(call.arguments)))
@@ -246,7 +246,7 @@ async fn dropped_call_drops_the_function() {
 }
 
 #[tokio::test]
-async fn a_function_that_panics_is_a_failed_branch() {
+async fn panicking_function_fails_only_its_branch() {
     let panics = tool_fn(tool("panics"), async |_: JsonObject, _| -> String { panic!("secret") });
     let both = CompositeTool::fan_out("both", "Both", ["panics", "fine"]);
     let set = functions([panics, says("fine", "fine")]);
@@ -365,7 +365,7 @@ async fn functions_are_listed_above_a_service_without_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_request_keeps_no_place_of_a_service_that_has_one() {
+async fn malformed_request_releases_its_permit() {
     let inner = ConcurrencyLimit::new(Server::new().says("echo", "once"), 1);
     let mut service = FunctionsLayer::new(functions([says("a", "")])).layer(inner);
     let malformed = Request::new(CustomRequest::new("tools/call", None), Context::default());
@@ -396,7 +396,7 @@ async fn function_calls_a_service_with_a_concurrency_limit_of_one() {
 }
 
 #[tokio::test]
-async fn calls_of_a_function_pass_all_layers() {
+async fn calls_of_a_function_go_through_all_layers() {
     let stack = Arc::new(OnceLock::new());
     let server = functions([calls("agent", "secret", &stack, true), says("secret", "42")]);
     let filter = FilterLayer::new().tools(Selection::default().deny(["secret"]).unwrap());
@@ -406,7 +406,7 @@ async fn calls_of_a_function_pass_all_layers() {
 }
 
 #[tokio::test]
-async fn a_request_made_within_another_is_for_the_same_caller() {
+async fn nested_request_keeps_the_caller() {
     let stack = Arc::new(OnceLock::<ToolSet>::new());
     let who = tool_fn(tool("who"), async |_: JsonObject, context: Context| {
         format!("{:?} {}", context.extensions().get::<&str>(), context.id())
@@ -433,7 +433,7 @@ async fn calls_of_itself(says_within: bool) -> (usize, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_that_calls_itself_for_ever_is_refused() {
+async fn endless_recursion_is_rejected() {
     for says_within in [true, false] {
         let (calls, text) = calls_of_itself(says_within).await;
         let why =
@@ -444,7 +444,7 @@ async fn a_stack_that_calls_itself_for_ever_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_that_calls_itself_in_parallel_is_refused_everywhere() {
+async fn endless_recursion_is_rejected_in_every_parallel_branch() {
     let stack = Arc::new(OnceLock::new());
     let set = functions([calls("again", "twice", &stack, true)]);
     let twice = CompositeTool::fan_out("twice", "Twice", ["again", "again"]);
@@ -458,7 +458,7 @@ async fn a_stack_that_calls_itself_in_parallel_is_refused_everywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recursive_calls_are_rejected_above_a_limit() {
+async fn total_number_of_nested_calls_is_limited() {
     let stack = Arc::new(OnceLock::new());
     let ticks = Server::new().says("tick", "1");
     let layer = FunctionsLayer::new(functions([calls("again", "many", &stack, true)]));
@@ -502,7 +502,7 @@ async fn branches_share_the_call_limit_of_a_request() {
 }
 
 #[tokio::test]
-async fn eight_calls_within_each_other_are_allowed() {
+async fn eight_nested_calls_are_allowed() {
     let stack = Arc::new(OnceLock::<ToolSet>::new());
     let names = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     let chain = names.windows(2).map(|pair| calls(pair[0], pair[1], &stack, true));

@@ -107,17 +107,17 @@ fn fuzz_files_belong_to_existing_targets() {
 }
 
 #[test]
-fn files_of_any_words_hold() {
+fn config_check_passes_on_random_words() {
     holds_for(check_of("config"), texts("config"));
 }
 
 #[test]
-fn expressions_of_any_words_hold() {
+fn expression_check_passes_on_random_words() {
     holds_for(check_of("expr"), texts("expr"));
 }
 
 #[test]
-fn output_of_models_of_any_words_holds() {
+fn normalize_check_passes_on_random_words() {
     holds_for(check_of("normalize"), texts("normalize"));
 }
 
@@ -132,7 +132,7 @@ fn names_check_passes_on_random_bytes() {
 }
 
 #[test]
-fn uris_hold_in_every_spelling() {
+fn uris_check_passes_on_random_bytes() {
     holds_for(check_of("uris"), vec(any::<u8>(), 0..64));
 }
 

@@ -76,7 +76,7 @@ async fn ends(process: u64) {
 // === Requests ===
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_sees_one_file_while_files_change() {
+async fn call_uses_a_single_config_version_during_reloads() {
     let parts = |number| {
         [version("one", number), version("two", number), composite("['one/env', 'two/env']")]
     };
@@ -206,7 +206,7 @@ async fn unavailable_backend_keeps_its_tools_after_a_reload() {
 }
 
 #[tokio::test]
-async fn unreachable_backend_delays_no_call_for_long() {
+async fn reload_waits_briefly_for_an_unreachable_backend() {
     let gateway = gateway(&[backend("one", "good", "")]);
     let started = Instant::now();
     let parts = [backend("one", "good", ""), backend("never", "silent", "connect_timeout = '1h'")];
@@ -223,7 +223,7 @@ async fn unreachable_backend_delays_no_call_for_long() {
 // === Reloads that fail or overlap ===
 
 #[tokio::test]
-async fn a_file_that_cannot_be_run_changes_nothing() {
+async fn reload_of_an_unusable_file_changes_nothing() {
     let gateway = gateway(&[backend("one", "good", "")]);
     let before = (pid(&gateway, "one").await, tools(&gateway).await);
     let error = gateway.reload(&Config::from_toml_str("").unwrap()).await.unwrap_err();
@@ -253,7 +253,7 @@ async fn dropped_reload_changes_nothing() {
 }
 
 #[tokio::test]
-async fn two_reloads_at_once_come_one_after_another() {
+async fn concurrent_reloads_run_one_after_another() {
     let gateway = gateway(&[version("one", 0)]);
     let first = [version("one", 1), backend("slow", "late", "")].concat();
     let first = first.replace("['late']", "['late', '400']");

@@ -106,7 +106,7 @@ async fn handler_receives_id_extensions_and_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_handlers_token_fires_when_the_call_is_dropped() {
+async fn handler_token_is_cancelled_when_the_call_is_dropped() {
     let (handler, mut calls) = unusual();
     let mut call = HandlerService::new(handler).oneshot(Request::call_tool("hang"));
     assert!((&mut call).now_or_never().is_none(), "answered");
@@ -121,7 +121,7 @@ async fn the_handlers_token_fires_when_the_call_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_handlers_token_fires_when_the_request_is_cancelled() {
+async fn handler_token_is_cancelled_with_the_request() {
     let (handler, mut calls) = unusual();
     let (context, _keep) = detached(Era::Legacy);
     let cancellation = context.ct.clone();
@@ -136,7 +136,7 @@ async fn the_handlers_token_fires_when_the_request_is_cancelled() {
 }
 
 #[tokio::test]
-async fn the_requests_token_survives_the_handlers() {
+async fn request_token_is_not_cancelled_with_the_handler_token() {
     let (sender, mut tokens) = mpsc::unbounded_channel();
     let service = tool(move |cx| {
         let sender = sender.clone();
@@ -153,7 +153,7 @@ async fn the_requests_token_survives_the_handlers() {
 }
 
 #[tokio::test]
-async fn it_is_always_ready_and_clones_share_the_handler() {
+async fn service_is_always_ready_and_clones_share_the_handler() {
     let mut service = HandlerService::new(Full::default());
     assert!(service.ready().now_or_never().is_some());
     let mut clone = service.clone();
@@ -166,7 +166,7 @@ async fn it_is_always_ready_and_clones_share_the_handler() {
 }
 
 #[tokio::test]
-async fn errors_of_the_handler_are_replies() {
+async fn handler_error_is_returned_as_a_reply() {
     let reply =
         HandlerService::new(Full::default()).oneshot(Request::call_tool("refuse")).await.unwrap();
     let error = reply.error().unwrap();
@@ -177,7 +177,7 @@ async fn errors_of_the_handler_are_replies() {
 }
 
 #[tokio::test]
-async fn an_older_client_may_be_answered_with_a_question() {
+async fn handler_may_return_a_question_to_an_older_client() {
     // rmcp rejects that at the edge; below the edge a layer may bridge it.
     let reply =
         HandlerService::new(Full::default()).oneshot(Request::call_tool("ask")).await.unwrap();
@@ -185,7 +185,7 @@ async fn an_older_client_may_be_answered_with_a_question() {
 }
 
 #[tokio::test]
-async fn listening_is_method_not_found() {
+async fn listen_request_returns_method_not_found() {
     let listen = SubscriptionsListenRequest::new(SubscriptionsListenRequestParams::new(
         SubscriptionFilter::builder().tools_list_changed().build(),
     ));
@@ -216,7 +216,7 @@ async fn initialization_without_a_client_does_not_affect_calls() {
 }
 
 #[test]
-fn outside_a_runtime_a_call_without_a_client_is_an_error() {
+fn call_without_a_client_and_runtime_returns_an_error() {
     let reply = notifier().oneshot(Request::call_tool("x")).now_or_never().unwrap().unwrap();
     let error = reply.error().unwrap();
     assert_eq!(error.code, ErrorCode::INTERNAL_ERROR);
@@ -224,7 +224,7 @@ fn outside_a_runtime_a_call_without_a_client_is_an_error() {
 }
 
 #[test]
-fn several_runtimes_use_one_service() {
+fn service_works_in_several_runtimes() {
     let service = notifier();
     let new = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
@@ -243,7 +243,7 @@ fn several_runtimes_use_one_service() {
 }
 
 #[test]
-fn a_call_keeps_its_peer_while_another_runtime_uses_the_service() {
+fn call_keeps_its_peer_while_another_runtime_calls() {
     let (started, mut starts) = mpsc::unbounded_channel();
     let (go, goes) = tokio::sync::watch::channel(false);
     let service = tool(move |cx| {
@@ -270,7 +270,7 @@ fn a_call_keeps_its_peer_while_another_runtime_uses_the_service() {
 }
 
 #[tokio::test]
-async fn the_span_of_the_first_call_ends_with_it() {
+async fn span_of_the_first_call_closes_with_the_call() {
     use tracing::Instrument as _;
 
     let (logged, _guard) = capture_logs();

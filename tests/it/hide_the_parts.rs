@@ -9,7 +9,7 @@ use crate::{programs::example, scripted::object, support::soon};
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hide_the_parts.toml");
 
 #[tokio::test]
-async fn clients_see_the_whole_and_reach_no_part() {
+async fn clients_see_the_composite_and_cannot_call_its_targets() {
     let mut command = Command::new(example("gateway"));
     command.arg(FILE).env("SHOP", example("shop"));
     let client = ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap();
@@ -40,7 +40,7 @@ async fn clients_see_the_whole_and_reach_no_part() {
 }
 
 #[tokio::test]
-async fn preview_shows_the_calls_of_the_composite() {
+async fn gateway_prints_the_plan_and_the_flowchart() {
     let gateway = |arguments: &[&str]| {
         let mut command = Command::new(example("gateway"));
         command.arg(FILE).args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
@@ -108,7 +108,7 @@ depends_on = ["approve"]
 "#;
 
 #[tokio::test]
-async fn check_remarks_a_state_that_may_turn_out_too_large() {
+async fn check_warns_of_a_possibly_oversized_state() {
     for (state, is_remarked) in [("", true), ("[state]\nstore = \"memory\"\n", false)] {
         let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         std::fs::write(file.path(), format!("{LATE}\n{state}")).unwrap();

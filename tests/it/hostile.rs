@@ -84,7 +84,7 @@ fn kill(group: u32) {
 }
 
 #[test]
-fn list_changes_come_continuously_at_a_bounded_rate() {
+fn list_changes_are_sent_continuously_at_a_limited_rate() {
     let mut server = Server::connect("list-changes");
     let begun = Instant::now();
     for _ in 0..100 {
@@ -98,7 +98,7 @@ fn list_changes_come_continuously_at_a_bounded_rate() {
 }
 
 #[test]
-fn updates_of_small_and_large_uris_take_turns() {
+fn updates_of_small_and_large_uris_alternate() {
     let mut server = Server::connect("updates");
     let mut uris = std::iter::from_fn(|| Some(server.read()["params"]["uri"].take()));
     for number in (0..500).cycle().take(2_000) {
@@ -109,7 +109,7 @@ fn updates_of_small_and_large_uris_take_turns() {
 }
 
 #[test]
-fn questions_are_as_many_and_as_large_as_the_call_says() {
+fn call_sets_number_and_size_of_questions() {
     let mut server = Server::connect("questions");
     let mut message = server.call("questions", &json!({ "count": 3, "bytes": LARGE }));
     for place in 0..3 {
@@ -122,7 +122,7 @@ fn questions_are_as_many_and_as_large_as_the_call_says() {
 }
 
 #[test]
-fn modern_questions_come_in_the_result() {
+fn modern_questions_are_sent_in_the_result() {
     let mut server = Server::connect("modern-questions");
     let answer = server.call("questions", &json!({ "count": 3_000 }));
     assert_eq!(answer["result"]["resultType"], "input_required");
@@ -130,7 +130,7 @@ fn modern_questions_come_in_the_result() {
 }
 
 #[test]
-fn schemas_are_expensive() {
+fn listed_schemas_are_expensive_to_validate() {
     let mut server = Server::connect("schemas");
     assert_eq!(server.schema("unique")["properties"]["value"]["uniqueItems"], true);
     for (tool, keyword) in [("patterns", "pattern"), ("enums", "enum")] {
@@ -141,7 +141,7 @@ fn schemas_are_expensive() {
 }
 
 #[test]
-fn costs_are_the_largest_there_are() {
+fn costs_are_the_largest_representable() {
     let mut server = Server::connect("costs");
     for tool in ["cost", "spend"] {
         let answer = server.call(tool, &json!({}));
@@ -151,7 +151,7 @@ fn costs_are_the_largest_there_are() {
 }
 
 #[test]
-fn brief_streams_end_at_once_and_ask_for_no_pause() {
+fn brief_streams_end_immediately_and_request_no_delay() {
     let mut server = Server::start(&["brief-streams", "--http", "0"]);
     let mut url = String::new();
     server.output.read_line(&mut url).unwrap();
@@ -187,7 +187,7 @@ fn orphan_keeps_the_pipes_of_an_exited_process_open() {
 }
 
 #[test]
-fn claims_are_the_resources_of_a_good_server() {
+fn claims_server_lists_the_resources_of_another_server() {
     let mut server = Server::connect("claims");
     let mut good = Server::connect("good");
     let uris = |list: &Value, kind: &str, key: &str| -> Vec<String> {

@@ -171,7 +171,7 @@ fn composites() -> CompositeLayer {
 }
 
 #[tokio::test]
-async fn clients_of_all_ages_list_and_call_composites_of_one_server() {
+async fn older_and_newer_clients_call_composites_of_one_server() {
     for sessions in [true, false] {
         let (handler, _calls) = unusual();
         let server = serve(ServeService::wrap(handler, composites()), sessions).await;
@@ -194,7 +194,7 @@ async fn clients_of_all_ages_list_and_call_composites_of_one_server() {
 }
 
 #[tokio::test]
-async fn a_client_that_cancels_stops_every_target() {
+async fn client_cancellation_stops_every_target() {
     for era in BOTH {
         let (handler, mut calls) = unusual();
         let server = serve(ServeService::wrap(handler, composites()), true).await;
@@ -346,7 +346,7 @@ async fn session_receives_changes_and_updates_of_its_resources() {
 }
 
 #[tokio::test]
-async fn a_newer_client_is_streamed_changes_until_it_is_gone() {
+async fn newer_client_receives_changes_until_its_stream_ends() {
     let changes = Changes::default();
     let (served, seen) = acknowledging(&changes);
     let server = serve(served, true).await;
@@ -595,7 +595,7 @@ async fn calls_of_unknown_tools_share_a_listing() {
 }
 
 #[tokio::test]
-async fn calls_run_where_tools_cannot_be_listed() {
+async fn calls_are_forwarded_if_listing_fails() {
     let service = service_fn(|request: Request| {
         let reply = match request.method() {
             "tools/call" => Reply::from(CallToolResult::structured(json!({ "region": "north" }))),

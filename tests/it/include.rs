@@ -73,7 +73,7 @@ fn secrets_in_included_files_do_not_appear() {
 }
 
 #[test]
-fn a_text_cannot_include_files() {
+fn config_text_cannot_include_files() {
     let error = Config::from_toml_str("include = [\"a.toml\", \"b.toml\"]").unwrap_err();
     let paths: Vec<_> = error.mistakes().iter().map(|mistake| mistake.path()).collect();
     assert_eq!(paths, ["include[0]", "include[1]"]);
@@ -84,7 +84,7 @@ fn a_text_cannot_include_files() {
 }
 
 #[test]
-fn an_included_file_includes_no_others() {
+fn included_file_cannot_include_others() {
     let folder = tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("main.toml"), "include = [\"more.toml\"]").unwrap();
@@ -105,7 +105,7 @@ fn special_characters_in_a_folder_name_are_literal() {
 }
 
 #[test]
-fn the_stamp_changes_when_a_file_does() {
+fn stamp_changes_when_a_file_changes() {
     let folder = tempdir().unwrap();
     let folder = folder.path();
     let main = folder.join("main.toml");

@@ -160,7 +160,7 @@ async fn measure(
 }
 
 #[tokio::test]
-async fn answers_wait_for_no_delayed_acknowledgement() {
+async fn replies_do_not_wait_for_delayed_acknowledgements() {
     let releases = Releases::default().serve().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");

@@ -526,7 +526,7 @@ fn all_happened(world: &World, ends: &Ends, at_least: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoned_runs_leave_nothing_behind() {
+async fn abandoned_runs_leak_nothing() {
     let world = Arc::new(World::new().await);
     let ends = world.run(5_000, 1).await;
     world.is_left_as_it_was().await;
@@ -535,7 +535,7 @@ async fn abandoned_runs_leave_nothing_behind() {
 
 // Uses several threads, so time cannot be paused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn runs_abandoned_on_several_threads_leave_nothing_behind() {
+async fn runs_abandoned_on_several_threads_leak_nothing() {
     let world = Arc::new(World::new().await);
     let ends = world.run(1_000, 100).await;
     world.is_left_as_it_was().await;

@@ -191,7 +191,7 @@ async fn request_id_counts_towards_the_limit() {
 }
 
 #[test]
-fn a_call_without_arguments_measures_nothing() {
+fn call_without_arguments_counts_zero_bytes() {
     let meta =
         json!({ "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "form": {} } } });
     for request in [
@@ -212,7 +212,7 @@ fn a_call_without_arguments_measures_nothing() {
 }
 
 #[test]
-fn the_limit_is_exact() {
+fn byte_limit_is_exact() {
     for (arguments, counts) in [
         (json!({}), 0),
         (json!({ "a": null }), 5),
@@ -240,7 +240,7 @@ fn the_limit_is_exact() {
 }
 
 #[test]
-fn all_places_count_together() {
+fn sizes_of_all_request_fields_are_summed() {
     let params = json!({
         "name": "x".repeat(1026),
         "arguments": { "a": "1234" },
@@ -253,7 +253,7 @@ fn all_places_count_together() {
 }
 
 #[test]
-fn depth_is_that_of_arrays_and_objects() {
+fn arrays_and_objects_count_towards_the_depth() {
     for (arguments, levels) in [
         (json!({}), 1),
         (json!({ "a": "b", "c": 1 }), 1),
@@ -280,7 +280,7 @@ fn depth_is_that_of_arrays_and_objects() {
 }
 
 #[test]
-fn meta_may_be_somewhat_deep_in_any_case() {
+fn meta_may_have_16_levels_under_any_limit() {
     let meta = |levels: usize| {
         read("tools/call", json!({ "name": "t", "_meta": { "m": nested(levels - 1) } }))
     };
@@ -334,7 +334,7 @@ fn limit_check_allocates_nothing_for_accepted_requests() {
 }
 
 #[test]
-fn a_hundred_megabytes_are_refused_without_copying_any() {
+fn huge_request_is_rejected_without_copying() {
     let huge = "x".repeat(100 << 20);
     let mut request = Some(call("t", json!({ "a": huge })));
     let (count, bytes) = allocations(&bytes(1 << 20), &mut request);
@@ -343,7 +343,7 @@ fn a_hundred_megabytes_are_refused_without_copying_any() {
 }
 
 #[test]
-fn a_depth_bomb_is_refused_without_going_down() {
+fn deeply_nested_request_is_rejected_at_level_128() {
     // The first 128 levels count 517 bytes, and all of them 4005: a check that continues below
     // finds that there are too many bytes.
     let mut request = Some(call("t", json!({ "a": nested(1000) })));
@@ -355,7 +355,7 @@ fn a_depth_bomb_is_refused_without_going_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_oversized_call_of_a_composite_is_one_refusal_at_the_door() {
+async fn oversized_composite_call_is_rejected_before_any_target() {
     let server = Server::new().says("a", "1").says("b", "2");
     let both = CompositeTool::fan_out("both", "Both", ["a", "b"]);
     let composites = CompositeLayer::new([both]).expect("good definitions");
@@ -411,7 +411,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn the_measure_is_a_naive_count(values in prop::collection::vec((".{0,6}", any_value()), 0..5)) {
+    fn measured_size_and_depth_equal_a_naive_count(values in prop::collection::vec((".{0,6}", any_value()), 0..5)) {
         let arguments = Value::Object(values.into_iter().collect());
         let (size, deep) = (count(&arguments) - 4, levels(&arguments));
         let request = call("t", arguments);

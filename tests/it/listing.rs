@@ -75,7 +75,7 @@ fn annotated(name: &str, annotations: ToolAnnotations) -> Tool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn composites_end_the_first_page_in_configured_order() {
+async fn composites_are_appended_to_the_first_page_in_order() {
     let server = ["t0", "t1", "t2", "t3", "t4"]
         .iter()
         .fold(Server::new(), |s, t| s.says(t, "x"))
@@ -93,7 +93,7 @@ async fn composites_end_the_first_page_in_configured_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_of_the_same_name_disappears_from_every_page() {
+async fn tool_with_the_name_of_a_composite_is_hidden_on_every_page() {
     let server = ["a", "all", "b"].iter().fold(Server::new(), |s, t| s.says(t, "x")).page_size(1);
     let stack = layer([all(["a", "b"])]).layer(server);
 
@@ -129,7 +129,7 @@ async fn definition_matches_the_configuration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_input_schema_is_the_union_of_the_targets() {
+async fn input_schema_is_the_union_of_the_target_schemas() {
     let server = Server::new()
         .tool_as(
             tool(
@@ -179,7 +179,7 @@ async fn the_input_schema_is_the_union_of_the_targets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_input_schema_of_targets_with_one_schema_is_that_schema() {
+async fn identical_target_schemas_become_the_input_schema() {
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
@@ -281,7 +281,7 @@ async fn array_literal_elements_of_a_loop_have_an_open_schema() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_of_the_same_name_in_several_targets_stay_apart() {
+async fn schema_definitions_of_different_targets_stay_separate() {
     let schema = |of: &str| {
         json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -309,7 +309,7 @@ async fn definitions_of_the_same_name_in_several_targets_stay_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn properties_may_be_named_like_keywords() {
+async fn properties_may_have_names_of_schema_keywords() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -372,7 +372,7 @@ async fn mapped_arguments_determine_the_input_schema() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn annotations_are_derived_fail_closed() {
+async fn annotations_are_derived_pessimistically() {
     let hints = |read_only, destructive, open_world| {
         ToolAnnotations::new().read_only(read_only).destructive(destructive).open_world(open_world)
     };
@@ -402,7 +402,7 @@ async fn annotations_are_derived_fail_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_of_more_safety_is_ignored_and_one_of_less_is_kept() {
+async fn safer_annotations_are_ignored_and_less_safe_ones_kept() {
     let server = Server::new()
         .tool_as(
             annotated("look", ToolAnnotations::new().read_only(true).open_world(false)),
@@ -463,7 +463,7 @@ async fn composite_with_a_missing_tool_is_unlisted_and_unavailable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_composite_that_can_do_without_a_tool_is_listed_without_it() {
+async fn composite_is_listed_if_it_can_succeed_without_a_tool() {
     let server = Server::new().says("a", "1").says("b", "2");
     let cases = [
         (of(FanOut::new(["a", "gone"]).success(Success::Any)), true),
@@ -481,7 +481,7 @@ async fn a_composite_that_can_do_without_a_tool_is_listed_without_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_name_of_a_composite_is_its_own_also_while_it_cannot_run() {
+async fn unavailable_composite_still_hides_a_tool_of_its_name() {
     let server = Server::new().says("all", "the tool behind");
     let stack = layer([all(["gone"])]).layer(server.clone());
     assert_eq!(pages(&stack).await, [Vec::<String>::new()]);
@@ -490,7 +490,7 @@ async fn the_name_of_a_composite_is_its_own_also_while_it_cannot_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_are_listed_once_for_all() {
+async fn concurrent_calls_share_one_listing() {
     let server = Server::new().says("a", "1");
     let stack = layer([all(["a"])]).layer(server.clone());
 
@@ -502,7 +502,7 @@ async fn tools_are_listed_once_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_listing_is_taken_over() {
+async fn listing_of_a_dropped_call_continues_for_other_calls() {
     let server = Server::new().says("a", "1");
     let slow = tower::util::MapRequest::new(server.clone(), |request| request);
     let gate = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -560,7 +560,7 @@ async fn unannounced_change_is_seen_after_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_appears_is_found_when_its_composite_is_called() {
+async fn composite_call_finds_a_new_tool_after_a_second() {
     let server = Server::new();
     let stack = layer([all(["a"])]).layer(server.clone());
     assert!(error_of(&stack, call("all", json!({}))).await.is_some());
@@ -589,7 +589,7 @@ async fn last_known_tools_are_used_while_listing_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_listing_is_not_repeated_for_a_second() {
+async fn failed_listing_is_not_repeated_for_a_second() {
     let server = Server::new().says("a", "1");
     server.break_list("connection refused");
     let stack = layer([all(["a"])]).layer(server.clone());
@@ -605,7 +605,7 @@ async fn a_failed_listing_is_not_repeated_for_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_hangs_is_given_up_after_ten_seconds() {
+async fn listing_times_out_after_ten_seconds() {
     let hangs = |request: Request| async move {
         if request.lists_tools() {
             futures::future::pending::<()>().await;
@@ -620,7 +620,7 @@ async fn a_listing_that_hangs_is_given_up_after_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_without_end_is_given_up() {
+async fn endless_listing_is_aborted() {
     let endless = |request: Request| async move {
         let next_cursor = Some("again".to_owned());
         let list = rmcp::model::ListToolsResult { next_cursor, ..Default::default() };
@@ -633,7 +633,7 @@ async fn a_listing_without_end_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_may_see_different_tools() {
+async fn catalogs_are_separate_per_caller() {
     let server = |request: Request| async move {
         let admin = request.context().extensions().get::<&str>() == Some(&"admin");
         if !request.lists_tools() {
@@ -679,7 +679,7 @@ async fn missing_tools_and_safety_claims_are_logged_once() {
 }
 
 #[test]
-fn names_are_made_of_letters_and_the_separator() {
+fn composite_names_with_illegal_characters_are_rejected() {
     let longest = "n".repeat(128);
     for (separator, legal, illegal) in [
         (
@@ -714,7 +714,7 @@ fn names_are_made_of_letters_and_the_separator() {
 }
 
 #[test]
-fn a_separator_that_no_router_takes_is_refused() {
+fn invalid_separator_is_rejected() {
     for separator in ["", " ", "\n", "a b", "é", "123456789"] {
         let composite = CompositeTool::fan_out("a", "A tool", ["t"]);
         let errors = CompositeLayer::with_separator([composite], separator).unwrap_err();

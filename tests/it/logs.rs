@@ -192,7 +192,7 @@ const INFO: &str = r#"Info {"password":"***"}"#;
 const ERROR: &str = r#"Error "two""#;
 
 #[tokio::test(start_paused = true)]
-async fn log_messages_of_a_call_reach_its_client_from_its_level() {
+async fn client_receives_log_messages_at_or_above_its_level() {
     for newer in [false, true] {
         let server = Talker { newer, ..Talker::default() };
         let far = Far::of(server.clone()).await;
@@ -210,7 +210,7 @@ async fn log_messages_of_a_call_reach_its_client_from_its_level() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn level_of_a_server_is_the_lowest_that_its_clients_have_set() {
+async fn server_log_level_is_the_lowest_of_its_clients() {
     let server = Talker::default();
     let far = Far::of(server.clone()).await;
     let (one, other) = (far.client(Era::Legacy).await, far.client(Era::Legacy).await);
@@ -263,7 +263,7 @@ async fn flood_of_log_messages_is_dropped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_client_names_its_log_level_in_each_request() {
+async fn newer_client_sets_its_log_level_per_request() {
     let server = Talker { newer: true, ..Talker::default() };
     let far = Far::of(server.clone()).await;
     let client = far.client(Era::Modern).await;

@@ -86,7 +86,7 @@ async fn malformed_request_is_rejected_under_every_rule() {
 }
 
 #[tokio::test]
-async fn a_hook_around_calls_is_not_gone_around() {
+async fn malformed_request_does_not_bypass_a_hook() {
     let log = Log::default();
     let hook = intercept::from_fn(async |_, _| Ok(Reply::unknown_tool("refused")));
     let service = hook.layer(server(log.clone()));
@@ -98,7 +98,7 @@ async fn a_hook_around_calls_is_not_gone_around() {
 }
 
 #[tokio::test]
-async fn they_end_at_the_edge() {
+async fn malformed_call_is_rejected_by_the_serving_edge() {
     for era in [Era::Legacy, Era::Modern] {
         let log = Log::default();
         let capabilities = ServerCapabilities::builder().enable_tools().build();
@@ -117,7 +117,7 @@ const REMOVED: [&str; 5] =
 
 /// They are unknown whatever their parameters are.
 #[tokio::test]
-async fn removed_methods_are_unknown() {
+async fn removed_methods_are_rejected_with_any_parameters() {
     let removed = REMOVED.into_iter().filter(|method| *method != "ping");
     for (era, code) in [(Era::Legacy, -32602), (Era::Modern, -32601)] {
         let log = Log::default();

@@ -531,7 +531,7 @@ async fn gateway_applies_the_config_file_to_real_servers() {
 }
 
 #[tokio::test]
-async fn a_backend_that_refuses_the_token_costs_only_its_own_tools() {
+async fn backend_rejecting_its_token_loses_only_its_own_tools() {
     let guarded = Guarded::new().await;
     for (token, listed) in [
         (TOKEN, [tools("one_", &[]), tools("two_", &[])].concat()),

@@ -67,7 +67,7 @@ fn everything() -> Vec<CompositeTool> {
 }
 
 #[test]
-fn a_workflow_is_drawn_with_all_that_it_does() {
+fn workflow_is_drawn_with_all_step_details() {
     insta::assert_snapshot!(drawn(everything(), "everything"), @r#"
     flowchart TB
         subgraph c0["everything, workflow"]
@@ -190,7 +190,7 @@ fn unknown_composite_is_reported_with_a_suggestion() {
 }
 
 #[test]
-fn a_plan_is_drawn_like_a_composite_of_a_layer() {
+fn plan_is_drawn_like_a_composite_of_a_layer() {
     let [notify, _] = everything().try_into().unwrap();
     let plan = Plan::new(notify.clone()).unwrap();
     assert_eq!(plan.flowchart().to_string(), drawn(vec![notify], "notify"));
@@ -220,7 +220,7 @@ fn told<'c>(chart: &'c str, name: &str) -> (&'c str, Vec<&'c str>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_has_a_colour_and_words_for_how_each_branch_ended() {
+async fn run_chart_shows_the_outcome_of_each_branch() {
     let server = Server::new()
         .tool("good", Answer::text("yes").after(Duration::from_millis(1500)))
         .fails("bad", "no")
@@ -251,7 +251,7 @@ async fn a_run_has_a_colour_and_words_for_how_each_branch_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn elements_of_loops_and_nested_runs_are_counted() {
+async fn loop_elements_and_nested_branches_are_counted() {
     let server =
         Server::new().tool("flaky", Answer::failure("no").times(1).then(Answer::text("yes")));
     let inner = CompositeTool::fan_out("inner", "Looks", ["flaky"]);
@@ -266,7 +266,7 @@ async fn elements_of_loops_and_nested_runs_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_goes_on_or_was_given_up_is_drawn_as_it_stands() {
+async fn running_and_dropped_runs_are_drawn_in_their_state() {
     let recorder = Arc::new(Recorder::new());
     let look = CompositeTool::fan_out("look", "Looks", [Target::new("slow").id("a")]);
     let layer = CompositeLayer::new([look]).unwrap().observer(recorder.clone());
@@ -290,7 +290,7 @@ async fn a_run_that_goes_on_or_was_given_up_is_drawn_as_it_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
+async fn resumed_run_is_recorded_as_the_same_run() {
     let recorder = Arc::new(Recorder::new());
     let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let steps = [sure, Step::new("then", "a")];
@@ -334,7 +334,7 @@ async fn recorder_keeps_only_the_last_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nested_run_of_an_evicted_run_evicts_no_other() {
+async fn nested_run_of_an_evicted_run_does_not_evict_another() {
     let recorder = Arc::new(Recorder::new().max_runs(1));
     let inner = CompositeTool::fan_out("inner", "Looks", ["near"]);
     let steps = [Step::new("slow", "slow"), Step::new("inner", "inner")];

@@ -87,7 +87,7 @@ async fn called(stack: Stack<Server>, way: Way, tool: &str) -> Option<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn composite_result_and_charge_do_not_depend_on_the_path() {
+async fn composite_result_and_charge_are_equal_on_every_path() {
     for way in WAYS {
         let (stack, budgets) = metered();
         let report = called(stack, way, "offer").await.expect("a report");
@@ -103,7 +103,7 @@ async fn composite_result_and_charge_do_not_depend_on_the_path() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_branch_is_charged_as_a_direct_call_is() {
+async fn branch_is_charged_like_a_direct_call() {
     for tool in ["ask", "look", "break"] {
         let (stack, direct) = metered();
         drop(testing::call(&stack, tool, json!({})).await);
@@ -116,7 +116,7 @@ async fn a_branch_is_charged_as_a_direct_call_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_hook_keeps_the_charge_and_reserves_nothing() {
+async fn charge_remains_and_reservation_ends_if_a_hook_fails() {
     let budgets = Arc::new(MemoryBudgets::new());
     let layer = BudgetLayer::new().store(budgets.clone()).budget(calls());
     let broken = from_fn(async |request: Request, next: Next| {

@@ -136,7 +136,7 @@ async fn connect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_measured_as_the_guide_says() {
+async fn recorded_metrics_match_the_guide() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recorder = metrics::set_default_local_recorder(&recorder);
@@ -212,7 +212,7 @@ async fn runs_branches_and_calls_are_counted_by_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn durations_are_seconds() {
+async fn durations_are_recorded_in_seconds() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recorder = metrics::set_default_local_recorder(&recorder);
@@ -225,7 +225,7 @@ async fn durations_are_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_cannot_make_labels() {
+async fn client_input_does_not_create_metric_labels() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recorder = metrics::set_default_local_recorder(&recorder);

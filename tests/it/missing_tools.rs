@@ -90,7 +90,7 @@ fn question() -> CompositeTool {
 }
 
 #[tokio::test]
-async fn empty_stack_passes_method_not_found_through() {
+async fn empty_stack_forwards_method_not_found() {
     for handler in handlers().await {
         let reply = list(StackLayer::new().layer(handler)).await;
         assert_eq!(reply.error().unwrap().code, ErrorCode::METHOD_NOT_FOUND);

@@ -160,7 +160,7 @@ async fn observer_receives_attempts_with_the_previous_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn elements_of_loops_are_branches_within_a_branch() {
+async fn observer_receives_loop_elements_as_nested_branches() {
     let each = Step::new(
         "each",
         ForEach::new(json!([1, 2, 3]), ToolCall::new("echo").arguments(json!({ "n": "$item" })))
@@ -270,7 +270,7 @@ fn asking_within(outer: CompositeTool) -> Vec<CompositeTool> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_run_that_waits_ends_when_its_branch_does() {
+async fn suspended_nested_run_is_dropped_with_its_branch() {
     let notes = Arc::new(Notes::default());
     let later = Step::new("b", "b").depends_on(Vec::<String>::new());
     let steps = [

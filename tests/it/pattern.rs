@@ -218,7 +218,7 @@ fn all_errors_are_reported_at_once_with_their_positions() {
 }
 
 #[test]
-fn a_set_may_be_large_but_not_without_end() {
+fn size_of_a_pattern_set_is_limited() {
     let many = Patterns::new((0..500).map(|number| format!("tool_{number}_*"))).unwrap();
     assert!(many.matches("tool_499_x") && !many.matches("tool_500_x"));
     let deep = "{".repeat(1_000_000);
@@ -243,7 +243,7 @@ fn empty_allow_list_selects_nothing() {
 }
 
 #[test]
-fn the_same_words_are_not_both_allowed_and_denied() {
+fn pattern_both_allowed_and_denied_is_rejected() {
     let get = || Selection::default().allow(["get_x", "a*"]).unwrap();
     let error = get().deny(["b", "get_x", "[", "a*"]).unwrap_err();
     assert_eq!(
@@ -261,7 +261,7 @@ fn the_same_words_are_not_both_allowed_and_denied() {
 }
 
 #[test]
-fn a_comma_outside_of_braces_is_one() {
+fn comma_outside_braces_is_literal() {
     let patterns = Patterns::new(["a,b*"]).unwrap();
     assert!(patterns.matches("a,bc"));
     assert!(!patterns.matches("a") && !patterns.matches("bc"));

@@ -510,7 +510,7 @@ depends_on = ['one', 'two']
 ";
 
 #[tokio::test(start_paused = true)]
-async fn questions_are_withdrawn_if_the_call_is() {
+async fn questions_are_withdrawn_when_the_call_is_cancelled() {
     let tools = shop();
     let person = older(TWO, &tools, |_| Does::Think).await;
     let call = CallToolRequest::new(params("deploy_with_two"));
@@ -529,7 +529,7 @@ async fn questions_are_withdrawn_if_the_call_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_withdrawn_once_another_has_ended_the_run() {
+async fn question_is_withdrawn_when_another_ends_the_run() {
     for (does, failure) in [
         (
             (|message| if message == "One?" { Does::SayNo } else { Does::Think }) as Person,
@@ -552,7 +552,7 @@ async fn a_question_is_withdrawn_once_another_has_ended_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_withdrawn_when_its_time_is_over() {
+async fn question_is_withdrawn_when_it_times_out() {
     let tools = shop();
     let does = |message: &str| if message == "One?" { Does::SayYes } else { Does::Think };
     let person = older(TWO, &tools, does).await;

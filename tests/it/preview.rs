@@ -109,7 +109,7 @@ async fn preview_shows_waves_with_known_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn preview_shows_failing_steps() {
+async fn preview_shows_steps_that_would_fail() {
     let steps = [
         Step::new("fits_not", ToolCall::new("count").arguments(json!({ "n": "$input.word" }))),
         Step::new(
@@ -204,7 +204,7 @@ async fn preview_does_not_reveal_hidden_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_runs_over_a_closure_and_previews_without_tools() {
+async fn plan_runs_with_a_closure_and_previews_without_tools() {
     let plan = Plan::new(CompositeTool::pipeline(
         "twice",
         "Twice",
@@ -277,7 +277,7 @@ async fn nullable_output_has_a_nullable_schema() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn plan_alone_with_a_question_has_no_effect() {
+async fn question_in_a_standalone_plan_fails_before_any_call() {
     let plan = Plan::new(CompositeTool::pipeline(
         "deploy",
         "Deploys",

@@ -415,7 +415,7 @@ async fn invalid_progress_numbers_are_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_that_does_not_read_delays_no_run() {
+async fn client_that_does_not_read_does_not_delay_runs() {
     for era in BOTH {
         let chatty = Chatty::default();
         let ended = chatty.ended.clone();
@@ -451,7 +451,7 @@ async fn client_that_does_not_read_delays_no_run() {
 
 /// A server may write its last report and its answer at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn last_report_comes_before_the_answer() {
+async fn last_report_is_sent_before_the_result() {
     for era in BOTH {
         let mut near =
             Wire::connect(ServeService::wrap(Chatty::default(), composites()), era).await;
@@ -533,7 +533,7 @@ async fn composite_that_ends_within_20_ms_sends_no_report() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_in_code_has_no_progress_and_no_token() {
+async fn call_from_code_has_no_progress_token() {
     let service = CompositeLayer::new([CompositeTool::fan_out("one", "One", ["token"])])
         .unwrap()
         .layer(HandlerService::new(Tokens));

@@ -116,7 +116,7 @@ async fn object_keys_disappear_with_their_redacted_parent() {
 }
 
 #[tokio::test]
-async fn a_text_that_repeats_the_structured_content_is_made_again() {
+async fn text_copy_of_structured_content_is_regenerated() {
     let content = json!({ "ssn": "078", "name": "Ada" });
     let mut answer = texts(&[&content.to_string(), &format!("{content:#}")]);
     answer.structured_content = Some(content);
@@ -141,7 +141,7 @@ async fn content_that_may_repeat_a_redacted_value_is_replaced() {
 }
 
 #[tokio::test]
-async fn json_is_taken_for_the_structured_content_that_there_is_not() {
+async fn json_text_is_redacted_without_structured_content() {
     let answer = texts(&[r#"{"ssn":"078","n":1,"ssn":"079"}"#, "no JSON: 078", r#"[{"ssn":1}]"#]);
     let result = redacted(without(&["/ssn", "/*/ssn"]), answer).await;
     let texts: Vec<_> = result.content.iter().map(text).collect();
@@ -202,7 +202,7 @@ async fn metadata_is_removed_if_only_selected_fields_are_kept() {
 }
 
 #[tokio::test]
-async fn annotations_are_gone_with_the_metadata() {
+async fn annotations_are_removed_with_the_metadata() {
     let annotations = || {
         serde_json::from_value::<Annotations>(json!({
             "audience": ["user"],
@@ -245,7 +245,7 @@ async fn annotations_are_gone_with_the_metadata() {
 }
 
 #[tokio::test]
-async fn a_text_that_others_may_read_as_json_does_not_pass() {
+async fn text_readable_as_json_by_other_parsers_is_redacted() {
     let deep = format!("{}{{\"ssn\":78}}{}", "[".repeat(200), "]".repeat(200));
     let unreadable = [
         r#" {"ssn":"078","n":1e999}"#,
@@ -266,7 +266,7 @@ async fn a_text_that_others_may_read_as_json_does_not_pass() {
 }
 
 #[tokio::test]
-async fn a_failure_is_redacted_like_a_success() {
+async fn tool_failure_is_redacted_like_a_success() {
     let mut answer = CallToolResult::error(vec![ContentBlock::text("no such ssn: 078")]);
     answer.structured_content = Some(json!({ "ssn": "078" }));
     let result = redacted(without(&["/ssn"]), answer).await;
@@ -329,7 +329,7 @@ async fn other_tools_and_requests_are_unchanged() {
 }
 
 #[tokio::test]
-async fn a_result_is_subject_to_all_redactions_of_its_tool() {
+async fn all_redactions_of_a_tool_are_applied_to_its_result() {
     let service = RedactLayer::new()
         .redaction(only(&["/a", "/b"]).keep_texts())
         .redaction(without(&["/b"]))

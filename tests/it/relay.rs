@@ -498,7 +498,7 @@ async fn older_client_receives_questions_of_every_form() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_client_is_asked_only_by_an_answer() {
+async fn newer_client_is_asked_only_in_a_result() {
     let refused = "whoever makes the call cannot be asked in the middle of it";
     for (behind, tool, outcome) in [
         // With rmcp's message, since rmcp knows the request of these branches.
@@ -537,7 +537,7 @@ async fn client_without_capabilities_is_not_asked() {
 /// A backend receives the relayed capabilities, so the client receives the ones a tool requires.
 /// Others are unknown to the backend.
 #[tokio::test(start_paused = true)]
-async fn missing_client_capability_is_passed_on() {
+async fn missing_client_capability_error_is_forwarded() {
     let sampling = serde_json::from_value(json!({ "sampling": {} })).unwrap();
     let tasks = ClientCapabilities::builder().enable_tasks().build();
     let missing = Some(json!({ "requiredCapabilities": { "sampling": {} } }));
@@ -578,7 +578,7 @@ async fn client_is_asked_only_for_declared_capabilities() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_in_process_may_sample_and_list_roots() {
+async fn in_process_target_can_sample_and_list_roots() {
     let capabilities = json!({ "sampling": {}, "roots": {} });
     let curious = Curious::default();
     let person = Person::with(capabilities);
@@ -590,7 +590,7 @@ async fn a_target_in_process_may_sample_and_list_roots() {
 // === Capabilities that servers see ===
 
 #[tokio::test(start_paused = true)]
-async fn servers_see_whether_a_person_can_be_asked() {
+async fn servers_receive_the_elicitation_capability_of_the_client() {
     let able = json!({ "elicitation": { "form": {} } });
     for (behind, era) in [
         (Behind::InProcess, Era::Legacy),
@@ -619,7 +619,7 @@ async fn in_process_target_sees_the_elicitation_modes_of_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn older_server_learns_of_elicitation_unless_disabled() {
+async fn older_server_receives_elicitation_unless_disabled() {
     for (elicitation, seen) in [(true, r#"{"elicitation":{"form":{}}}"#), (false, "{}")] {
         let curious = Curious { older: true, ..Curious::default() };
         let builder = RemoteService::builder("far").elicitation(elicitation);
@@ -632,7 +632,7 @@ async fn older_server_learns_of_elicitation_unless_disabled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_server_without_permission_learns_of_no_elicitation() {
+async fn newer_server_receives_no_elicitation_if_disabled() {
     for era in [Era::Legacy, Era::Modern] {
         let builder = RemoteService::builder("far").elicitation(false);
         let remote = builder.transport(pipe(Curious::default()));
@@ -646,7 +646,7 @@ async fn newer_server_without_permission_learns_of_no_elicitation() {
 // === Several questions ===
 
 #[tokio::test(start_paused = true)]
-async fn branches_and_questions_are_put_at_the_same_time() {
+async fn questions_are_sent_concurrently() {
     for (behind, tool, answers) in [
         (Behind::InProcess, "two", "accept blue; accept blue"),
         (Behind::OlderRemote, "two", "accept blue; accept blue"),
@@ -687,7 +687,7 @@ async fn question_outside_of_a_call_gets_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prompts_and_resources_may_want_to_know_something_first() {
+async fn questions_of_prompts_and_resources_are_relayed() {
     let person = Person::who(Says::Blue);
     let connection = Behind::NewerRemote.connect(&Curious::default(), person, Era::Legacy).await;
     for (method, params, answer) in [
@@ -711,7 +711,7 @@ async fn server_that_keeps_asking_is_stopped_after_ten_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn question_of_an_older_server_has_a_maximum_size() {
+async fn size_of_a_question_of_an_older_server_is_limited() {
     let person = Person::who(Says::Blue);
     let connection = Behind::OlderRemote.connect(&Curious::default(), person, Era::Legacy).await;
     let refused = "a question has more than 1048576 bytes";
@@ -720,7 +720,7 @@ async fn question_of_an_older_server_has_a_maximum_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_questions_of_a_request_have_a_maximum_size_together() {
+async fn total_size_of_open_questions_per_request_is_limited() {
     let curious = Curious::default();
     let person = Person::who(Says::Nothing);
     let connection = Behind::OlderRemote.connect(&curious, person, Era::Legacy).await;
@@ -799,7 +799,7 @@ async fn target_receives_the_error_of_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_ends_when_the_client_that_it_asks_goes_away() {
+async fn target_waiting_for_an_answer_ends_on_client_disconnect() {
     for behind in [Behind::InProcess, Behind::OlderRemote] {
         let curious = Curious::default();
         let person = Person::who(Says::Nothing);

@@ -51,7 +51,7 @@ async fn uncalled_clones_are_replaced_too() {
 }
 
 #[tokio::test]
-async fn a_service_outlives_its_reloader() {
+async fn service_outlives_its_reloader() {
     let (service, reloader) = Reload::new(server("old"));
     reloader.clone().replace(server("new"));
     drop(reloader);
@@ -108,7 +108,7 @@ async fn waiting_callers_are_woken_by_the_new_service() {
 }
 
 #[tokio::test]
-async fn a_replaced_service_keeps_no_slot() {
+async fn replaced_service_releases_its_permit() {
     let slots = Arc::new(Semaphore::new(1));
     let limited = |name| ConcurrencyLimit::with_semaphore(server(name), slots.clone());
     let (mut service, reloader) = Reload::new(limited("old"));
@@ -138,7 +138,7 @@ async fn idle_clone_releases_the_old_service() {
 }
 
 #[tokio::test]
-async fn errors_of_the_service_pass_through() {
+async fn errors_of_the_service_are_forwarded() {
     let (mock, mut handle) = mock::pair::<Request, Reply>();
     let (service, reloader) = Reload::new(mock);
     handle.send_error("broken");

@@ -87,7 +87,7 @@ async fn tools(remote: &RemoteService) -> Vec<String> {
 // === Well-behaved servers ===
 
 #[tokio::test]
-async fn a_child_process_is_listed_and_called() {
+async fn child_process_is_listed_and_called() {
     for behaviour in ["good", "modern"] {
         let remote = far().child_process(misbehaving(&[behaviour]));
         assert_eq!(soon(remote.connected()).await, Ok(()));
@@ -106,7 +106,7 @@ async fn call_waits_for_a_pending_connection() {
 }
 
 #[tokio::test]
-async fn a_local_and_a_remote_tool_are_the_same_to_a_composite() {
+async fn local_and_remote_tools_give_equal_composite_results() {
     struct Local;
 
     impl ServerHandler for Local {
@@ -235,7 +235,7 @@ async fn newer_server_receives_the_elicitation_capabilities() {
 }
 
 #[tokio::test]
-async fn newer_server_learns_that_an_older_caller_has_no_elicitation() {
+async fn newer_server_receives_no_elicitation_of_an_older_caller() {
     let meta = passed("modern", json!({})).await;
     assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
 }
@@ -366,7 +366,7 @@ async fn unsupported_method_is_reported_without_the_server_error() {
 }
 
 #[tokio::test]
-async fn a_servers_own_errors_are_passed_on() {
+async fn server_error_is_forwarded() {
     let remote = far().child_process(misbehaving(&["good"]));
     let error = call(&remote, "unheard", json!({})).await.error().unwrap().into_owned();
     assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
@@ -476,7 +476,7 @@ async fn early_exit_is_reported_with_standard_error() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_given_up_in_time() {
+async fn connection_to_a_silent_server_times_out() {
     for behaviour in ["garbage", "silent"] {
         let trouble = trouble(misbehaving(&[behaviour])).await;
         assert_eq!(trouble, "it did not answer within 1s");
@@ -490,7 +490,7 @@ async fn unsolicited_response_is_reported() {
 }
 
 #[tokio::test]
-async fn server_failing_discover_is_initialized_the_older_way() {
+async fn server_failing_discover_is_initialized_as_an_older_one() {
     for behaviour in ["dies-on-discover", "ignores-discover"] {
         let remote =
             far().connect_timeout(Duration::from_secs(1)).child_process(misbehaving(&[behaviour]));
@@ -500,7 +500,7 @@ async fn server_failing_discover_is_initialized_the_older_way() {
 }
 
 #[tokio::test]
-async fn a_server_that_lists_for_ever_can_still_be_called() {
+async fn server_with_an_endless_list_can_be_called() {
     let (logged, _logs) = capture_logs();
     let remote = far().child_process(misbehaving(&["flood"]));
     call(&remote, "echo", json!({ "text": "hello" })).await;
@@ -521,7 +521,7 @@ async fn exiting_server_is_restarted_with_pauses() {
 // === Shutdown ===
 
 #[tokio::test]
-async fn the_process_is_gone_when_it_is_closed() {
+async fn closing_ends_the_process() {
     let remote = far().child_process(misbehaving(&["good"]));
     let process = pid(&remote).await;
     assert!(is_running(process));
@@ -533,7 +533,7 @@ async fn the_process_is_gone_when_it_is_closed() {
 }
 
 #[tokio::test]
-async fn the_process_is_gone_soon_after_the_last_clone_is_dropped() {
+async fn dropping_the_last_clone_ends_the_process() {
     let remote = far().child_process(misbehaving(&["good"]));
     let process = pid(&remote).await;
     let clone = remote.clone();
@@ -544,7 +544,7 @@ async fn the_process_is_gone_soon_after_the_last_clone_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_process_that_will_not_end_is_killed() {
+async fn process_that_ignores_shutdown_is_killed() {
     let remote = far().child_process(misbehaving(&["stubborn"]));
     let process = pid(&remote).await;
     soon(remote.close()).await;
@@ -553,7 +553,7 @@ async fn a_process_that_will_not_end_is_killed() {
 }
 
 #[test]
-fn the_process_is_gone_when_the_runtime_is() {
+fn dropping_the_runtime_ends_the_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (remote, process) = runtime.block_on(async {
         let remote = far().child_process(misbehaving(&["stubborn"]));
@@ -627,7 +627,7 @@ async fn dead_server_is_noticed_while_another_process_writes() {
 /// As PID 1 or as a subreaper, this process becomes the parent of the server's orphans.
 #[cfg(unix)]
 #[tokio::test]
-async fn dead_server_is_noticed_while_a_child_of_ours_is_in_its_group() {
+async fn dead_server_is_noticed_while_an_orphan_is_in_its_group() {
     use std::os::unix::process::CommandExt;
 
     let remote = with_background("sleep 60").await;
@@ -795,7 +795,7 @@ impl ServerHandler for Listening {
 
 #[tokio::test]
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
-async fn updates_arrive_however_much_else_is_subscribed_to() {
+async fn updates_arrive_despite_large_rejected_subscriptions() {
     use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
 
     let changes = Changes::default();
@@ -917,7 +917,7 @@ impl ServerHandler for Curious {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_in_an_answer_are_limited_and_can_be_forbidden() {
+async fn questions_in_a_result_are_limited_and_can_be_disabled() {
     let connect = |builder: RemoteBuilder| {
         builder.transport(move || {
             let (near, there) = tokio::io::duplex(65536);
@@ -1118,7 +1118,7 @@ async fn cancelled_subscriptions_end_at_the_server() {
 // === Secrets ===
 
 #[tokio::test]
-async fn a_child_gets_its_own_environment_and_not_ours() {
+async fn child_process_does_not_inherit_the_environment() {
     // Cargo sets it, so it is in the environment of this process.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
     let remote = far().child_process(misbehaving(&["good"]).env("TOKEN", "hidden-value"));
@@ -1169,7 +1169,7 @@ async fn secret_in_a_server_error_is_masked() {
 }
 
 #[tokio::test]
-async fn secrets_appear_in_no_log_and_no_error() {
+async fn secrets_do_not_appear_in_logs_and_errors() {
     let (logged, _logs) = capture_logs();
     let script = "echo \"my token is $TOKEN\" >&2; exit 1";
     let child = ChildProcess::new("sh").args(["-c", script]).env("TOKEN", "hidden-value");

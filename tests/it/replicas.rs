@@ -141,7 +141,7 @@ async fn run_resumes_on_another_replica_after_a_kill() {
 }
 
 #[tokio::test]
-async fn a_process_with_another_key_calls_nothing() {
+async fn replica_with_another_key_rejects_the_state() {
     let releases = Releases::default();
     let served = releases.serve().await.unwrap();
     let first = Replica::start(&served.url, KEY).await;
@@ -157,7 +157,7 @@ async fn a_process_with_another_key_calls_nothing() {
 }
 
 #[tokio::test]
-async fn web_pages_of_other_origins_are_refused() {
+async fn requests_of_foreign_origins_are_rejected() {
     let releases = Releases::default().serve().await.unwrap();
     let allowed = ["--allow-origin", "https://inspector.example.com:443"];
     let (_process, _reading, url) = gateway(&releases.url, KEY, &allowed).await;
@@ -191,7 +191,7 @@ async fn invalid_allowed_origin_is_reported() {
 }
 
 #[tokio::test]
-async fn gateway_refuses_sessions_beyond_its_limit() {
+async fn gateway_rejects_sessions_beyond_its_limit() {
     let releases = Releases::default().serve().await.unwrap();
     let (_process, _reading, url) = gateway(&releases.url, KEY, &["--max-connections", "2"]).await;
     let mut statuses = Vec::new();

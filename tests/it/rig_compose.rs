@@ -86,7 +86,7 @@ async fn rig_tool_error_survives_a_stack() {
 }
 
 #[tokio::test]
-async fn a_tool_of_theirs_is_a_target() {
+async fn rig_tool_is_usable_as_a_target() {
     let all = CompositeTool::fan_out("all", "All", ["theirs", "broken"]);
     let set = set([
         theirs("theirs", || Ok(json!({ "n": 1 }))),
@@ -350,7 +350,7 @@ fn for_ada() -> Context {
 }
 
 #[tokio::test]
-async fn tools_of_ours_are_called_for_whom_it_was_said() {
+async fn mcp_tools_are_called_for_the_configured_caller() {
     let (server, callers) = who();
     let nobody = tools(server.clone()).await.expect("tools");
     let ada = tools_as(server, for_ada()).await.expect("tools");

@@ -116,7 +116,7 @@ async fn run_at_its_call_limit_returns_a_partial_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_fails_at_a_limit_names_it() {
+async fn run_failing_at_a_limit_names_the_limit() {
     for composite in all_of_four() {
         let what = format!("{composite:?}");
         let result = run(composite.max_calls(2).on_limit(OnLimit::Fail)).await;
@@ -125,7 +125,7 @@ async fn a_run_that_fails_at_a_limit_names_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_needs_no_more_than_it_may_has_not_ended_early() {
+async fn run_exactly_within_its_limits_is_complete() {
     for composite in all_of_four() {
         let what = format!("{composite:?}");
         let composite = composite.max_calls(4).max_cost(1).on_limit(OnLimit::Fail);
@@ -166,7 +166,7 @@ async fn limited_run_without_a_completed_call_returns_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn winner_of_a_race_has_not_reached_a_limit() {
+async fn winner_of_a_race_reports_no_reached_limit() {
     for composite in [look(Race::new(["a", "b"])), look(Fallback::new(["a", "b"]))] {
         for on_limit in [OnLimit::Partial, OnLimit::Fail] {
             let result = run(composite.clone().max_calls(1).on_limit(on_limit)).await;
@@ -177,7 +177,7 @@ async fn winner_of_a_race_has_not_reached_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limit_does_not_excuse_independent_failures() {
+async fn limit_does_not_hide_independent_failures() {
     let composite = |success| look(sequential(&["fails", "a", "b"]).success(success)).max_calls(2);
     let all = run(composite(Success::All)).await;
     assert_eq!(all.is_error, Some(true), "all must succeed");
@@ -411,7 +411,7 @@ async fn oversized_loop_element_does_not_fail_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_comes_to_no_element_is_skipped() {
+async fn loop_that_reaches_no_element_is_skipped() {
     let steps = [Step::new("a", "a"), each(2)];
     let result = run(CompositeTool::pipeline("look", "Looks", steps).max_calls(1)).await;
     assert_eq!(statuses(&result), ["completed", "skipped"]);
@@ -455,7 +455,7 @@ async fn nested_calls_count_towards_the_outer_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_around_a_nested_run_ends_that_too() {
+async fn outer_limit_ends_the_nested_run() {
     let inner = within("inner", &["a", "b", "c"]);
     let outer = within("outer", &["inner", "d"]).max_calls(3);
     let result = run_all(vec![inner, outer], &server()).await;
@@ -471,7 +471,7 @@ async fn a_limit_around_a_nested_run_ends_that_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_of_a_nested_run_ends_only_that() {
+async fn limit_of_a_nested_run_ends_only_that_run() {
     let inner = within("inner", &["a", "b"]).max_calls(1);
     let outer = within("outer", &["inner", "c"]).max_calls(9);
     let result = run_all(vec![inner, outer], &server()).await;
@@ -575,7 +575,7 @@ async fn reached_limit_prevents_further_questions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_loop_element_is_cancelled_at_a_limit() {
+async fn suspended_loop_element_is_cancelled_at_a_limit() {
     let tool = Answer::from_fn(|call| async move {
         if call.arguments()["n"] == 1 { Answer::asks("sure", "Sure?") } else { Answer::echo() }
     });

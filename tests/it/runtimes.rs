@@ -121,7 +121,7 @@ fn failed_or_late_branch_does_not_affect_the_others() {
 }
 
 #[test]
-fn content_is_in_the_order_of_the_targets_or_of_their_ends() {
+fn content_has_declared_or_completion_order() {
     on_each_runtime(|| async {
         for (order, expected) in
             [(Order::Declared, ["waits", "now"]), (Order::Completion, ["now", "waits"])]
@@ -175,7 +175,7 @@ fn budget_is_charged_for_each_branch() {
 }
 
 #[test]
-fn service_that_admits_one_call_at_a_time_gets_one_at_a_time() {
+fn concurrency_limit_of_one_is_respected() {
     on_each_runtime(|| async {
         let server = server();
         let inner = all(&TOOLS);

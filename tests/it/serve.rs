@@ -186,7 +186,7 @@ async fn wrapped_handler_behaves_like_a_bare_one() {
 }
 
 #[tokio::test]
-async fn the_script_reaches_every_method_of_a_handler() {
+async fn test_script_calls_every_handler_method() {
     let mut reached = vec![];
     for era in BOTH {
         let full = Full::default();
@@ -246,7 +246,7 @@ async fn handler_answers_synchronous_rmcp_queries() {
 }
 
 #[tokio::test]
-async fn every_request_travels_through_the_layers() {
+async fn every_request_passes_through_the_layers() {
     for era in BOTH {
         let passed = Log::default();
         let noting = layer_fn(|inner: HandlerService<Full>| {
@@ -292,7 +292,7 @@ async fn hang(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_cancels_drops_the_work() {
+async fn client_cancellation_drops_the_call() {
     for era in BOTH {
         let (handler, mut calls) = unusual();
         let connection = connect(ServeService::wrap(handler, Identity::new()), era).await;
@@ -305,7 +305,7 @@ async fn a_client_that_cancels_drops_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_disconnects_drops_the_work() {
+async fn client_disconnection_drops_the_call() {
     for era in BOTH {
         let (handler, mut calls) = unusual();
         let connection = connect(ServeService::wrap(handler, Identity::new()), era).await;
@@ -317,7 +317,7 @@ async fn a_client_that_disconnects_drops_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_drops_the_work_and_returns_an_error() {
+async fn timeout_drops_the_call_and_returns_an_error() {
     for era in BOTH {
         let (handler, mut calls) = unusual();
         let layer = ServiceBuilder::new().timeout(Duration::from_secs(5));
@@ -343,7 +343,7 @@ async fn cancelled_request_does_not_start() {
 // === Panics ===
 
 #[tokio::test]
-async fn a_panic_is_answered_without_its_text() {
+async fn panic_returns_an_error_without_its_message() {
     for era in BOTH {
         let (handler, _calls) = unusual();
         let connection = connect(ServeService::wrap(handler, Identity::new()), era).await;
@@ -355,7 +355,7 @@ async fn a_panic_is_answered_without_its_text() {
 }
 
 #[tokio::test]
-async fn a_panic_outside_of_the_call_is_answered_too() {
+async fn panic_outside_the_call_returns_an_error() {
     /// Panics in `clone`, in `poll_ready` or in `call`.
     struct Fragile {
         place: &'static str,
@@ -401,7 +401,7 @@ async fn a_panic_outside_of_the_call_is_answered_too() {
 // === Stacks ===
 
 #[tokio::test(start_paused = true)]
-async fn it_serves_a_stack_that_admits_one_call_at_a_time() {
+async fn stack_with_a_concurrency_limit_of_one_is_served() {
     let (handler, mut calls) = unusual();
     let layer = ServiceBuilder::new().concurrency_limit(1);
     let connection = connect(ServeService::wrap(handler, layer), Era::Modern).await;
@@ -418,7 +418,7 @@ async fn it_serves_a_stack_that_admits_one_call_at_a_time() {
 }
 
 #[tokio::test]
-async fn it_serves_a_stack_behind_a_buffer() {
+async fn stack_behind_a_buffer_is_served() {
     for era in BOTH {
         let (handler, _calls) = unusual();
         let layer = ServiceBuilder::new().buffer(4).concurrency_limit(1);
@@ -450,7 +450,7 @@ async fn non_sync_stack_is_served() {
 }
 
 #[tokio::test]
-async fn a_whole_service_builder_is_a_layer() {
+async fn service_builder_is_accepted_as_a_layer() {
     let layer = ServiceBuilder::new()
         .load_shed()
         .concurrency_limit(2)
@@ -464,7 +464,7 @@ async fn a_whole_service_builder_is_a_layer() {
 // === Bare Tower services ===
 
 #[tokio::test]
-async fn a_bare_service_is_opened_by_its_description() {
+async fn bare_service_is_served_with_its_description() {
     for era in BOTH {
         let reached = Log::default();
         let noted = reached.clone();
@@ -514,7 +514,7 @@ const UNTYPED: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn newer_clients_get_the_type_of_a_result_that_lacks_it() {
+async fn missing_result_type_is_added_for_newer_clients() {
     async fn types(server: impl ServerHandler, era: Era) -> Vec<Value> {
         let connection = connect(server, era).await;
         let mut types = vec![];
@@ -619,7 +619,7 @@ fn answering(reply: impl Into<Reply>) -> impl ServerHandler {
 }
 
 #[tokio::test]
-async fn a_result_of_another_type_is_an_error_that_does_not_show_it() {
+async fn result_of_the_wrong_type_becomes_a_generic_error() {
     let secret = ListToolsResult::with_all_items(vec![tool("secret")]);
     let (logged, _guard) = capture_logs();
     let connection = connect(answering(secret), Era::Legacy).await;
@@ -644,7 +644,7 @@ async fn a_result_of_another_type_is_an_error_that_does_not_show_it() {
 }
 
 #[tokio::test]
-async fn any_result_answers_a_custom_request() {
+async fn custom_request_accepts_any_result_type() {
     // Over a wire, a custom result can look like any other.
     let list = ListToolsResult::with_all_items(vec![tool("x")]);
     let connection = connect(answering(list.clone()), Era::Modern).await;
@@ -653,7 +653,7 @@ async fn any_result_answers_a_custom_request() {
 }
 
 #[tokio::test]
-async fn an_acknowledgement_may_have_a_type() {
+async fn acknowledgement_may_have_a_result_type() {
     let connection = connect(answering(ServerResult::task_ack(())), Era::Legacy).await;
     connection.send("resources/subscribe", json!({ "uri": "full://a" })).await.unwrap();
     let connection = connect(answering(ServerResult::empty(())), Era::Legacy).await;
@@ -661,7 +661,7 @@ async fn an_acknowledgement_may_have_a_type() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_invalid_params() {
+async fn rejection_has_the_code_invalid_params() {
     let connection = connect(answering(Reply::unknown_tool("x")), Era::Modern).await;
     let error = refused(connection.call_tool("x").await);
     assert_eq!((error.code, &*error.message), (ErrorCode::INVALID_PARAMS, "unknown tool `x`"));

@@ -29,7 +29,7 @@ fn breaches(answer: &Value) -> u64 {
 }
 
 #[test]
-fn valid_answer_has_no_breach() {
+fn valid_answer_breaks_no_invariant() {
     let echo = json!({ "marker": marker(1), "branch": "near", "pid": 7 });
     let branches = json!({ "near": { "status": "completed", "output": echo } });
     assert_eq!(breaches(&json!({ "structuredContent": { "branches": branches } })), 0);
@@ -37,7 +37,7 @@ fn valid_answer_has_no_breach() {
 }
 
 #[test]
-fn unchecked_invariants_are_known() {
+fn checked_invariants_are_counted() {
     let invariants = Invariants::default();
     invariants.check_answer(&marker(1), &json!({ "marker": marker(1), "pid": 7 }));
     let looked = invariants.checked().map(|(invariant, count)| (invariant, count > 0));
@@ -61,7 +61,7 @@ fn content_of_another_call_is_detected_anywhere() {
 }
 
 #[test]
-fn branches_that_have_each_others_answers_are_found() {
+fn swapped_branch_answers_are_detected() {
     let of =
         |branch: &str| json!({ "output": { "branch": branch, "marker": marker(1), "pid": 7 } });
     let nested = json!({ "output": { "branches": { "far": of("near") } } });
@@ -76,7 +76,7 @@ fn unredacted_secret_and_second_answer_are_detected() {
 }
 
 #[test]
-fn an_argument_in_a_line_of_the_log_is_found() {
+fn argument_in_a_log_line_is_detected() {
     let invariants = Invariants::default();
     invariants.check_line("a run begins composite=\"all\"");
     assert_eq!(invariants.broken(), 0);
@@ -86,7 +86,7 @@ fn an_argument_in_a_line_of_the_log_is_found() {
 }
 
 #[test]
-fn markers_are_whole_and_no_two_are_the_same() {
+fn markers_are_complete_and_unique() {
     let text = format!("{} mark-1 mark-{} {}", marker(1), "g".repeat(16), marker(u64::MAX));
     assert_eq!(markers(&text).collect::<Vec<_>>(), [marker(1), marker(u64::MAX)]);
 }
@@ -149,7 +149,7 @@ async fn layer_that_mixes_up_answers_is_detected() {
 }
 
 #[tokio::test]
-async fn a_run_that_begins_and_ends_twice_is_found() {
+async fn run_that_starts_and_ends_twice_is_detected() {
     let invariants = Arc::<Invariants>::default();
     let runs = Arc::new(Runs::new(invariants.clone()));
     let all = CompositeTool::fan_out("all", "All", ["near"]);

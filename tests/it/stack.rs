@@ -401,7 +401,7 @@ async fn layers_that_need_no_catalog_list_no_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_seen_by_every_layer_of_the_stack() {
+async fn change_reaches_every_layer_of_the_stack() {
     let changes = Changes::default();
     let server = server();
     let stack = curious().changes(&changes).layer(server.clone());

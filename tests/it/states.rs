@@ -167,7 +167,7 @@ async fn malformed_state_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_with_any_of_its_characters_changed_is_refused() {
+async fn state_with_any_changed_character_is_rejected() {
     for store in stores() {
         let server = server();
         let service = service(composites(), store, &server);
@@ -186,7 +186,7 @@ async fn a_state_with_any_of_its_characters_changed_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_of_another_call_is_refused() {
+async fn state_of_another_call_is_rejected() {
     type Change = fn(&mut Call);
     let rows: [(&str, Change); 9] = [
         ("other arguments", |call| call.arguments = json!({ "service": "bank" })),
@@ -247,7 +247,7 @@ async fn state_is_rejected_after_its_definition_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_of_another_key_or_process_is_refused() {
+async fn state_of_another_key_or_store_is_rejected() {
     let other = SignedStore::new("another key of at least 32 bytes.").unwrap();
     let new = SignedStore::ring([("new", KEY)]).unwrap();
     let rows: [(Arc<dyn Store>, Arc<dyn Store>); 5] = [
@@ -267,7 +267,7 @@ async fn a_state_of_another_key_or_process_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stored_state_that_has_expired_is_refused() {
+async fn expired_stored_state_is_rejected() {
     let server = server();
     let store = MemoryStore::for_runs().ttl(Duration::from_secs(60));
     let service = service(composites(), store, &server);
@@ -279,7 +279,7 @@ async fn a_stored_state_that_has_expired_is_refused() {
 }
 
 #[tokio::test]
-async fn a_signed_state_that_has_expired_is_refused() {
+async fn expired_signed_state_is_rejected() {
     let server = server();
     let service = service(composites(), signed().ttl(Duration::ZERO), &server);
     let state = release().state(&service).await;
@@ -291,7 +291,7 @@ async fn a_signed_state_that_has_expired_is_refused() {
 // === Reused states ===
 
 #[tokio::test(start_paused = true)]
-async fn a_signed_state_can_be_answered_in_another_way() {
+async fn signed_state_can_be_answered_repeatedly() {
     let server = server();
     let service = service(composites(), signed(), &server);
     let state = release().state(&service).await;
@@ -323,7 +323,7 @@ async fn stored_state_can_be_answered_only_once() {
 // === Unexpected answers ===
 
 #[tokio::test(start_paused = true)]
-async fn answers_without_a_state_begin_a_call() {
+async fn answers_without_a_state_start_a_new_run() {
     let server = server();
     let service = service(composites(), signed(), &server);
     let mut eager = release().again("");
@@ -351,7 +351,7 @@ async fn unsolicited_answers_are_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_asks_no_more_often_than_it_may() {
+async fn number_of_question_rounds_of_a_run_is_limited() {
     let server = Server::new().tool("curious", Answer::asks("why", "Why?")).says("done", "done");
     let all = CompositeTool::fan_out("all", "Asks on and on", ["curious", "done"]);
     let layer = CompositeLayer::new([all]).unwrap().limits(Limits::default().max_rounds(3));
@@ -434,7 +434,7 @@ async fn error_of_an_unavailable_store_reveals_no_details() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_result_is_reported_before_the_question() {
+async fn too_deeply_nested_result_fails_before_the_question() {
     let deep = (0..98).fold(json!("bottom"), |deep, _| json!([deep]));
     let server = Server::new().gives("details", json!({ "notes": deep })).echoes("deploy");
     let steps = [
@@ -528,7 +528,7 @@ async fn refused_for_the_share(call: Call, service: &Service) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_with_a_full_share_is_refused_and_others_suspend_runs() {
+async fn caller_with_a_full_share_is_rejected_and_others_are_not() {
     let server = server();
     let store = MemoryStore::for_runs().ttl(Duration::from_secs(60)).max_caller_bytes(10_000);
     let service = service(composites(), store, &server);
@@ -559,7 +559,7 @@ async fn caller_with_a_full_share_is_refused_and_others_suspend_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn anonymous_callers_may_fill_the_store() {
+async fn caller_share_does_not_apply_without_callers() {
     let server = server();
     let layer = CompositeLayer::new(composites()).unwrap();
     let service = layer.state(MemoryStore::for_runs().max_caller_bytes(1)).layer(server);
@@ -628,7 +628,7 @@ async fn state_drops_report_outputs_when_space_is_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_may_turn_out_too_large_is_remarked() {
+async fn possibly_oversized_state_is_reported() {
     let tool = |name: &'static str, is_read_only: bool| {
         let tool = Tool::new(name, name, JsonObject::new());
         tool.with_annotations(ToolAnnotations::new().read_only(is_read_only))

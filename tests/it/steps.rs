@@ -33,7 +33,7 @@ fn run_now(composite: &CompositeTool, server: &Server, arguments: Value) -> Call
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_steps_run_and_one_more_is_a_mistake() {
+async fn number_of_steps_is_limited_to_a_hundred() {
     let workflow = |count: usize| {
         let steps = (0..count).map(|n| Step::new(format!("s{n}"), "act"));
         CompositeTool::workflow("many", "Does many things", steps)
@@ -86,7 +86,7 @@ async fn dropped_call_stops_and_calls_no_further_tool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn null_is_a_default_result_like_any_other() {
+async fn null_is_a_valid_default_result() {
     let workflow = CompositeTool::workflow(
         "keep",
         "Keeps what there is",
@@ -139,7 +139,7 @@ async fn too_deeply_nested_arguments_fail_the_step() {
 
 #[cfg(feature = "config")]
 #[tokio::test(start_paused = true)]
-async fn arguments_meet_the_schema_of_a_tool_that_has_a_prefix() {
+async fn arguments_are_coerced_to_the_schema_of_a_prefixed_tool() {
     let config = Config::from_toml_str(
         r#"
         [[backends]]
@@ -286,7 +286,7 @@ fn values() -> Vec<Value> {
 }
 
 #[test]
-fn a_value_arrives_unchanged_on_all_ways() {
+fn value_arrives_unchanged_through_every_construct() {
     for value in values() {
         let echo = ["reference", "template", "filter", "loop", "list", "switch"];
         let server = echo.into_iter().fold(Server::new(), Server::echoes).tool(
@@ -356,7 +356,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_value_goes_through_a_pipeline_unchanged(value in any_value()) {
+    fn random_values_pass_through_a_pipeline_unchanged(value in any_value()) {
         let v = |written: &str| json!({ "v": written });
         let pipeline = CompositeTool::pipeline("row", "Hands a value on", [
             Step::new("first", ToolCall::new("first").arguments(v("$input.v"))),

@@ -101,14 +101,14 @@ async fn unavailable_answer_returns_a_service_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_tool_is_recorded_and_panics_in_the_waiter() {
+async fn panic_of_a_tool_is_recorded_and_reaches_the_caller() {
     let server = Server::new().tool("t", Answer::panic("at the disco"));
     assert_eq!(panic_of(call(&server, "t")).await, "at the disco");
     assert_eq!((server.calls()[0].status(), server.running()), (Status::Panicked, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_late_by_its_delay() {
+async fn answer_arrives_after_its_delay() {
     let server = Server::new().tool("t", Answer::text("late").after(90 * SECOND));
     let start = Instant::now();
     assert_eq!(text_of(&call(&server, "t").await), "late");
@@ -116,7 +116,7 @@ async fn an_answer_is_late_by_its_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sequence_is_given_in_turn_and_its_last_for_good() {
+async fn answer_sequence_is_used_in_order_and_its_last_repeats() {
     let sequence = Answer::failure("no route")
         .times(2)
         .then(Answer::text("slowly").after(SECOND))
@@ -133,7 +133,7 @@ async fn a_sequence_is_given_in_turn_and_its_last_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sequence_can_be_repeated_and_late_as_a_whole() {
+async fn answer_sequence_can_be_repeated_and_delayed() {
     let two = Answer::text("a").then(Answer::text("b"));
     let server = Server::new().tool("t", two.times(2).then(Answer::text("c")).after(SECOND));
     let start = Instant::now();
@@ -152,7 +152,7 @@ async fn answer_sequence_follows_the_arrival_order_of_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_answers_by_the_arguments_in_any_way() {
+async fn closure_returns_any_answer_based_on_the_arguments() {
     let answer = Answer::from_fn(|call| async move {
         match call.arguments()["n"].as_i64() {
             Some(0) => Answer::unavailable("zero"),
@@ -172,7 +172,7 @@ async fn a_closure_answers_by_the_arguments_in_any_way() {
 }
 
 #[test]
-fn an_answer_to_no_call_is_a_mistake_of_the_test() {
+fn zero_answers_and_zero_page_size_panic() {
     assert!(catch_unwind(|| Answer::text("x").times(0)).is_err());
     assert!(catch_unwind(|| Server::new().page_size(0)).is_err());
 }
@@ -207,7 +207,7 @@ async fn all_pages_are_listed_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_come_and_go_while_the_server_is_in_use() {
+async fn tools_can_be_added_and_removed_at_any_time() {
     let names = async |server: &Server| -> Vec<String> {
         testing::listed(server).await.into_iter().map(|tool| tool.name.into()).collect()
     };
@@ -228,7 +228,7 @@ async fn tools_come_and_go_while_the_server_is_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_break_and_calls_go_on_until_they_are_mended() {
+async fn broken_lists_fail_until_mended_and_calls_still_work() {
     let server = Server::new().says("a", "1");
     server.break_list("connection refused");
     let error = server.clone().oneshot(Request::list_tools()).await.unwrap_err();
@@ -243,7 +243,7 @@ async fn lists_break_and_calls_go_on_until_they_are_mended() {
 // === Recorded calls ===
 
 #[tokio::test(start_paused = true)]
-async fn calls_are_noted_in_their_order_with_arguments_and_times() {
+async fn calls_are_recorded_in_order_with_arguments_and_times() {
     let server = Server::new().tool("slow", Answer::echo().after(SECOND)).says("fast", "x");
     testing::call(&server, "slow", json!({ "q": 1 })).await;
     testing::call(&server, "slow", Value::Null).await;
@@ -266,7 +266,7 @@ async fn calls_are_noted_in_their_order_with_arguments_and_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_compared_with_its_tool_and_its_arguments() {
+async fn call_equals_a_pair_of_its_tool_and_arguments() {
     let server = Server::new().says("a", "x");
     testing::call(&server, "a", json!({ "q": 1 })).await;
     testing::call(&server, "a", Value::Null).await;
@@ -346,7 +346,7 @@ async fn waiters_are_woken_by_arriving_and_ending_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_requests_are_noted_and_have_no_answer() {
+async fn other_requests_are_recorded_and_return_method_not_found() {
     let server = Server::new().says("a", "x");
     call(&server, "a").await;
     let ping = PingRequest { method: Default::default(), extensions: Default::default() };
@@ -461,7 +461,7 @@ tools = ["one/find", "two.find"]
     }
 
     #[tokio::test(start_paused = true)]
-    async fn config_file_settings_apply_above_each_backend_server() {
+    async fn config_file_settings_apply_to_each_backend_server() {
         let one = Server::new().hangs("seek").says("hidden", "x");
         let two = Server::new().echoes("find").says("secret", "x");
         let service = testing::stack(&file(FILE), [("two", two.clone()), ("one", one.clone())]);
@@ -486,7 +486,7 @@ tools = ["one/find", "two.find"]
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tool_names_are_unchanged_if_the_config_file_says_so() {
+    async fn tool_names_are_unchanged_in_priority_mode() {
         let text = "router.conflicts = 'priority'\nbackends = [{ name = 'a', command = 'a' }, \
                     { name = 'b', command = 'b' }]";
         let [a, b] = ["a", "b"].map(|who| Server::new().says("t", who));

@@ -148,7 +148,7 @@ impl Service<Request> for Leaf {
 }
 
 #[test]
-fn a_layer_without_a_limit_allocates_nothing() {
+fn layer_without_a_limit_allocates_nothing() {
     let allocations = |service: &mut dyn FnMut(Request) -> bool| {
         let request = Request::call_tool("leaf");
         allocation_counter::measure(|| assert!(service(request))).count_total
@@ -161,7 +161,7 @@ fn a_layer_without_a_limit_allocates_nothing() {
 }
 
 #[tokio::test]
-async fn a_result_that_fits_is_the_same_and_no_tools_are_listed() {
+async fn result_within_the_limit_is_unchanged_without_listing() {
     let server = Server::new().tool_as(promising(), logs());
     let whole = testing::call(&server, "logs", Value::Null).await;
     let service = truncate(json_bytes(&whole)).layer(server.clone());
@@ -186,7 +186,7 @@ async fn truncated_result_fits_the_output_schema() {
 }
 
 #[tokio::test]
-async fn a_text_is_shortened_without_listing_tools() {
+async fn text_is_truncated_without_listing_tools() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let result = testing::call(&truncate(1_000).layer(server.clone()), "say", Value::Null).await;
     assert!(result.content[0].as_text().unwrap().text.ends_with("x…"));
@@ -287,7 +287,7 @@ fn omitted_parts_are_not_copied() {
 }
 
 #[tokio::test]
-async fn steps_of_a_pipeline_work_with_all_that_there_is() {
+async fn pipeline_steps_receive_untruncated_results() {
     let server = Server::new().says("fetch", "x".repeat(50_000)).echoes("count");
     let pipeline = CompositeTool::pipeline(
         "both",
@@ -347,7 +347,7 @@ async fn fan_out_branches_share_the_space_and_fit_the_schema() {
 }
 
 #[tokio::test]
-async fn errors_and_questions_pass() {
+async fn errors_and_questions_are_not_truncated() {
     let server = Server::new()
         .tool("error", Answer::error(-32000, "x".repeat(5_000)))
         .tool("asks", Answer::asks("name", "y".repeat(5_000)));
@@ -359,7 +359,7 @@ async fn errors_and_questions_pass() {
 }
 
 #[tokio::test]
-async fn a_malformed_call_is_answered_with_an_error() {
+async fn malformed_call_returns_an_error() {
     let request = Request::new(CustomRequest::new("tools/call", None), Context::default());
     let reply = truncate(100).layer(Server::new()).oneshot(request).await.unwrap();
     assert_eq!(reply.error().unwrap().message, "malformed `tools/call`");
@@ -368,7 +368,7 @@ async fn a_malformed_call_is_answered_with_an_error() {
 // === Stored results ===
 
 #[tokio::test]
-async fn the_whole_result_can_be_read_by_its_caller() {
+async fn full_result_can_be_read_by_its_caller() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let whole = testing::call(&server, "say", Value::Null).await;
     let service = truncate(1_000).keep(kept()).caller(caller).layer(server);
@@ -462,7 +462,7 @@ async fn result_that_cannot_be_stored_is_truncated_without_a_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_store_holds_no_concurrency_slot() {
+async fn permit_is_released_while_waiting_for_a_store() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let service = ServiceBuilder::new()
         .layer(truncate(1_000).keep(Arc::new(NoStore::Hangs)))
@@ -480,7 +480,7 @@ async fn waiting_for_a_store_holds_no_concurrency_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_call_is_dropped_behind_the_layer() {
+async fn dropped_call_drops_the_inner_call() {
     let server = Server::new().hangs("slow");
     let service = truncate(1_000).layer(server.clone());
     tokio::select! {

@@ -140,7 +140,7 @@ async fn failed_listing_causes_one_warning_and_unchecked_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schema_that_cannot_be_used_is_one_complaint() {
+async fn unusable_schema_causes_one_warning() {
     for schema in [
         json!({ "type": "object", "$ref": "http://127.0.0.1:9/schema.json" }),
         json!({ "type": "object", "properties": { "n": { "pattern": "(?=look)around" } } }),
@@ -159,7 +159,7 @@ async fn a_schema_that_cannot_be_used_is_one_complaint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schema_that_changes_is_checked_anew_after_a_bump() {
+async fn changed_schema_applies_after_an_epoch_bump() {
     let server = counter();
     let epoch = Epoch::default();
     let stack = strict().epoch(epoch.clone()).layer(server.clone());
@@ -177,7 +177,7 @@ async fn a_schema_that_changes_is_checked_anew_after_a_bump() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_are_checked_against_the_tools_that_they_see() {
+async fn arguments_are_validated_against_the_tools_of_the_caller() {
     /// Lists a schema whose type is named by the caller's `_meta`.
     async fn server(request: Request) -> Result<Reply, std::convert::Infallible> {
         let kind = request.context().meta().get("type").cloned().unwrap_or("string".into());
@@ -201,7 +201,7 @@ async fn callers_are_checked_against_the_tools_that_they_see() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_of_composites_are_checked_before_they_are_called() {
+async fn arguments_of_targets_are_validated_before_the_call() {
     let server = counter();
     server.add(tool("other", json!({ "type": "object" })), Answer::echo());
     let wrong = Target::new("count").arguments(json!({ "n": "$input.n" }));
@@ -244,7 +244,7 @@ async fn rendered_arguments_are_checked_against_the_size_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_layer_allocates_nothing() {
+async fn layer_without_rules_allocates_nothing() {
     async fn pending(_: Request) -> Result<Reply, std::convert::Infallible> {
         std::future::pending().await
     }

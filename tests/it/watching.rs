@@ -94,7 +94,7 @@ async fn changed_config_file_is_reloaded_on_request() {
 }
 
 #[tokio::test]
-async fn a_file_is_looked_at_while_it_is_watched() {
+async fn changes_of_a_watched_file_are_applied() {
     let include = || "include = ['more/*.toml']\n".to_owned();
     let program = Program::start(&[include(), one()], Some("--watch")).await;
     let more = program.folder.path().join("more");
@@ -128,7 +128,7 @@ async fn a_file_is_looked_at_while_it_is_watched() {
 }
 
 #[tokio::test]
-async fn half_a_file_is_not_used() {
+async fn partially_written_file_is_not_applied() {
     let whole = [one(), backend("two", "good", "")];
     let program = Program::start(&whole, Some("--watch")).await;
     assert!(program.has("two_echo").await);

@@ -52,7 +52,7 @@ async fn shutdown_waits_until_usage_is_settled() {
 }
 
 #[tokio::test]
-async fn of_two_calls_at_once_one_passes_a_budget_of_one() {
+async fn budget_of_one_admits_one_of_two_concurrent_calls() {
     let server = Server::start();
     let [one, other] = replicas(&server);
     let budget = calls(1);
@@ -240,7 +240,7 @@ async fn changed_refill_applies_from_now_on() {
 }
 
 #[tokio::test]
-async fn settings_that_never_end_harm_nothing() {
+async fn maximum_timeout_and_lease_are_accepted() {
     let server = Server::start();
     let store = replica(&server).timeout(Duration::MAX).budgets().lease(Duration::MAX);
     reserve(&store, &calls(9), 1).await.unwrap().settle(1);
@@ -251,7 +251,7 @@ async fn settings_that_never_end_harm_nothing() {
 // === Stored keys ===
 
 #[tokio::test]
-async fn keys_go_when_a_budget_is_full_again() {
+async fn keys_expire_when_a_budget_is_full_again() {
     let server = Server::start();
     let store = replica(&server).budgets();
     let budget = calls(3).refill(Refill::new(3, Duration::from_millis(50)));
@@ -285,7 +285,7 @@ async fn fully_released_budget_leaves_no_key() {
 }
 
 #[tokio::test]
-async fn names_of_callers_are_in_no_key_and_all_keys_are_in_one_slot() {
+async fn keys_contain_no_caller_names_and_share_a_hash_slot() {
     let server = Server::start();
     let store = replica(&server).prefix("shop").budgets();
     let caller = format!("alice{{}} {}", "x".repeat(1 << 16));
@@ -304,7 +304,7 @@ async fn names_of_callers_are_in_no_key_and_all_keys_are_in_one_slot() {
 }
 
 #[tokio::test]
-async fn another_prefix_is_another_budget() {
+async fn budgets_of_different_prefixes_are_separate() {
     let server = Server::start();
     let [one, other] = ["one", "other"].map(|prefix| replica(&server).prefix(prefix).budgets());
     let _held = reserve(&one, &calls(1), 1).await.unwrap();

@@ -55,7 +55,7 @@ async fn unreachable_server_is_reported_immediately() {
 }
 
 #[tokio::test]
-async fn a_server_that_crashed_is_used_again() {
+async fn crashed_server_is_used_again_after_a_restart() {
     let mut server = Server::start();
     let store = replica(&server).budgets();
     let held = reserve(&store, &calls(3), 2).await.unwrap();
@@ -165,7 +165,7 @@ async fn state_survives_a_take_that_never_reaches_the_server() {
 }
 
 #[tokio::test]
-async fn an_answer_takes_no_longer_than_the_timeout() {
+async fn unanswered_reservation_fails_after_the_timeout() {
     let server = Server::start();
     let store = impatient(&server).budgets();
     server.pause();
@@ -194,7 +194,7 @@ async fn last_settlement_is_logged_when_the_store_is_lost() {
 }
 
 #[test]
-fn a_store_goes_on_in_another_runtime_than_the_one_it_began_in() {
+fn store_works_in_successive_runtimes() {
     let server = Server::start();
     let store = replica(&server).budgets();
     for round in 0..3 {
@@ -209,7 +209,7 @@ fn a_store_goes_on_in_another_runtime_than_the_one_it_began_in() {
 // === Other errors ===
 
 #[tokio::test]
-async fn scripts_are_loaded_again_after_a_restart() {
+async fn scripts_are_loaded_again_after_a_flush() {
     let server = Server::start();
     let store = replica(&server).budgets();
     for left in [2, 1, 0] {

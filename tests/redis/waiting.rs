@@ -66,7 +66,7 @@ async fn state_with_a_lost_reply_is_returned_only_to_its_taker() {
 }
 
 #[tokio::test]
-async fn of_two_replicas_that_take_a_state_at_once_one_gets_it() {
+async fn concurrent_takes_of_a_state_succeed_once() {
     let server = Server::start();
     let [one, other] = [(); 2].map(|()| replica(&server).runs());
     for round in 0..100 {
@@ -116,7 +116,7 @@ async fn malformed_handle_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_state_that_has_expired_is_gone() {
+async fn expired_state_is_deleted() {
     let server = Server::start();
     let states = replica(&server).runs().ttl(Duration::from_millis(50));
     let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_state_that_has_expired_is_gone() {
 }
 
 #[tokio::test]
-async fn neither_handle_nor_binding_is_kept() {
+async fn handle_and_binding_are_not_stored() {
     let server = Server::start();
     let states = replica(&server).prefix("shop").runs();
     let handle = states.put(b"half done".to_vec(), b"call of alice", None).await.unwrap();
@@ -208,7 +208,7 @@ async fn release(gateway: &Composite<Tools>, state: Option<String>) -> ToolAnswe
 }
 
 #[tokio::test]
-async fn waiting_run_resumes_once_at_another_gateway() {
+async fn suspended_run_resumes_once_at_another_gateway() {
     let server = Server::start();
     let tools = Tools::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy");
     let [one, other] = [(); 2].map(|()| gateway(replica(&server).runs(), &tools));

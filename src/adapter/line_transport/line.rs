@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn request_has_a_limit_of_its_own() {
+    fn request_has_its_own_byte_limit() {
         let parameters = "x".repeat(4 << 20);
         for (text, is_refused) in [
             (format!(r#"{{"id":1,"method":"roots/list","params":"{parameters}"}}"#), true),

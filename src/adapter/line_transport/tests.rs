@@ -48,7 +48,7 @@ async fn messages_are_received_and_other_lines_are_skipped() {
 }
 
 #[tokio::test]
-async fn line_that_is_no_message_is_answered() {
+async fn malformed_message_is_answered_with_an_error() {
     let text = format!("{}\n{}\n", json!({ "jsonrpc": "2.0", "id": 1 }), ping(2));
     let (messages, replies) = received::<RoleServer>(&text).await;
     assert_eq!(messages, [ping(2)]);
@@ -64,7 +64,7 @@ async fn notification_of_another_protocol_is_ignored() {
 }
 
 #[tokio::test]
-async fn request_beyond_a_limit_is_answered() {
+async fn request_beyond_a_limit_is_rejected() {
     let call = json!({
         "jsonrpc": "2.0", "id": "a", "method": "tools/call",
         "params": { "name": "x", "arguments": { "list": many_values() } },

@@ -68,7 +68,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn an_epoch_is_bumped_at_once_and_then_once_for_each_pause() {
+    async fn epoch_is_bumped_at_once_and_then_once_per_pause() {
         let epoch = Epoch::default();
         let paced = PacedEpoch::new(epoch.clone(), Pace::new(SECOND, SECOND * 4, SECOND * 60));
         for _ in 0..10_000 {

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_questions_of_a_server_share_a_limit_of_bytes() {
+    fn open_questions_of_a_server_share_a_byte_limit() {
         let calls = Calls::default();
         let open: Vec<_> = (0..MAX_OPEN_BYTES / MAX_QUESTION_BYTES)
             .map(|_| calls.reserve(MAX_QUESTION_BYTES).unwrap())

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn update_concerns_its_resource_and_those_it_is_part_of() {
+    fn update_concerns_its_resource_and_the_ancestors() {
         let mut known = Known::default();
         for uri in ["file:///a", "file:///a/", "file:///a/b", "file:///a/b?q#f", "file:///ab"] {
             assert!(known.subscribed(uri, 1));

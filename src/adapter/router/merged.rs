@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_as_it_was_written_or_not_at_all() {
+    fn cursor_is_parsed_only_in_its_canonical_form() {
         let cursor = Cursor { fingerprint: 0xab, start: 2_000 };
         assert_eq!(cursor.to_text(), "00000000000000ab.2000");
         assert_eq!(Cursor::parse("00000000000000ab.2000"), Some(cursor));

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_that_never_begin_leave_no_more_than_a_few_watches() {
+    fn streams_that_never_begin_leave_bounded_watches() {
         let nothing = Box::new(|_| Box::pin(future::ready(Ok(()))) as _);
         let subscriptions = Arc::new(Subscriptions::new(nothing));
         let changing = Changing { changes: Changes::default(), subscriptions };

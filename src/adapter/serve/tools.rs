@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn views_beyond_the_limit_share_one() {
+    async fn clients_over_the_view_limit_share_one_view() {
         let searches = Searches::default();
         let others = searches.view(&HeaderMap::new());
         let views: Vec<_> =
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn listing_suffices_for_a_second_of_its_epoch() {
+    async fn listing_is_reused_for_a_second_of_the_same_epoch() {
         let search = Search::new(7);
         assert!(search.suffices(7) && !search.suffices(8));
         tokio::time::advance(LIST_AGAIN_AFTER).await;

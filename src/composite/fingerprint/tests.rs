@@ -235,7 +235,7 @@ fn of<const N: usize>(definitions: [(&str, &[&str]); N]) -> [Fingerprint; N] {
 }
 
 #[test]
-fn a_composite_changes_with_all_that_it_calls() {
+fn fingerprint_changes_with_every_nested_composite() {
     let before = of([
         ("outer", &["middle", "x"]),
         ("middle", &["inner"]),
@@ -253,21 +253,21 @@ fn a_composite_changes_with_all_that_it_calls() {
 }
 
 #[test]
-fn a_composite_changes_if_a_name_leads_elsewhere() {
+fn fingerprint_changes_if_a_target_resolves_to_a_composite() {
     let [before] = of([("outer", &["tool"])]);
     let [after, _] = of([("outer", &["tool"]), ("tool", &["a"])]);
     assert_ne!(before, after);
 }
 
 #[test]
-fn the_place_of_a_composite_makes_no_difference() {
+fn fingerprint_ignores_the_position_of_a_composite() {
     let [outer, inner] = of([("outer", &["inner"]), ("inner", &["a"])]);
     let moved = of([("other", &["b"]), ("inner", &["a"]), ("outer", &["inner"])]);
     assert_eq!([outer, inner], [moved[2], moved[1]]);
 }
 
 #[test]
-fn which_of_its_targets_is_a_composite_makes_a_difference() {
+fn fingerprint_depends_on_which_target_is_a_composite() {
     // Both call two tools of the names `a` and `b`, one of them a composite.
     let [first, _] = of([("outer", &["a", "b"]), ("a", &["x"])]);
     let [second, _] = of([("outer", &["a", "b"]), ("b", &["x"])]);

@@ -62,7 +62,7 @@ impl Service<Request> for Shop {
 }
 
 #[test]
-fn a_run_is_small_enough_for_what_allocators_keep_at_hand() {
+fn run_future_fits_a_cached_allocator_block() {
     let layer = CompositeLayer::new([CompositeTool::fan_out("all", "All", ["1", "2"])]).unwrap();
     let mut service = layer.layer(Shop::default());
     let run = service.run(0, CallToolRequestParams::new("all").into());
@@ -115,7 +115,7 @@ fn last_text(result: &CallToolResult) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_would_cost_too_much_is_refused_and_ends_the_run() {
+async fn call_over_max_cost_is_rejected_and_ends_the_run() {
     let tools = ["2", "5", "1"];
     let composites = [
         buy("buy", &tools),
@@ -146,7 +146,7 @@ async fn a_call_that_would_cost_too_much_is_refused_and_ends_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_starts_any_more_when_all_is_spent() {
+async fn spent_budget_skips_the_remaining_calls() {
     let shop = Shop::default();
     let result = shop.run(vec![buy("buy", &["1", "2", "0"]).max_cost(3)]).await;
     assert_eq!(shop.called(), ["1", "2"]);
@@ -155,7 +155,7 @@ async fn nothing_starts_any_more_when_all_is_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_winner_may_have_cost_everything() {
+async fn winner_that_spends_the_whole_budget_is_returned() {
     let shop = Shop::default();
     let targets = ["5", "2", "1"];
     for strategy in [Strategy::from(Race::new(targets)), Fallback::new(targets).into()] {
@@ -170,7 +170,7 @@ async fn a_winner_may_have_cost_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nested_runs_cost_is_charged_to_those_around_them() {
+async fn cost_of_nested_runs_is_charged_to_the_outer_runs() {
     let shop = Shop::default();
     let inner = || buy("inner", &["2", "5", "1"]);
     let around = |max| buy("outer", &["1", "inner", "0"]).max_cost(max);
@@ -189,7 +189,7 @@ async fn what_nested_runs_cost_is_charged_to_those_around_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_budget_fails_only_what_it_refuses() {
+async fn other_budget_fails_only_the_calls_it_rejects() {
     let shop = Shop::default();
     let step = Step::new("rationed", "rationed").on_error(OnError::Retry(Retry::times(3)));
     let composite = CompositeTool::pipeline("buy", "Buys", [step]).max_cost(9);
@@ -246,7 +246,7 @@ impl Service<Request> for Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn service_is_ready_before_each_call_and_not_asked_after_it_failed() {
+async fn service_is_ready_before_each_call_and_unused_after_an_error() {
     let tools = ["works", "works", "fails", "works", "fails", "fails", "works"];
     let targets = tools
         .iter()

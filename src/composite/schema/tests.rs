@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn adopted_schema_accepts_the_same(whole in whole_schema(), value in some_value()) {
+    fn adopted_schema_accepts_the_same_values(whole in whole_schema(), value in some_value()) {
         prop_assume!(value.is_object());
         let whole = of_tool(whole);
         prop_assert_eq!(accepts(&adopt_whole(&whole), &value), accepts(&whole, &value));

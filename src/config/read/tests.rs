@@ -46,7 +46,7 @@ fn inner(text: &str) -> Inner {
 }
 
 #[test]
-fn what_is_right_is_read_around_what_is_wrong() {
+fn valid_values_are_read_beside_invalid_ones() {
     let (outer, faults) = read(
         r#"
 number = 300
@@ -72,7 +72,7 @@ json = { a = 1979-05-27, b = [1, nan, { c = true }] }
 }
 
 #[test]
-fn places_are_those_of_the_file() {
+fn error_locations_refer_to_the_file() {
     let text = "list = [1, {}, 2, { text = \"a\" }]";
     let source = Source::new(text);
     let table = DeTable::parse(text).unwrap();

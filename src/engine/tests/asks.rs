@@ -176,7 +176,7 @@ async fn approve(keys: &Value) -> (Plan, Value) {
 use Status::{Cancelled, Completed, Failed, Skipped, TimedOut};
 
 #[tokio::test(start_paused = true)]
-async fn a_run_stops_at_a_question_and_goes_on_with_the_answer() {
+async fn run_is_suspended_by_a_question_and_resumes_with_the_answer() {
     let (plan, input) = approve(&json!({})).await;
     let mut rounds = Rounds::begin(&plan, input).await;
     assert_eq!(rounds.asked(), asks_for(&[("ask", "site to prod?")]));
@@ -190,7 +190,7 @@ async fn a_run_stops_at_a_question_and_goes_on_with_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_in_which_a_step_waits_as_the_element_of_a_loop_is_refused() {
+async fn state_with_a_step_suspended_as_a_loop_element_is_rejected() {
     let (plan, input) = approve(&json!({})).await;
     let state = Rounds::begin(&plan, input).await.state;
     assert!(state.fits(&plan));
@@ -225,7 +225,7 @@ async fn declined_question_ends_the_run_as_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_is_not_answered_in_time_is_cancelled_by_that() {
+async fn unanswered_question_times_out_and_follows_on_cancel() {
     let cases = [
         (json!({}), [Completed, TimedOut, Skipped]),
         (json!({ "on_cancel": "continue" }), [Completed, Completed, Completed]),
@@ -246,7 +246,7 @@ async fn a_question_that_is_not_answered_in_time_is_cancelled_by_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_does_not_fit_fails_the_step_or_is_asked_for_again() {
+async fn invalid_answer_fails_the_step_or_is_requested_again() {
     let misfits = [
         json!({ "action": "accept", "content": { "sure": "maybe" } }),
         json!({ "action": "accept", "content": {} }),
@@ -280,7 +280,7 @@ async fn an_answer_that_does_not_fit_fails_the_step_or_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_can_be_asked_now_is_asked_and_what_is_not_answered_is_asked_again() {
+async fn available_questions_are_asked_together_until_answered() {
     let plan = plan(
         &json!([
             { "id": "a", "message": "a?" },
@@ -312,7 +312,7 @@ async fn all_that_can_be_asked_now_is_asked_and_what_is_not_answered_is_asked_ag
 }
 
 #[tokio::test(start_paused = true)]
-async fn elements_of_a_loop_ask_and_go_on_where_they_were() {
+async fn loop_elements_ask_and_resume_where_they_stopped() {
     let plan = plan(
         &json!([{
             "id": "each",
@@ -347,7 +347,7 @@ async fn elements_of_a_loop_ask_and_go_on_where_they_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_element_that_fails_gives_up_those_that_ask_and_their_calls_count() {
+async fn failed_element_cancels_suspended_ones_and_counts_their_calls() {
     let plan = workflow(&json!([{
         "id": "each",
         "collection": [{ "rounds": 1, "bad": false }, { "rounds": 0, "bad": true }],
@@ -361,7 +361,7 @@ async fn an_element_that_fails_gives_up_those_that_ask_and_their_calls_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_who_ends_the_run_lets_finish_what_runs_and_gives_up_what_is_open() {
+async fn skip_remaining_finishes_answered_steps_and_cancels_questions() {
     let plan = plan(
         &json!([
             { "id": "stop", "message": "go on?", "on_decline": "skip_remaining" },
@@ -378,7 +378,7 @@ async fn a_person_who_ends_the_run_lets_finish_what_runs_and_gives_up_what_is_op
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abort_gives_up_all_other_questions() {
+async fn abort_cancels_all_other_questions() {
     let plan = workflow(&json!([
         { "id": "before", "tool": "asks", "arguments": {} },
         { "id": "stop", "message": "go on?" },
@@ -395,7 +395,7 @@ async fn an_abort_gives_up_all_other_questions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_a_run_stands_still_while_it_waits() {
+async fn run_clock_is_stopped_while_the_run_is_suspended() {
     let plan = workflow(&json!([
         { "id": "before", "tool": "sleeps", "arguments": { "seconds": 5 } },
         { "id": "ask", "message": "go on?", "depends_on": ["before"] },
@@ -413,7 +413,7 @@ async fn the_clock_of_a_run_stands_still_while_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_changed_if_a_person_must_be_asked_later_who_cannot_be() {
+async fn run_fails_before_any_call_if_a_question_cannot_be_asked() {
     let (plan, input) = approve(&json!({})).await;
     let world = World::new();
     let state = world.run(&plan, input.clone()).await;
@@ -430,7 +430,7 @@ async fn nothing_is_changed_if_a_person_must_be_asked_later_who_cannot_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_no_is_a_no_also_when_it_comes_late() {
+async fn late_decline_counts_and_late_acceptance_does_not() {
     let keys = json!({ "timeout": 0.0, "on_cancel": "continue" });
     let (plan, input) = approve(&keys).await;
     for (answer, expected) in [
@@ -446,7 +446,7 @@ async fn a_no_is_a_no_also_when_it_comes_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_branch_gets_the_answer_to_anothers_question_whatever_it_is_called() {
+async fn answer_is_delivered_only_to_the_branch_that_asked() {
     let steps = json!([
         { "id": "v", "tool": "asks", "arguments": { "key": "x:sure" } },
         { "id": "v:x", "tool": "asks", "arguments": {} },
@@ -480,7 +480,7 @@ async fn respond_alone(keys: &Value, response: Response) -> RunState {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_person_did_is_the_output_of_the_step() {
+async fn question_step_outputs_the_response_action() {
     let keys = json!({ "on_decline": "continue", "on_cancel": "continue" });
     let answer = |action: &str| Response::Answer(json!({ "action": action }));
     for (response, expected) in [
@@ -509,7 +509,7 @@ async fn error_contains_the_reason_of_a_missing_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_whose_time_is_over_is_not_asked_again() {
+async fn expired_question_is_not_asked_again() {
     let plan = question_alone(&json!({ "timeout": 0.0 }));
     let mut rounds = Rounds::begin(&plan, json!({})).await;
     rounds.answer(json!({})).await;
@@ -517,7 +517,7 @@ async fn a_question_whose_time_is_over_is_not_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_says_how_long_there_is_to_answer() {
+async fn question_reports_the_time_left_to_answer() {
     let plan = question_alone(&json!({ "timeout": 7_200 }));
     let rounds = Rounds::begin(&plan, json!({})).await;
     let left = rounds.state.questions(&plan)["ask"].left().unwrap();
@@ -531,7 +531,7 @@ async fn a_question_says_how_long_there_is_to_answer() {
 }
 
 #[test]
-fn questions_take_as_much_memory_as_their_words_and_what_they_want_back() {
+fn size_of_questions_includes_keys_requests_and_state() {
     let sure = question("sure?");
     let request = serde_json::to_value(&sure.request).unwrap();
     let asked = BTreeMap::from([("key".to_owned(), sure)]);
@@ -545,7 +545,7 @@ fn questions_take_as_much_memory_as_their_words_and_what_they_want_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_known_beforehand_which_answer_ends_a_run() {
+async fn state_predicts_which_answer_ends_the_run() {
     let plan = plan(
         &json!([
             { "id": "goes_on", "message": "a?", "on_decline": "continue" },
@@ -589,7 +589,7 @@ pub(super) async fn go_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_cannot_be_made_again_was_made_as_often_as_before() {
+async fn call_rejected_on_resumption_keeps_its_attempt_count() {
     let plan = workflow(&json!([{ "id": "tool", "tool": "asks", "arguments": {} }]));
     let mut state = Rounds::begin(&plan, json!({})).await.state;
     state.answer(&plan, [("tool:sure".to_owned(), Response::Answer(json!("yes")))].into());
@@ -621,7 +621,7 @@ async fn loops_that_wait() -> (Plan, RunState) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_ends_the_loops_that_wait_with_what_their_other_elements_gave() {
+async fn limit_ends_suspended_loops_with_their_completed_elements() {
     let (plan, mut state) = loops_that_wait().await;
     let yes = Response::Answer(accept(&json!({})));
     state.answer(&plan, [("ask".to_owned(), yes)].into());
@@ -636,7 +636,7 @@ async fn a_limit_ends_the_loops_that_wait_with_what_their_other_elements_gave() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_who_ends_the_run_gives_up_the_loops_that_wait() {
+async fn skip_remaining_cancels_suspended_loops() {
     let (plan, mut state) = loops_that_wait().await;
     let no = Response::Answer(json!({ "action": "decline" }));
     state.answer(&plan, [("ask".to_owned(), no)].into());
@@ -645,7 +645,7 @@ async fn a_person_who_ends_the_run_gives_up_the_loops_that_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_called_again_after_a_person_has_ended_the_run() {
+async fn decline_that_ends_the_run_prevents_further_calls() {
     let plan = workflow(&json!([
         { "id": "stop", "message": "go on?" },
         { "id": "tool", "tool": "asks", "arguments": {} },
@@ -664,7 +664,7 @@ async fn nothing_is_called_again_after_a_person_has_ended_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_case_that_asked_is_the_one_that_goes_on() {
+async fn switch_resumes_the_case_that_asked() {
     let case = |when: &str, name: &str| json!({ "when": when, "tool": "asks", "arguments": { "case": name } });
     let plan = plan(
         &json!([{ "id": "switch", "cases": [case("false", "a"), case("true", "b")] }]),

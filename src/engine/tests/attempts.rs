@@ -12,7 +12,7 @@ fn tried(tool: &str, more: u64) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_tried_again_until_it_succeeds() {
+async fn call_is_retried_until_it_succeeds() {
     for (failures, attempts, status) in
         [(0, 1, Status::Completed), (2, 3, Status::Completed), (3, 3, Status::Failed)]
     {
@@ -30,7 +30,7 @@ async fn a_call_is_tried_again_until_it_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_tool_does_wrong_is_tried_again_unless_it_refuses_the_arguments() {
+async fn any_failure_is_retried_except_rejected_arguments() {
     for tool in ["fails", "refuses", "breaks", "panics", "hangs"] {
         let world = World::new();
         let state = world.run(&workflow(&json!([tried(tool, 2)])), json!({})).await;
@@ -43,7 +43,7 @@ async fn whatever_a_tool_does_wrong_is_tried_again_unless_it_refuses_the_argumen
 
 /// Other protocol errors may be temporary.
 #[tokio::test(start_paused = true)]
-async fn other_protocol_errors_are_tried_again() {
+async fn temporary_protocol_errors_are_retried() {
     for (code, attempts) in [(-32601, 1), (-32602, 1), (-32603, 3), (-32000, 3)] {
         let caller = move |_: Call| async move {
             let error = ErrorData::new(rmcp::model::ErrorCode(code), "no", None);
@@ -56,7 +56,7 @@ async fn other_protocol_errors_are_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_is_that_of_an_attempt() {
+async fn timeout_applies_to_each_attempt() {
     let world = World::new();
     let state = world.run(&workflow(&json!([tried("hangs", 2)])), json!({})).await;
     assert_eq!(error(&state, 0).message, "no answer within 5s");
@@ -67,7 +67,7 @@ async fn a_timeout_is_that_of_an_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_is_not_tried_again() {
+async fn limit_error_is_not_retried() {
     let caller =
         |_: Call| async { Err::<CallToolResult, _>(StepError::new(ErrorKind::Limit, "too much")) };
     let plan = workflow(&json!([tried("a", 5)]));
@@ -81,7 +81,7 @@ async fn a_limit_is_not_tried_again() {
 }
 
 #[test]
-fn waits_are_twice_as_long_each_time_up_to_the_longest() {
+fn retry_delay_doubles_up_to_its_maximum() {
     let retry =
         Retry { count: 99, delay: Duration::from_secs(1), max_delay: Duration::from_secs(60) };
     let waits = [1, 2, 3, 6, 7, 8, 99].map(|attempts| retry.longest_wait(attempts).as_secs());
@@ -95,7 +95,7 @@ fn waits_are_twice_as_long_each_time_up_to_the_longest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_are_anything_up_to_the_longest() {
+async fn retry_delay_is_random_up_to_its_maximum() {
     let mut waited = Vec::new();
     for _ in 0..50 {
         let world = World::new();
@@ -109,7 +109,7 @@ async fn waits_are_anything_up_to_the_longest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_waits_keeps_its_place() {
+async fn waiting_retry_keeps_its_parallel_slot() {
     let steps = json!([tried("fails", 3), { "id": "b", "depends_on": [] }]);
     let world = World::new();
     world.run(&plan(&steps, 1, RunOutput::Last), json!({})).await;
@@ -118,7 +118,7 @@ async fn a_retry_that_waits_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn what_comes_too_late_is_not_taken_for_the_next_attempt() {
+async fn late_result_is_not_taken_for_the_next_attempt() {
     let id = BranchId { step: 0, element: 0 };
     let mut branches = Branches::new(false);
     branches.start(id, &SpawnHint::default(), async {
@@ -138,7 +138,7 @@ async fn what_comes_too_late_is_not_taken_for_the_next_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_are_prepared_once_and_a_refusal_fails_the_step() {
+async fn arguments_are_prepared_once_and_a_rejection_fails_the_step() {
     struct Prepares(World, Vec<usize>);
 
     impl Caller for &mut Prepares {

@@ -22,7 +22,7 @@ const fn id(step: usize) -> BranchId {
 }
 
 #[tokio::test]
-async fn what_is_aborted_does_not_come_back_and_what_is_beside_it_does() {
+async fn aborted_branches_are_not_returned_and_others_are() {
     let mut branches = Branches::new(false);
     (0..4).for_each(|step| branches.start(id(step), &SpawnHint::default(), async move { step }));
     assert_eq!(poll_fn(|cx| branches.poll_next(cx)).await, (id(0), Ok(0)));
@@ -41,7 +41,7 @@ async fn what_is_aborted_does_not_come_back_and_what_is_beside_it_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_branch_that_panics_in_a_task_has_panicked() {
+async fn panic_of_a_spawned_branch_is_reported() {
     let mut branches = Branches::<()>::new(false);
     branches.start(id(0), &SpawnHint::default(), async {
         yield_now().await;
@@ -51,7 +51,7 @@ async fn a_branch_that_panics_in_a_task_has_panicked() {
 }
 
 #[test]
-fn a_branch_is_lost_if_its_runtime_ends() {
+fn branch_is_reported_as_stopped_if_its_runtime_ends() {
     let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let within = runtime.enter();
     let mut branches = Branches::<()>::new(false);
@@ -69,7 +69,7 @@ async fn place(_: Call) -> Result<CallToolResult, StepError> {
 }
 
 #[tokio::test]
-async fn only_what_has_others_beside_it_runs_in_a_task() {
+async fn branch_is_spawned_only_if_others_run_beside_it() {
     let steps = json!([{ "id": "a" }, { "id": "b" }]);
     let two_elements = json!([{ "id": "a", "collection": [1, 2], "arguments": {} }]);
     let one_by_one =
@@ -87,7 +87,7 @@ async fn only_what_has_others_beside_it_runs_in_a_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_took_too_long_is_dropped_before_the_next_begins() {
+async fn timed_out_call_is_dropped_before_the_next_begins() {
     struct Dropped(Arc<AtomicBool>);
 
     impl Drop for Dropped {
@@ -181,7 +181,7 @@ async fn waits_in_tasks() -> [bool; 2] {
 }
 
 #[test]
-fn tool_that_waited_begins_in_a_task_on_threads_and_in_the_run_on_one() {
+fn tool_that_waited_is_spawned_only_on_a_multi_thread_runtime() {
     // The future passed to `block_on` has no task of its own.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     assert_eq!(runtime.block_on(waits_in_tasks()), [false, true]);
@@ -210,12 +210,12 @@ async fn branch_after_the_deadline_is_not_polled() {
 }
 
 #[tokio::test]
-async fn branches_that_wait_and_others_complete() {
+async fn waiting_and_immediate_branches_complete() {
     branches_of_both_kinds_complete().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn branches_that_wait_and_others_complete_on_threads() {
+async fn waiting_and_immediate_branches_complete_on_threads() {
     branches_of_both_kinds_complete().await;
 }
 
@@ -235,7 +235,7 @@ async fn branches_of_both_kinds_complete() {
 }
 
 #[test]
-fn branches_become_tasks_of_their_runtime_wherever_they_are_polled() {
+fn branches_are_spawned_on_their_runtime_wherever_polled() {
     let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let within = runtime.enter();
     let mut branches = Branches::new(false);

@@ -28,7 +28,7 @@ impl Caller for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_ends_what_never_waits() {
+async fn deadline_ends_a_run_that_never_waits() {
     use Status::{Completed, Failed, Skipped, TimedOut};
     let steps = |count: usize, concurrency| {
         let steps: Vec<_> =
@@ -67,7 +67,7 @@ async fn the_deadline_ends_what_never_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_also_ends_a_run_in_which_a_person_is_asked() {
+async fn deadline_ends_a_run_with_an_open_question() {
     use Status::{Failed, Skipped, TimedOut};
     let plan = |others: &[Value]| {
         let question = json!({ "id": "ask", "message": "go on?" });
@@ -94,7 +94,7 @@ async fn the_deadline_also_ends_a_run_in_which_a_person_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_have_their_turn_in_a_run_that_never_waits() {
+async fn run_that_never_waits_yields_to_other_tasks() {
     let items: Vec<_> = (0..1000).collect();
     let plan = workflow(&json!([{ "id": "loop", "collection": items, "continue": true,
         "arguments": { "x": "$item.x" } }]));
@@ -115,7 +115,7 @@ async fn others_have_their_turn_in_a_run_that_never_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_at_the_deadline_is_in_time_and_nothing_begins_then() {
+async fn call_that_ends_at_the_deadline_completes_and_is_the_last() {
     use Status::{Completed, Skipped, TimedOut};
     let sleeps = |id: &str, seconds: u64| json!({ "id": id, "tool": "sleeps", "arguments": { "seconds": seconds } });
     let elements = json!({ "id": "loop", "tool": "sleeps", "collection": [3, 0],
@@ -134,7 +134,7 @@ async fn what_ends_at_the_deadline_is_in_time_and_nothing_begins_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_that_has_ended_is_in_time_although_preparing_the_next_takes_longer() {
+async fn ended_call_is_in_time_if_preparing_the_next_takes_longer() {
     // Each element takes a second to prepare, and ends when it is polled.
     let plan = workflow(&json!([{ "id": "loop", "collection": [1, 2, 3, 4],
         "arguments": { "fits": "$item" }, "timeout": 2 }]));

@@ -13,7 +13,7 @@ fn fan_out(tools: &[&str], concurrency: usize, stop: Stop) -> Plan {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_runs_over_any_async_closure() {
+async fn plan_runs_with_an_async_closure_as_caller() {
     let called = Arc::new(Mutex::new(Vec::new()));
     let caller = |call: Call| {
         let Call { site, tool, context, .. } = call;
@@ -30,7 +30,7 @@ async fn a_plan_runs_over_any_async_closure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_step_has_an_outcome_and_finishes_once_whatever_the_tools_do() {
+async fn every_step_finishes_once_with_an_outcome() {
     let tools = ["a", "panics", "b", "breaks", "panics", "c"];
     for concurrency in 1..=tools.len() {
         for stop in [Stop::Never, Stop::FirstSuccess] {
@@ -52,7 +52,7 @@ async fn every_step_has_an_outcome_and_finishes_once_whatever_the_tools_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_are_kept_as_they_are_also_of_tools_that_failed() {
+async fn results_are_kept_unchanged_also_from_failed_tools() {
     let state = run_new(&fan_out(&["a", "fails"], 2, Stop::Never), json!({ "q": 1 })).await;
     let result = |step| outcome(&state, step).result.as_ref().unwrap();
     assert_eq!(result(0).structured_content, Some(json!({ "q": 1 })));
@@ -61,7 +61,7 @@ async fn results_are_kept_as_they_are_also_of_tools_that_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_waited_for_after_the_deadline() {
+async fn deadline_ends_running_branches_and_skips_the_rest() {
     let plan = fan_out(&["hangs", "sleeps", "sleeps", "a"], 2, Stop::Never);
     let world = World::new();
     let state = RunState::new(json!({ "seconds": 2 }), 4);
@@ -76,7 +76,7 @@ async fn nothing_is_waited_for_after_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_may_be_as_long_as_it_likes() {
+async fn timeout_of_any_length_is_accepted() {
     let steps = json!([{ "id": "a", "timeout": 1e19 }, { "id": "b" }]);
     let plan = plan(&steps, 2, RunOutput::Outcomes);
     let scope = Scope::new(Limits::default(), Duration::MAX).nested(Duration::MAX);
@@ -85,7 +85,7 @@ async fn a_timeout_may_be_as_long_as_it_likes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_on_calls_fails_those_that_come_later() {
+async fn calls_over_max_calls_fail() {
     let plan = fan_out(&["a", "b", "c"], 1, Stop::Never);
     let scope = Scope::new(Limits::default().max_calls(2), Duration::from_secs(600));
     let state = run(&plan, RunState::new(json!({}), 3), &scope, World::new().caller()).await;
@@ -94,7 +94,7 @@ async fn a_limit_on_calls_fails_those_that_come_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_panics_before_there_is_a_future_fails_alone() {
+async fn tool_that_panics_before_returning_a_future_fails_alone() {
     for concurrency in [1, 3] {
         let plan = fan_out(&["a", "b", "c"], concurrency, Stop::Never);
         let caller = |call: Call| {

@@ -108,7 +108,7 @@ fn branch_that_panics_after_it_waited_fails_alone() {
 }
 
 #[test]
-fn branch_that_blocks_its_thread_loses_no_other() {
+fn branches_beside_one_that_blocks_complete() {
     let caller = async |call: Call| {
         if &*call.tool == "blocks" {
             thread::sleep(Duration::from_millis(5));
@@ -173,7 +173,7 @@ fn branch_that_wakes_itself_completes() {
 }
 
 #[test]
-fn branch_that_ends_at_its_first_poll_after_its_deadline_has_ended() {
+fn branch_that_completes_in_a_late_first_poll_is_in_time() {
     let caller = async |call: Call| {
         if &*call.tool == "late" {
             thread::sleep(Duration::from_millis(30));
@@ -192,7 +192,7 @@ fn branch_that_ends_at_its_first_poll_after_its_deadline_has_ended() {
 }
 
 #[test]
-fn branch_that_waits_past_its_deadline_times_out_beside_others_that_compute() {
+fn waiting_branch_times_out_beside_computing_ones() {
     let caller = async |call: Call| match &*call.tool {
         "late" => std::future::pending().await,
         _ => {
@@ -308,7 +308,7 @@ fn branches_finish_in_the_order_of_their_ends() {
 }
 
 #[test]
-fn half_of_many_branches_wait() {
+fn branches_complete_if_half_of_them_wait() {
     let caller = async |call: Call| {
         if call.site % 2 == 1 {
             sleep(Duration::from_millis(1)).await;

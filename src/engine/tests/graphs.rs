@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_step_starts_when_the_last_that_it_needs_has_ended_and_no_later() {
+async fn step_starts_as_soon_as_its_last_dependency_ends() {
     let sleeps = |id: &str, seconds: u64, needs: &[&str]| {
         let arguments = json!({ "seconds": seconds });
         json!({ "id": id, "tool": "sleeps", "arguments": arguments, "depends_on": needs })
@@ -28,7 +28,7 @@ async fn a_step_starts_when_the_last_that_it_needs_has_ended_and_no_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_there_is_no_room_the_first_declared_of_the_ready_waits_least() {
+async fn ready_step_declared_first_starts_first() {
     let world = World::new();
     let plan = plan(
         &json!([
@@ -45,7 +45,7 @@ async fn while_there_is_no_room_the_first_declared_of_the_ready_waits_least() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_steps_run_at_the_same_time_than_may() {
+async fn running_steps_are_limited_by_max_parallel() {
     let steps: Vec<_> = (0..10)
         .map(
             |at| json!({ "id": format!("s{at}"), "tool": "sleeps", "arguments": { "seconds": 1 } }),
@@ -59,7 +59,7 @@ async fn no_more_steps_run_at_the_same_time_than_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_does_not_hold_skips_the_step_but_not_those_after_it() {
+async fn false_condition_skips_the_step_but_not_the_steps_after_it() {
     let world = World::new();
     let plan = workflow(&json!([
         { "id": "skipped", "condition": "$input.no", "default_results": { "x": 1 } },
@@ -128,7 +128,7 @@ async fn evaluation_error_fails_the_step_before_its_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_ends_the_run_and_cancels_what_runs() {
+async fn failed_step_ends_the_run_and_cancels_running_steps() {
     let world = World::new();
     let plan = workflow(&json!([
         { "id": "hangs" },
@@ -150,7 +150,7 @@ async fn a_failure_ends_the_run_and_cancels_what_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_may_be_leaves_its_default_to_those_after_it() {
+async fn tolerated_failure_provides_its_default_to_later_steps() {
     for tool in ["fails", "refuses", "breaks", "panics", "hangs"] {
         let world = World::new();
         let plan = workflow(&json!([
@@ -182,7 +182,7 @@ async fn a_failure_that_may_be_leaves_its_default_to_those_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_the_run_ends_it_whatever_may_fail() {
+async fn deadline_ends_the_run_even_if_failures_are_tolerated() {
     let world = World::new();
     let plan = workflow(&json!([
         { "id": "done" },
@@ -204,7 +204,7 @@ async fn the_deadline_of_the_run_ends_it_whatever_may_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switch_reports_the_tool_that_it_did_not_call() {
+async fn switch_reports_the_case_that_failed_before_its_call() {
     let plan = workflow(&json!([{ "id": "a", "cases": [
         { "when": "input.at == 0", "tool": "x", "arguments": { "y": "$input.missing" } },
         { "when": "input.at == 1", "tool": "y", "arguments": { "y": "$input.missing" } },
@@ -218,7 +218,7 @@ async fn switch_reports_the_tool_that_it_did_not_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_switch_calls_the_first_case_that_applies() {
+async fn switch_calls_the_first_case_that_applies() {
     let plan = workflow(&json!([
         {
             "id": "switch",
@@ -246,7 +246,7 @@ async fn a_switch_calls_the_first_case_that_applies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_case_of_a_switch_is_known_however_its_call_ends() {
+async fn switch_reports_its_case_however_the_call_ends() {
     for tool in ["fails", "hangs", "panics"] {
         let plan = workflow(&json!([{ "id": "switch", "cases": [
             { "when": "$input.no", "tool": "one" },
@@ -259,7 +259,7 @@ async fn the_case_of_a_switch_is_known_however_its_call_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_switch_without_a_case_that_applies_or_a_default_is_skipped() {
+async fn switch_without_a_matching_case_or_default_is_skipped() {
     let world = World::new();
     let cases = json!([{ "when": "$input.no", "arguments": {} }]);
     let plan = workflow(&json!([{ "id": "switch", "cases": cases }, { "id": "last" }]));
@@ -270,7 +270,7 @@ async fn a_switch_without_a_case_that_applies_or_a_default_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_has_an_id_and_a_name_for_those_who_ask() {
+async fn run_has_an_id_and_a_name_if_a_step_reads_them() {
     let world = World::new();
     let plan = workflow(&json!([
         { "id": "a", "arguments": { "id": "$workflow.id", "name": "$workflow.name" } },
@@ -291,7 +291,7 @@ async fn a_run_has_an_id_and_a_name_for_those_who_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_is_taken_up_where_its_state_ends_on_another_machine() {
+async fn serialized_state_resumes_where_the_run_stopped() {
     let plan = plan(
         &json!([
             { "id": "a", "arguments": { "q": "$input.q", "id": "$workflow.id" } },
@@ -331,7 +331,7 @@ async fn a_run_is_taken_up_where_its_state_ends_on_another_machine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_had_failed_does_nothing_when_it_is_taken_up() {
+async fn failed_run_makes_no_calls_when_resumed() {
     let plan = workflow(&json!([{ "id": "a" }, { "id": "b" }]));
     let mut state = RunState::new(json!({}), 2);
     state.failed = Some(0);

@@ -15,7 +15,7 @@ fn picky(step: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_calls_for_each_element_and_gives_them_in_their_order() {
+async fn loop_calls_each_element_and_returns_outputs_in_order() {
     let world = World::new();
     let plan = workflow(&json!([
         { "id": "loop", "tool": "sleeps", "collection": "$input.items", "max_parallel": 2,
@@ -38,7 +38,7 @@ async fn a_loop_calls_for_each_element_and_gives_them_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_of_a_loop_has_every_element() {
+async fn loop_output_lists_every_element() {
     let plan = workflow(&json!([picky(&json!({ "continue": true }))]));
     let state = run_new(&plan, json!({ "items": ["x", { "bad": true }, "z"] })).await;
     let expected = json!({
@@ -59,7 +59,7 @@ async fn the_record_of_a_loop_has_every_element() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_elements_nothing_is_called() {
+async fn loop_without_elements_calls_no_tool() {
     let world = World::new();
     let state = world.run(&workflow(&json!([picky(&json!({}))])), json!({ "items": "[]" })).await;
     assert_eq!(world.started(), [""; 0]);
@@ -69,7 +69,7 @@ async fn without_elements_nothing_is_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_element_that_fails_ends_the_loop() {
+async fn failed_element_fails_the_loop() {
     let world = World::new();
     let items: Vec<_> = (0..9).map(|at| json!({ "bad": at == 3 })).collect();
     let step = picky(&json!({ "max_parallel": 4, "default_results": "none" }));
@@ -82,7 +82,7 @@ async fn the_first_element_that_fails_ends_the_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_others_are_cancelled_when_an_element_fails() {
+async fn failed_element_cancels_the_others() {
     let world = World::new();
     let plan = workflow(&json!([
         { "id": "loop", "tool": "fails_late", "collection": [9, 2, 9, 9], "max_parallel": 3,
@@ -108,7 +108,7 @@ async fn too_many_elements_fail_the_step_before_any_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_is_one_step_and_keeps_to_its_own_width() {
+async fn loop_counts_as_one_step_and_obeys_its_own_max_parallel() {
     for (max_parallel, seconds) in [(1, 6), (2, 3), (3, 2), (50, 1)] {
         let world = World::new();
         let steps = json!([
@@ -122,7 +122,7 @@ async fn a_loop_is_one_step_and_keeps_to_its_own_width() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn elements_are_tried_again_and_time_out_each_for_itself() {
+async fn elements_are_retried_and_time_out_individually() {
     let world = World::flaky(2);
     let retry = json!({ "count": 2, "delay": 0.1 });
     let steps = json!([{ "id": "loop", "tool": "flaky", "collection": [1, 2, 3], "max_parallel": 1,
@@ -143,7 +143,7 @@ async fn elements_are_tried_again_and_time_out_each_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_element_whose_arguments_are_missing_fails_alone() {
+async fn element_with_missing_arguments_fails_alone() {
     let world = World::new();
     let steps = json!([{ "id": "loop", "tool": "echo", "collection": [{ "x": 1 }, {}, { "x": 3 }],
         "max_parallel": 1, "arguments": { "x": "$item.x" }, "continue": true }]);
@@ -158,7 +158,7 @@ async fn an_element_whose_arguments_are_missing_fails_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_elements_that_fail_at_once_none_is_lost() {
+async fn simultaneous_failures_of_many_elements_are_all_reported() {
     let items: Vec<_> = (0..1000).collect();
     let steps = json!([{ "id": "loop", "collection": items, "arguments": { "x": "$item.x" },
         "continue": true }]);
@@ -169,7 +169,7 @@ async fn of_many_elements_that_fail_at_once_none_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn elements_that_run_on_several_threads_are_all_there_in_their_order() {
+async fn elements_on_several_threads_are_returned_in_order() {
     let items: Vec<_> = (0..500).collect();
     let steps = json!([
         { "id": "a", "tool": "yields", "collection": items, "arguments": { "x": "$item" } },
@@ -184,7 +184,7 @@ async fn elements_that_run_on_several_threads_are_all_there_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_whose_elements_take_too_much_room_is_no_collection() {
+async fn collection_text_with_an_oversized_value_is_rejected() {
     let text = format!("[{}0]", r#"{"":0},"#.repeat(30_000));
     let state = run_new(&workflow(&json!([picky(&json!({}))])), json!({ "items": text })).await;
     assert_eq!(
@@ -208,7 +208,7 @@ impl Caller for Late {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_finds_no_call_left_is_skipped() {
+async fn step_or_loop_without_remaining_calls_is_skipped() {
     let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
     for steps in [
         json!([{ "id": "loop", "collection": [1, 2], "arguments": {} }]),
@@ -226,7 +226,7 @@ async fn a_loop_that_finds_no_call_left_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_element_that_finds_no_call_left_is_skipped_with_all_that_follow() {
+async fn elements_without_remaining_calls_are_skipped() {
     let limits = RunLimits { max_calls: Some(3), ..RunLimits::default() };
     let plan = workflow(&json!([{ "id": "loop", "collection": [1, 2, 3], "arguments": {} }]));
     let scope = scope(600).of_run(&plan.name, limits, &Context::default(), None);
@@ -236,7 +236,7 @@ async fn an_element_that_finds_no_call_left_is_skipped_with_all_that_follow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_after_a_limit_was_reached_has_failed_all_the_same() {
+async fn failure_after_a_reached_limit_still_fails_the_run() {
     let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
     for (steps, expected, told) in [
         (

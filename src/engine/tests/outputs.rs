@@ -8,7 +8,7 @@ fn evaluate(properties: Value, required: &[&str], input: Value) -> Result<Value,
 }
 
 #[test]
-fn a_value_becomes_one_of_its_declared_type_where_that_is_unambiguous() {
+fn value_is_coerced_to_its_declared_type_if_unambiguous() {
     let cases = [
         ("string", json!("x"), json!("x")),
         ("string", json!(""), json!("")),
@@ -40,7 +40,7 @@ fn a_value_becomes_one_of_its_declared_type_where_that_is_unambiguous() {
 }
 
 #[test]
-fn a_value_of_another_type_is_a_mistake_or_the_default() {
+fn value_of_another_type_is_rejected_or_replaced_by_the_default() {
     let large = json!(format!("[{}0]", r#"{"":0},"#.repeat(30_000)));
     let cases = [
         ("string", json!([1]), "an array where a string"),
@@ -74,7 +74,7 @@ fn a_value_of_another_type_is_a_mistake_or_the_default() {
 }
 
 #[test]
-fn what_is_missing_is_a_mistake_or_the_default_or_left_out() {
+fn missing_value_is_rejected_defaulted_or_omitted() {
     let property = |value: &str, default: Option<Value>| {
         let mut property = json!({ "x": { "type": "string", "value": value } });
         if let Some(default) = default {
@@ -111,7 +111,7 @@ fn what_is_missing_is_a_mistake_or_the_default_or_left_out() {
 }
 
 #[test]
-fn objects_are_made_of_their_properties() {
+fn objects_are_built_from_their_properties() {
     let properties = |default: Option<Value>| {
         let mut properties = json!({
             "summary": { "type": "object", "properties": {
@@ -139,7 +139,7 @@ fn objects_are_made_of_their_properties() {
 }
 
 #[test]
-fn uses_of_an_output_have_their_place() {
+fn references_in_an_output_are_reported_with_their_path() {
     let properties = json!({
         "x": { "type": "string", "value": "$steps.a.text" },
         "y": { "type": "object", "properties": {
@@ -170,7 +170,7 @@ fn uses_of_an_output_have_their_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_is_made_of_what_the_steps_gave() {
+async fn output_is_built_from_the_outcomes_of_the_steps() {
     let properties = json!({
         "status": { "type": "string", "value": "$steps.a.status" },
         "x": { "type": "integer", "value": "$steps.a.output.x" },

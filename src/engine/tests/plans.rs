@@ -27,7 +27,7 @@ fn cyclic_dependencies_are_reported_with_their_steps() {
 }
 
 #[test]
-fn a_step_needs_what_it_refers_to_wherever_that_stands() {
+fn references_anywhere_in_a_step_become_dependencies() {
     let plan = workflow(&json!([
         { "id": "a" },
         { "id": "by_name", "depends_on": ["a"] },
@@ -45,7 +45,7 @@ fn a_step_needs_what_it_refers_to_wherever_that_stands() {
 }
 
 #[test]
-fn sets_of_steps_are_sets() {
+fn step_set_behaves_like_a_set() {
     let set: StepSet = [3, 99, 0, 3].into_iter().collect();
     assert_eq!(set.collect::<Vec<_>>(), [0, 3, 99]);
     assert_eq!((set.len(), set.contains(99), set.contains(98)), (3, true, false));

@@ -12,7 +12,7 @@ fn waves(plan: &Plan) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_step_stands_after_the_last_of_those_that_it_needs() {
+fn preview_places_a_step_after_its_last_dependency() {
     let steps = json!([
         { "id": "e", "depends_on": ["c", "d"] },
         { "id": "a" },
@@ -30,7 +30,7 @@ fn a_step_stands_after_the_last_of_those_that_it_needs() {
 }
 
 #[test]
-fn what_the_input_decides_is_known_before_the_run() {
+fn preview_evaluates_what_the_input_determines() {
     let plan = workflow(&json!([
         { "id": "passes" },
         { "id": "maps", "condition": "$input.yes", "arguments": {

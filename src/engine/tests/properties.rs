@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn every_step_ends_once_and_begins_after_all_that_it_needs(
+    fn every_step_ends_once_and_begins_after_its_dependencies(
         (steps, needs, concurrency) in random_plan(),
     ) {
         let plan = plan(&steps, concurrency, RunOutput::Last);
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_runs_at_the_same_time_than_may((mut steps, needs, concurrency) in random_plan()) {
+    fn running_steps_and_elements_obey_their_limits((mut steps, needs, concurrency) in random_plan()) {
         // Without cancelled calls: they end a little after the run continues.
         for step in steps.as_array_mut().unwrap() {
             step["timeout"] = 9.into();
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn a_run_that_was_put_away_ends_as_one_that_was_not(
+    fn interrupted_run_ends_like_an_uninterrupted_one(
         (mut steps, needs, concurrency) in random_plan(),
         pauses in proptest::collection::vec(0_u64..4_000, 1..4),
     ) {

@@ -75,7 +75,7 @@ async fn content_becomes_an_object_without_links() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn structured_content_is_the_output_whatever_json_it_is() {
+async fn structured_content_of_any_json_type_is_the_output() {
     for structured in [json!({ "text": "other" }), json!([1, 2]), json!(0), json!(null), json!("x")]
     {
         let mut result = rich();
@@ -90,7 +90,7 @@ async fn structured_content_is_the_output_whatever_json_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_text_of_a_result_is_parsed_where_that_is_said() {
+async fn text_result_is_parsed_only_if_parse_is_set() {
     let text = |text: &str| CallToolResult::success(vec![ContentBlock::text(text)]);
     let reads = json!({ "output": "$steps.a.output", "text": "$steps.a.text" });
     let step = json!({ "parse": "json" });
@@ -107,7 +107,7 @@ async fn the_text_of_a_result_is_parsed_where_that_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_parsed_where_there_is_something_better_or_nothing() {
+async fn structured_or_empty_result_is_not_parsed() {
     let reads = json!({ "output": "$steps.a.output" });
     let step = json!({ "parse": "json" });
     let mut result = CallToolResult::success(vec![ContentBlock::text("no JSON")]);
@@ -119,7 +119,7 @@ async fn nothing_is_parsed_where_there_is_something_better_or_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_gives_that_fails_is_no_output() {
+async fn failed_tool_has_no_output() {
     let mut result = CallToolResult::error(vec![ContentBlock::text("no")]);
     result.structured_content = Some(json!({ "a": 1 }));
     let reads = json!({ "output": "$steps.a.output?", "why": "$steps.a.error.message" });
@@ -128,7 +128,7 @@ async fn what_a_tool_gives_that_fails_is_no_output() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_default_stands_for_what_is_missing_and_for_nothing_else() {
+async fn default_replaces_only_a_missing_output() {
     let reads = json!({ "x": "$steps.a.output" });
     let step = json!({ "continue": true, "default_results": "default" });
     let result = CallToolResult::structured(json!({ "a": 1 }));
@@ -139,7 +139,7 @@ async fn a_default_stands_for_what_is_missing_and_for_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_is_kept_of_a_result_than_is_read() {
+async fn record_keeps_only_the_parts_of_a_result_that_are_read() {
     let record = |state: &RunState| serde_json::to_value(&outcome(state, 0).record).unwrap();
     let text = json!({ "text": "first" });
     // If the result is kept, values in it are not kept a second time.
@@ -159,7 +159,7 @@ async fn no_more_is_kept_of_a_result_than_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_that_is_no_json_fails_the_step() {
+async fn text_that_is_not_json_fails_the_step() {
     let world = World::new();
     let plan = workflow(
         &json!([{ "id": "a", "tool": "says", "arguments": { "texts": ["{\"a\": secret"] },
@@ -176,7 +176,7 @@ async fn a_text_that_is_no_json_fails_the_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_is_dropped_after_the_last_that_reads_it() {
+async fn output_is_dropped_after_its_last_reader() {
     let plan = workflow(&json!([
         { "id": "a", "arguments": { "x": 1 } },
         { "id": "b", "arguments": { "x": "$steps.a.output.x" } },
@@ -209,7 +209,7 @@ async fn an_output_is_dropped_after_the_last_that_reads_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_the_answers_only_that_of_the_last_declared_is_kept() {
+async fn run_keeps_only_the_last_declared_completed_result() {
     let step = |id: &str, seconds: u64| {
         json!({ "id": id, "tool": "sleeps", "arguments": { "seconds": seconds, "id": id },
             "continue": true })
@@ -241,7 +241,7 @@ async fn of_the_answers_only_that_of_the_last_declared_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_read_too_is_held_once() {
+async fn result_that_is_also_read_is_held_once() {
     // `a` may be the output, since `b` may be skipped; otherwise it is not.
     let plan = workflow(&json!([
         { "id": "a", "arguments": { "x": 1 } },
@@ -261,7 +261,7 @@ async fn an_answer_that_is_read_too_is_held_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_of_a_loop_can_be_the_answer_after_it_was_read() {
+async fn loop_record_can_be_the_answer_after_it_is_read() {
     let plan = workflow(&json!([
         { "id": "loop", "collection": [1], "arguments": { "x": "$item" } },
         { "id": "reads", "tool": "fails", "continue": true,
@@ -274,7 +274,7 @@ async fn the_record_of_a_loop_can_be_the_answer_after_it_was_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_input_is_kept_only_while_something_needs_it() {
+async fn input_is_kept_only_while_a_step_or_the_output_needs_it() {
     let of_step = |arguments: Option<Value>| {
         let mut step = json!({ "id": "b", "depends_on": ["a"] });
         if let Some(arguments) = arguments {
@@ -306,7 +306,7 @@ async fn while_something_hangs(plan: &Plan, input: Value) -> RunState {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_input_is_gone_once_all_have_ended_that_read_it() {
+async fn input_is_dropped_after_its_last_reader() {
     let reads = json!({ "id": "a", "arguments": { "q": "$input.q" } });
     let hangs = json!({ "id": "hangs", "arguments": {}, "depends_on": ["a"] });
     let passes = json!({ "id": "later", "depends_on": ["hangs"] });
@@ -318,7 +318,7 @@ async fn the_input_is_gone_once_all_have_ended_that_read_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_is_kept_that_is_the_answer_if_a_person_ends_the_run() {
+async fn result_is_kept_if_skip_remaining_may_return_it() {
     for (on_decline, expected) in [("skip_remaining", true), ("continue", false)] {
         let plan = workflow(&json!([
             { "id": "a", "arguments": {} },
@@ -333,7 +333,7 @@ async fn a_result_is_kept_that_is_the_answer_if_a_person_ends_the_run() {
 }
 
 #[test]
-fn outputs_that_are_null_survive_being_put_away() {
+fn null_output_survives_serialization() {
     let mut outcome = Outcome::skipped();
     outcome.set_output(Value::Null);
     let text = serde_json::to_string(&outcome).unwrap();
@@ -342,7 +342,7 @@ fn outputs_that_are_null_survive_being_put_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_copied_once_however_often_it_is_read() {
+async fn error_is_copied_once_however_often_it_is_read() {
     let plan = workflow(&json!([
         { "id": "a", "tool": "refuses", "continue": true, "arguments": {} },
         { "id": "b", "tool": "refuses", "continue": true, "arguments": {} },
@@ -363,7 +363,7 @@ async fn an_error_is_copied_once_however_often_it_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn texts_of_which_the_values_are_too_large_together_are_not_parsed() {
+async fn texts_are_not_parsed_beyond_the_shared_memory_limit() {
     // Each takes about 7 KB of memory.
     let text = format!("[{}0]", r#"{"":0},"#.repeat(10));
     let plan = workflow(&json!([{ "id": "a", "tool": "says", "collection": [1, 2, 3],

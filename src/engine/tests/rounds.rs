@@ -346,7 +346,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn each_round_asks_all_it_can_and_goes_on_with_nothing_that_has_ended(
+    fn each_round_asks_all_it_can_and_repeats_no_ended_step(
         (written, needs, concurrency) in random_plan(true),
         whim in random_whim(),
     ) {
@@ -403,7 +403,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tool_is_called_once_and_once_more_for_each_round_that_it_asked(
+    fn tool_is_called_once_plus_once_per_round_that_it_asks(
         (written, needs, concurrency) in random_plan(true),
         whim in random_whim(),
     ) {
@@ -453,7 +453,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_answers_give_the_same_whenever_they_come(
+    fn outcome_does_not_depend_on_when_answers_arrive(
         (written, needs, concurrency) in random_plan(false),
         whim in random_whim(),
     ) {
@@ -542,7 +542,7 @@ fn change_and_go_on(
 }
 
 #[test]
-fn a_state_that_was_changed_is_refused_or_runs_to_its_end() {
+fn changed_state_is_rejected_or_runs_to_its_end() {
     let fates = Mutex::new(HashMap::new());
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) };
     // Without the macro, which runs as many cases as `PROPTEST_CASES` says: the fates are counted.

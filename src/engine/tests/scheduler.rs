@@ -261,7 +261,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn scheduler_gives_the_same_commands_for_the_same_events(
+    fn scheduler_returns_the_same_commands_for_the_same_events(
         (steps, _, concurrency) in random_plans(),
         seed in any::<u64>(),
         events in random_events(),
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn scheduler_ends_each_step_once_and_begins_it_after_its_dependencies(
+    fn scheduler_ends_each_step_once_after_its_dependencies(
         (steps, needs, concurrency) in random_plans(),
         events in random_events(),
     ) {

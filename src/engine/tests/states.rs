@@ -47,7 +47,7 @@ fn push(array: &mut Value, element: Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_no_run_of_the_plan_can_have_is_refused() {
+async fn state_that_the_plan_cannot_reach_is_rejected() {
     const QUESTION: u64 = 1;
     const TOOL: u64 = 2;
     const LOOP: u64 = 3;
@@ -159,7 +159,7 @@ fn defaults_are_not_serialized_in_states() {
 }
 
 #[test]
-fn a_state_is_the_same_after_it_was_put_away() {
+fn state_survives_serialization() {
     let mut state = RunState::new(json!({ "q": 1 }), 1);
     state.timed_out = true;
     (state.failed, state.ended_by) = (Some(0), Some(0));
@@ -168,7 +168,7 @@ fn a_state_is_the_same_after_it_was_put_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_asked_began_when_it_was_first_made() {
+async fn resumed_call_keeps_its_first_start_time() {
     let plan = plan(
         &json!([
             { "id": "asks", "arguments": {} },
@@ -185,7 +185,7 @@ async fn a_call_that_asked_began_when_it_was_first_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_attempts_before_a_question_count() {
+async fn attempts_before_a_question_are_counted() {
     let plan = workflow(&json!([{ "id": "asks", "arguments": {} }]));
     let rounds = Rounds::go_on(&plan, RunState::new(json!({}), 1), true).await;
     let mut state = serde_json::to_value(&rounds.state).unwrap();

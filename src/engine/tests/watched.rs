@@ -79,7 +79,7 @@ async fn told_of(steps: &Value, limits: RunLimits) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_fails_gives_up_its_own_elements_only() {
+async fn failed_loop_cancels_its_own_elements_before_other_steps() {
     let told = told_of(
         &json!([
             { "id": "a", "tool": "fails_late", "collection": [9, 2],
@@ -96,7 +96,7 @@ async fn a_loop_that_fails_gives_up_its_own_elements_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_before_its_tool_is_called_has_begun_and_not_been_skipped() {
+async fn step_that_fails_before_its_call_is_reported_as_begun() {
     let steps = json!([{ "id": "a", "arguments": { "x": "$input.x" } }]);
     let told = told_of(&steps, RunLimits::default()).await;
     assert_eq!(told, ["a begins", "a failed"]);
@@ -157,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn whatever_begins_ends_once_also_if_the_run_is_dropped_or_ended(
+    fn each_reported_begin_has_one_end_even_if_the_run_is_dropped(
         (steps, needs, concurrency) in random_plan(),
         pause in proptest::option::of(0_u64..6_000),
         max_calls in proptest::option::of(1_usize..8),

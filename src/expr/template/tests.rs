@@ -86,7 +86,7 @@ fn evaluate_with(text: &str, data: Value) -> Result<Value, String> {
 }
 
 #[test]
-fn one_expression_keeps_its_type() {
+fn single_expression_keeps_its_type() {
     let input = data()["input"].clone();
     let cases = [
         ("{{ input }}", input),
@@ -158,7 +158,7 @@ fn one_expression_keeps_its_type() {
 }
 
 #[test]
-fn filters_work_on_data_as_on_plain_values() {
+fn filters_and_tests_apply_to_input_data() {
     let cases = [
         ("input.name|upper|lower|title", json!("Zoë")),
         ("input.name|length", json!(3)),
@@ -220,7 +220,7 @@ fn filters_work_on_data_as_on_plain_values() {
 }
 
 #[test]
-fn text_around_expressions_makes_a_text() {
+fn template_with_surrounding_text_returns_a_string() {
     let cases = [
         ("Hi {{ input.name }}!", "Hi Zoë!"),
         (" {{ input.n }}", " 3"),
@@ -371,7 +371,7 @@ fn syntax_errors_have_a_position() {
 }
 
 #[test]
-fn loops_do_not_rename_what_has_a_meaning() {
+fn loop_variable_with_a_reserved_name_is_rejected() {
     let words = names::WORDS.iter().chain(&["True", "False", "None", "params", "loop", "item"]);
     for name in words.chain(RESERVED) {
         let told = evaluate(&format!("{{% for {name} in [1] %}}{{{{ {name} }}}}{{% endfor %}}"));
@@ -502,7 +502,7 @@ fn numbers_at_their_limits_do_not_panic() {
 }
 
 #[test]
-fn what_takes_too_much_is_an_error() {
+fn evaluation_over_a_resource_limit_is_an_error() {
     let long = "x".repeat(MAX_RENDERED_BYTES / 2 + 1);
     let data = json!({ "input": {
         "long": long,
@@ -553,7 +553,7 @@ fn what_takes_too_much_is_an_error() {
 }
 
 #[test]
-fn what_is_compared_often_is_put_in_order() {
+fn large_lists_with_common_prefixes_are_ordered() {
     // Shuffled numbers, each after a common prefix.
     let shuffled = (0..20_000_u64).map(|n| n * 7919 % 20_000);
     let rows: Vec<_> = shuffled.map(|n| json!([1, { "same": [1, 2] }, n])).collect();
@@ -695,7 +695,7 @@ fn comparing_values_of_different_kinds_is_an_error() {
 }
 
 #[test]
-fn comparing_what_is_known_to_be_of_different_kinds_is_no_template() {
+fn comparison_of_known_different_kinds_is_a_parse_error() {
     for (written, at, expected) in [
         ("\"3\" > 5", 5, no(">", "a string", "a number")),
         ("[] > 5", 4, no(">", "an array", "a number")),
@@ -720,7 +720,7 @@ fn comparing_what_is_known_to_be_of_different_kinds_is_no_template() {
 }
 
 #[test]
-fn deep_nesting_is_refused_or_works() {
+fn too_deep_or_too_long_template_is_rejected() {
     let deepest = [
         ("(", ")"),
         ("[", "]"),
@@ -789,7 +789,7 @@ fn uses_list_the_references_of_a_template() {
 }
 
 #[test]
-fn what_stands_on_one_branch_is_not_certain_to_be_used() {
+fn reference_in_a_conditional_branch_is_not_certain() {
     let cases: [(&str, &[&str], &[&str]); 12] = [
         ("{{ input.a }}", &["input.a"], &[]),
         ("{{ input.a if input.flag else input.b }}", &["input.flag"], &["input.a", "input.b"]),
@@ -836,7 +836,7 @@ fn what_stands_on_one_branch_is_not_certain_to_be_used() {
 }
 
 #[test]
-fn conditions_are_true_or_false() {
+fn condition_requires_a_boolean_or_its_text() {
     let data = Everything(data());
     let cases = [
         ("$input.flag", Ok(true)),
@@ -865,7 +865,7 @@ fn conditions_are_true_or_false() {
 }
 
 #[test]
-fn collections_are_arrays() {
+fn collection_requires_an_array_or_its_json_text() {
     let data = Everything(data());
     let cases = [
         (json!("$input.list"), Ok(json!([1, 2, 3]))),
@@ -898,7 +898,7 @@ fn collections_are_arrays() {
 }
 
 #[test]
-fn ten_thousand_elements_are_gone_through() {
+fn template_processes_ten_thousand_elements() {
     let people: Vec<_> =
         (0..10_000).map(|n| json!({ "id": n, "name": format!("person {n}") })).collect();
     let data = json!({ "input": { "people": people } });
@@ -915,7 +915,7 @@ fn ten_thousand_elements_are_gone_through() {
 
 /// Unread data costs nothing, wherever the read data is.
 #[test]
-fn the_cost_does_not_grow_with_what_is_not_read() {
+fn evaluation_cost_does_not_depend_on_unread_data() {
     let texts = [
         "{{ input.n }}",
         "{{ input.n + 1 }}",
@@ -1128,13 +1128,13 @@ proptest! {
     }
 
     #[test]
-    fn data_is_never_code(value in r"[{}%$'\x22a-z. ]{0,20}|.{0,20}") {
+    fn data_is_never_evaluated_as_a_template(value in r"[{}%$'\x22a-z. ]{0,20}|.{0,20}") {
         let data = json!({ "input": { "x": value } });
         prop_assert_eq!(evaluate_with("{{ input.x }}{{ input.x ~ '' }}", data), Ok(json!(format!("{value}{value}"))));
     }
 
     #[test]
-    fn a_string_is_read_as_it_is_written(text in r"\PC{0,30}|[\x00-\x7f]{0,20}") {
+    fn string_literal_is_read_as_written(text in r"\PC{0,30}|[\x00-\x7f]{0,20}") {
         let quoted: String = text.chars().flat_map(|c| match c {
             '\'' | '\\' => vec!['\\', c],
             c => vec![c],
@@ -1149,7 +1149,7 @@ proptest! {
 
     /// At most a few times the limit of all created values; it does not panic either.
     #[test]
-    fn no_template_takes_much_memory(first in any_expression(), second in any_expression(), x in 0..2_000_000_usize) {
+    fn memory_of_random_templates_is_bounded(first in any_expression(), second in any_expression(), x in 0..2_000_000_usize) {
         let record = json!({ "a": 1, "text": "some text of which there is more" });
         let data = json!({ "input": {
             "x": "a,".repeat(x / 2), "n": x, "y": vec![record.clone(); x / 200], "o": record,
@@ -1172,7 +1172,7 @@ proptest! {
 
 /// The most expensive known ways to create values.
 #[test]
-fn hostile_templates_take_a_few_times_the_limit() {
+fn memory_of_hostile_templates_is_bounded() {
     let small: Vec<_> = (0..100_000).map(|n| json!({ "a": n })).collect();
     let data = json!({ "input": {
         "x": "ŉ".repeat(MAX_RENDERED_BYTES / 2),

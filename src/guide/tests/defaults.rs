@@ -63,7 +63,7 @@ fn configured(file: &str) -> String {
 }
 
 #[test]
-fn a_default_that_is_written_down_changes_nothing() {
+fn documented_default_equals_the_omitted_value() {
     let numbers = rows().into_iter().flat_map(|row| {
         let places: Vec<_> = row.keys().map(str::to_owned).collect();
         places.into_iter().map(move |place| (place, row.in_toml()))

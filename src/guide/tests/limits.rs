@@ -141,7 +141,7 @@ fn documented_limits_have_the_value_of_their_constant() {
 
 /// Durations in the middle of the code have no name, and would be missed.
 #[test]
-fn times_are_constants() {
+fn durations_are_named_constants() {
     let time = Regex::new(r"Duration::from_(secs|millis|micros|nanos)\((\d+)").unwrap();
     for (file, text) in sources() {
         for line in text.lines().filter(|line| !line.contains("const ")) {

@@ -5,7 +5,7 @@ use super::sources;
 const TROUBLESHOOTING: &str = include_str!("../troubleshooting.md");
 
 #[test]
-fn every_message_is_one_that_the_crate_has() {
+fn troubleshooting_lists_only_messages_of_the_crate() {
     // Texts as compiled: without line ends in them.
     let texts: String = sources().into_iter().map(|(_, text)| text).collect();
     let texts = joined(&texts);

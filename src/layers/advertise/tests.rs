@@ -13,7 +13,7 @@ fn split(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn texts_are_read_as_words_their_parts_and_wholes() {
+fn text_is_split_into_words_parts_and_compounds() {
     for (text, expected) in [
         ("", &[][..]),
         ("...!?", &[]),
@@ -34,14 +34,14 @@ fn texts_are_read_as_words_their_parts_and_wholes() {
 }
 
 #[test]
-fn the_words_of_a_name_do_not_depend_on_how_it_is_spelled() {
+fn words_of_a_name_do_not_depend_on_its_spelling() {
     for name in ["createIssue", "create_issue", "Create issue", "CREATE-ISSUE", " create/issue "] {
         assert_eq!(plain(name), "create issue", "{name}");
     }
 }
 
 #[test]
-fn a_beginning_ends_at_a_character() {
+fn prefix_ends_at_a_character_boundary() {
     for (text, most, expected) in
         [("", 3, ""), ("abc", 3, "abc"), ("abcd", 3, "abc"), ("aé", 2, "a"), ("🦀", 3, "")]
     {
@@ -50,13 +50,13 @@ fn a_beginning_ends_at_a_character() {
 }
 
 #[test]
-fn long_words_are_compared_by_their_beginning() {
+fn long_words_are_truncated_to_a_prefix() {
     let long = "x".repeat(100_000);
     assert_eq!(split(&long), ["x".repeat(64)]);
 }
 
 #[test]
-fn of_a_tool_and_of_a_query_only_so_much_is_read() {
+fn words_read_from_a_tool_and_a_query_are_limited() {
     let all: Vec<String> = (0..10_000).map(|number| format!("word{number:05}")).collect();
     let all = all.join(" ");
     let tools: Tools = [Tool::new("endless", all, JsonObject::new())].into_iter().collect();
@@ -73,7 +73,7 @@ fn of_a_tool_and_of_a_query_only_so_much_is_read() {
 }
 
 #[test]
-fn of_all_tools_together_only_so_much_is_read() {
+fn words_read_from_all_tools_together_are_limited() {
     let words = |tool: usize| {
         let words = (0..500).map(|word| (5_000_000 + tool * 500 + word).to_string());
         words.collect::<Vec<_>>().join(" ")
@@ -90,7 +90,7 @@ fn of_all_tools_together_only_so_much_is_read() {
 
 /// The listed schemas and the check of arguments agree.
 #[test]
-fn the_arguments_that_are_taken_are_those_that_fit_the_schemas() {
+fn accepted_arguments_are_those_that_fit_the_schemas() {
     let [search, call] = &list().tools[..] else { panic!("two tools") };
     let texts = [json!("x"), json!(""), json!(1), json!(null), json!(["x"]), json!({})];
     let limits = [

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_actual_cost_is_an_integer_where_the_pointer_points_to() {
+    fn actual_cost_is_the_integer_at_the_pointer() {
         let mut result = CallToolResult::success(vec![ContentBlock::text("done")]);
         let meta = json!({ "usage": { "total": 7 }, "a/b~c": 8, "cents": -1, "share": 1.5 });
         result.meta = meta.as_object().cloned().map(MetaObject);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_finds_what_a_block_of_content_says() {
+    fn pointer_resolves_metadata_of_a_content_block() {
         let mut block = ContentBlock::text("done");
         if let ContentBlock::Text(text) = &mut block {
             text.meta = json!({ "cost": 5 }).as_object().cloned().map(MetaObject);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_result_does_not_say_is_what_was_reserved() {
+    fn missing_actual_cost_defaults_to_the_reserved_cost() {
         let price = Cost::new(Selection::default(), 5).actual_at("/_meta/cost").price();
         assert_eq!(price.actual(Some(&CallToolResult::success(Vec::new()))), 5);
         assert_eq!(price.actual(None), 5);

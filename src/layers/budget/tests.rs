@@ -54,7 +54,7 @@ fn cost(account: &Account) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_layer_without_budgets_charges_a_run_one_unit_for_each_call() {
+async fn layer_without_budgets_charges_a_run_one_unit_per_call() {
     let (layer, run) = (BudgetLayer::new(), account(Some(2), None));
     for refused in [None, None, Some("max_cost")] {
         assert_eq!(refused_by(&call(&layer, &run, "a").await), refused);
@@ -64,7 +64,7 @@ async fn a_layer_without_budgets_charges_a_run_one_unit_for_each_call() {
 }
 
 #[tokio::test]
-async fn a_run_is_charged_what_its_calls_really_cost() {
+async fn run_is_charged_the_actual_cost_of_its_calls() {
     let layer =
         BudgetLayer::new().cost(Cost::new(Selection::default(), 1).actual_at("/_meta/cost"));
     let run = account(Some(7), None);
@@ -75,7 +75,7 @@ async fn a_run_is_charged_what_its_calls_really_cost() {
 }
 
 #[tokio::test]
-async fn a_call_that_costs_nothing_is_admitted_by_what_is_used_up() {
+async fn free_call_is_admitted_by_a_used_up_budget() {
     let tools = Selection::default().allow(["a"]).unwrap();
     let layer =
         BudgetLayer::new().budget(Budget::new("cost", Unit::Cost, 0)).cost(Cost::new(tools, 0));
@@ -85,7 +85,7 @@ async fn a_call_that_costs_nothing_is_admitted_by_what_is_used_up() {
 }
 
 #[tokio::test]
-async fn a_cost_of_nothing_that_is_read_from_the_result_must_find_something_left() {
+async fn unknown_cost_requires_a_remaining_budget() {
     let cost = Cost::new(Selection::default(), 0).actual_at("/_meta/cost");
     let budget = Budget::new("cost", Unit::Cost, 5);
     let (layer, run) = (BudgetLayer::new().budget(budget).cost(cost), account(None, None));
@@ -108,7 +108,7 @@ async fn each_branch_of_a_run_is_charged_to_the_budgets_of_the_run() {
 }
 
 #[tokio::test]
-async fn what_nested_runs_use_is_used_of_the_outermost() {
+async fn usage_of_nested_runs_is_charged_to_the_outermost_run() {
     let layer = BudgetLayer::new().budget(Budget::new("calls", Unit::Calls, 3).per(Per::Run));
     let outer = account(Some(3), None);
     let [one, other] = [account(None, Some(&outer)), account(Some(1), Some(&outer))];
@@ -122,7 +122,7 @@ async fn what_nested_runs_use_is_used_of_the_outermost() {
 }
 
 #[tokio::test]
-async fn a_refusal_gives_back_what_was_reserved_before_it() {
+async fn denial_releases_earlier_reservations() {
     let store = MemoryBudgets::new();
     let [mine, all] = [("mine", 9, Per::Caller), ("all", 0, Per::Global)]
         .map(|(name, limit, per)| Budget::new(name, Unit::Calls, limit).per(per));
@@ -143,7 +143,7 @@ async fn a_refusal_gives_back_what_was_reserved_before_it() {
 }
 
 #[test]
-fn a_budget_that_cannot_be_meant_as_it_is_is_no_budget() {
+fn invalid_budget_is_rejected() {
     use std::time::Duration;
 
     let budget = |name: &str| Budget::new(name, Unit::Calls, 1);
@@ -171,7 +171,7 @@ fn a_budget_that_cannot_be_meant_as_it_is_is_no_budget() {
 }
 
 #[tokio::test]
-async fn a_budget_takes_the_place_of_one_of_the_same_name() {
+async fn budget_replaces_one_of_the_same_name() {
     let layer = BudgetLayer::new()
         .budget(Budget::new("calls", Unit::Calls, 0))
         .budget(Budget::new("calls", Unit::Calls, 1).per(Per::Run));
@@ -211,7 +211,7 @@ impl OpenBudget for Opened {
 }
 
 #[tokio::test]
-async fn a_store_opens_each_budget_once_and_is_asked_for_what_it_does_not_open() {
+async fn store_opens_each_budget_once_or_is_asked_per_call() {
     let store = Noting::default();
     let layer = BudgetLayer::new()
         .budget(Budget::new("run", Unit::Calls, 9).per(Per::Run))

@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_is_expanded_with_what_is_known() {
+    fn template_is_expanded_with_known_arguments() {
         let others = HashMap::from([("b".to_owned(), "x/y".to_owned())]);
         let expand = |template: &str, value: &str| {
             let (template, argument) = (template.to_owned(), "a".to_owned());

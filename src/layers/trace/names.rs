@@ -87,7 +87,7 @@ mod tests {
     use super::{ItemKind, KnownNames, MAX_TRACED_NAMES};
 
     #[test]
-    fn names_are_known_that_were_listed() {
+    fn listed_names_are_known() {
         let names = KnownNames::of_tools(&["look".into()]);
         let tool = Tool::new("search", "Searches", JsonObject::new());
         names.learn_listed(&ListToolsResult::with_all_items(vec![tool]).into());
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_the_names_that_are_known() {
+    fn known_names_are_limited_in_number() {
         let names = KnownNames::default();
         for name in 0..2 * MAX_TRACED_NAMES {
             names.learn(ItemKind::Tool, &name.to_string());
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_not_known() {
+    fn malformed_name_is_not_learned() {
         let names = KnownNames::default();
         for name in ["", "a\nb", &"a".repeat(129)] {
             names.learn(ItemKind::Tool, name);

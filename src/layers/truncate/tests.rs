@@ -85,7 +85,7 @@ fn is_left_of(left: &Value, value: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn what_a_value_costs_is_what_it_takes(value in any_value(), texts in 0..3_usize) {
+    fn cost_of_a_value_equals_its_serialized_size(value in any_value(), texts in 0..3_usize) {
         let cost = Cost::STANDING.and_texts(texts);
         let json = value.to_string();
         let as_text = json_bytes(&json) - 2;
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn the_beginning_of_a_text_costs_no_more_than_it_may(text in ".*", budget in 0..60_usize) {
+    fn cost_of_a_text_prefix_is_within_its_budget(text in ".*", budget in 0..60_usize) {
         let cost = Cost::STANDING.and_texts(1);
         let beginning = cost.beginning(&text, budget);
         prop_assert!(text.starts_with(beginning));
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_repeats_the_value_that_it_is_made_of(value in any_container(), other in any_container()) {
+    fn text_of_a_value_is_recognized_as_its_repetition(value in any_container(), other in any_container()) {
         prop_assert!(repeats(&value.to_string(), &value));
         let spaced = format!(" {value:#}\n");
         prop_assert!(repeats(&spaced, &value));
@@ -128,7 +128,7 @@ proptest! {
 // === Truncated content ===
 
 #[test]
-fn of_a_large_member_the_object_stays_and_the_small_ones_are_whole() {
+fn large_member_is_shortened_and_small_members_stay_whole() {
     let value = json!({ "id": 7, "log": "x".repeat(100_000), "tags": ["a", "b"], "ok": true });
     let left = left(value, 2_000);
     assert_eq!(left["id"], 7);
@@ -139,7 +139,7 @@ fn of_a_large_member_the_object_stays_and_the_small_ones_are_whole() {
 }
 
 #[test]
-fn what_is_equally_large_gets_equally_much() {
+fn large_members_are_shortened_to_equal_lengths() {
     let value = json!({ "a": "x".repeat(9_000), "b": "y".repeat(50_000), "c": "z".repeat(100) });
     let left = left(value, 4_000);
     let bytes = |key: &str| left[key].as_str().unwrap().len();
@@ -148,7 +148,7 @@ fn what_is_equally_large_gets_equally_much() {
 }
 
 #[test]
-fn an_object_deep_inside_keeps_its_shape() {
+fn nested_object_keeps_its_shape() {
     let value = json!({ "a": { "b": { "c": "x".repeat(10_000), "d": 1 }, "e": [null] } });
     let left = left(value, 1_000);
     assert_eq!(left["a"]["b"]["d"], 1);
@@ -157,7 +157,7 @@ fn an_object_deep_inside_keeps_its_shape() {
 }
 
 #[test]
-fn of_an_array_the_first_elements_stay_whole() {
+fn first_elements_of_an_array_stay_whole() {
     let rows: Vec<_> = (0..2_000).map(|row| json!({ "row": row, "name": "somebody" })).collect();
     let left = left(json!({ "rows": rows, "total": 2_000 }), 4_000);
     let kept = left["rows"].as_array().unwrap();
@@ -167,7 +167,7 @@ fn of_an_array_the_first_elements_stay_whole() {
 }
 
 #[test]
-fn elements_that_are_too_large_are_shortened_alike() {
+fn oversized_elements_are_shortened_to_similar_lengths() {
     let hits: Vec<_> = (0..3).map(|hit| json!({ "hit": hit, "body": "x".repeat(9_000) })).collect();
     let left = left(json!({ "hits": hits }), 3_000);
     let bytes: Vec<_> =
@@ -177,7 +177,7 @@ fn elements_that_are_too_large_are_shortened_alike() {
 }
 
 #[test]
-fn a_map_of_very_many_entries_does_not_push_out_what_stands_beside_it() {
+fn large_map_does_not_displace_its_siblings() {
     let map: Map<_, _> = (0..50_000).map(|key| (format!("k{key:05}"), key.into())).collect();
     let left = left(json!({ "a": 1, "map": map, "z": "last" }), 2_000);
     assert_eq!((&left["a"], &left["z"]), (&json!(1), &json!("last")));
@@ -187,7 +187,7 @@ fn a_map_of_very_many_entries_does_not_push_out_what_stands_beside_it() {
 }
 
 #[test]
-fn a_text_is_cut_between_characters() {
+fn text_is_truncated_at_a_character_boundary() {
     for limit in 150..170 {
         let left = left(json!("äö€😀".repeat(1_000)), limit);
         assert!(is_left_of(&left, &json!("äö€😀".repeat(1_000))), "{left}");
@@ -195,7 +195,7 @@ fn a_text_is_cut_between_characters() {
 }
 
 #[test]
-fn numbers_are_never_cut() {
+fn numbers_are_never_truncated() {
     let left = left(json!({ "n": 12_345_678_901_u64, "x": 1.5e300, "t": "x".repeat(999) }), 200);
     assert_eq!(left["n"], 12_345_678_901_u64);
     assert_eq!(left["x"], 1.5e300);
@@ -210,7 +210,7 @@ fn small_blocks_are_whole_and_large_ones_equally_long() {
 }
 
 #[test]
-fn of_very_many_blocks_the_first_are_whole() {
+fn first_of_many_blocks_stay_whole() {
     let cut = shortened(&texts((0..5_000).map(|_| 10)), 2_000);
     let kept = cut.result.content.len();
     assert!(kept > 30, "{kept} blocks");
@@ -219,7 +219,7 @@ fn of_very_many_blocks_the_first_are_whole() {
 }
 
 #[test]
-fn each_branch_gets_its_part_however_many_blocks_it_has() {
+fn branches_get_fair_shares_regardless_of_block_count() {
     let mut content = vec![of_branch("small", ContentBlock::text("all of it"))];
     content.extend((0..50).map(|_| of_branch("many", ContentBlock::text("x".repeat(900)))));
     content.push(of_branch("large", ContentBlock::text("y".repeat(90_000))));
@@ -232,7 +232,7 @@ fn each_branch_gets_its_part_however_many_blocks_it_has() {
 }
 
 #[test]
-fn a_text_that_repeats_the_structured_content_is_made_again_of_what_is_left() {
+fn text_repeating_the_structured_content_is_regenerated() {
     let rows: Vec<_> = (0..500).map(|row| json!({ "row": row, "quote": "\"so\"\n" })).collect();
     let value = json!({ "rows": rows });
     for text in [value.to_string(), format!("{value:#}")] {
@@ -247,7 +247,7 @@ fn a_text_that_repeats_the_structured_content_is_made_again_of_what_is_left() {
 }
 
 #[test]
-fn a_text_that_repeats_the_output_of_its_branch_is_made_again_of_that() {
+fn text_repeating_the_output_of_its_branch_is_regenerated() {
     let output = json!({ "log": "x".repeat(9_000), "n": 1 });
     let mut result = structured(json!({ "branches": {
         "a": { "status": "completed", "output": output },
@@ -266,7 +266,7 @@ fn a_text_that_repeats_the_output_of_its_branch_is_made_again_of_that() {
 }
 
 #[test]
-fn an_image_is_whole_or_a_note() {
+fn image_is_kept_whole_or_replaced_by_a_note() {
     let content = vec![image(1_000), image(90_000), ContentBlock::text("x".repeat(90_000))];
     let cut = shortened(&CallToolResult::success(content), 8_000).result;
     assert_eq!(cut.content[0], image(1_000));
@@ -275,7 +275,7 @@ fn an_image_is_whole_or_a_note() {
 }
 
 #[test]
-fn the_text_of_a_resource_is_cut_and_its_blob_is_not() {
+fn resource_text_is_truncated_and_blob_is_replaced_by_a_note() {
     let text = ContentBlock::resource(ResourceContents::text("x".repeat(9_000), "file:///a"));
     let blob = ContentBlock::resource(ResourceContents::blob("A".repeat(9_000), "file:///b"));
     let cut = shortened(&CallToolResult::success(vec![text, blob]), 2_000).result;
@@ -289,7 +289,7 @@ fn the_text_of_a_resource_is_cut_and_its_blob_is_not() {
 }
 
 #[test]
-fn metadata_is_whole_or_gone_and_a_block_still_says_whose_it_is() {
+fn metadata_is_kept_whole_or_dropped_except_the_branch() {
     let mut block = of_branch("a", ContentBlock::text("x".repeat(5_000)));
     if let ContentBlock::Text(text) = &mut block {
         text.meta.as_mut().unwrap().insert("else".to_owned(), "m".repeat(5_000).into());
@@ -305,14 +305,14 @@ fn metadata_is_whole_or_gone_and_a_block_still_says_whose_it_is() {
 }
 
 #[test]
-fn a_failure_stays_one() {
+fn error_result_stays_an_error() {
     let mut result = texts([9_000]);
     result.is_error = Some(true);
     assert_eq!(shortened(&result, 500).result.is_error, Some(true));
 }
 
 #[test]
-fn of_a_limit_that_nothing_fits_nothing_is_left() {
+fn too_small_limit_drops_all_content() {
     let mut result = texts([9_000]);
     result.structured_content = Some(json!({ "a": "x".repeat(999) }));
     for limit in [0, 1, 50] {
@@ -367,7 +367,7 @@ fn number_of_omission_notices_is_limited() {
 // === Amount of work ===
 
 #[test]
-fn little_of_a_large_result_is_looked_at_twice() {
+fn large_result_is_traversed_less_than_twice() {
     let words = "What a tool has found, in words: \"this\" and that.\n";
     let row = |row| json!({ "id": row, "text": words.repeat(2), "ok": true });
     let rows = |rows: usize| json!({ "rows": (0..rows).map(row).collect::<Vec<_>>() });
@@ -392,7 +392,7 @@ fn little_of_a_large_result_is_looked_at_twice() {
 // === Schemas ===
 
 #[test]
-fn what_the_schema_wants_stays() {
+fn parts_required_by_the_schema_are_kept() {
     let promised = schema(json!({
         "type": "object",
         "required": ["kind", "rows", "at", "zz"],
@@ -419,7 +419,7 @@ fn what_the_schema_wants_stays() {
 }
 
 #[test]
-fn what_cannot_fit_the_schema_is_left_out_and_its_text_is_not() {
+fn structured_content_unfit_for_the_schema_is_kept_only_as_text() {
     let promised =
         schema(json!({ "properties": { "all": { "uniqueItems": true, "minItems": 9 } } }));
     let all: Vec<_> = (0..9).map(|at| format!("{}{at}", "x".repeat(1_000))).collect();
@@ -434,14 +434,14 @@ fn what_cannot_fit_the_schema_is_left_out_and_its_text_is_not() {
 }
 
 #[test]
-fn a_schema_that_cannot_be_used_is_none() {
+fn unusable_schema_is_ignored() {
     let broken = schema(json!({ "type": "nonsense" }));
     let cut = shorten(&structured(json!({ "a": "x".repeat(9_000) })), 500, Some(&broken));
     assert!(cut.result.structured_content.is_some());
 }
 
 #[test]
-fn schemas_that_refer_to_each_other_many_times_need_no_deep_stack() {
+fn long_reference_chains_need_no_deep_stack() {
     let link = |at: usize| {
         let next = json!({ "$ref": format!("#/$defs/a{}", at + 1) });
         (format!("a{at}"), json!({ "properties": { "x": next } }))
@@ -565,7 +565,7 @@ fn any_promise() -> impl Strategy<Value = (Value, Value)> {
 
 proptest! {
     #[test]
-    fn a_shortened_result_is_within_its_limit_and_a_part_of_the_whole(
+    fn shortened_result_is_within_its_limit_and_part_of_the_whole(
         result in any_result(),
         limit in 0..8_000_usize,
     ) {
@@ -591,14 +591,14 @@ proptest! {
     }
 
     #[test]
-    fn what_has_room_is_the_same(result in any_result()) {
+    fn result_within_the_limit_is_unchanged(result in any_result()) {
         let limit = json_bytes(&result) + 16;
         let cut = shorten(&result, limit, None);
         prop_assert_eq!(cut.result, result);
     }
 
     #[test]
-    fn structured_content_fits_its_schema_or_is_gone(
+    fn structured_content_fits_its_schema_or_is_dropped(
         (promised, value) in any_promise(),
         limit in 0..4_000_usize,
     ) {

@@ -13,7 +13,7 @@ fn context(meta: serde_json::Value) -> Context {
 }
 
 #[test]
-fn a_place_is_written_as_it_was_read() {
+fn trace_context_is_written_as_it_was_read() {
     let read = TraceContext::parse(PARENT, Some("congo=t61rcWkgMzE,tenant@rojo=00f0")).unwrap();
     assert_eq!(read.traceparent(), PARENT);
     assert_eq!(read.state(), Some("congo=t61rcWkgMzE,tenant@rojo=00f0"));
@@ -21,7 +21,7 @@ fn a_place_is_written_as_it_was_read() {
 }
 
 #[test]
-fn what_is_malformed_is_no_place() {
+fn malformed_traceparent_is_rejected() {
     let malformed = [
         "",
         "00-1-2-3",
@@ -45,7 +45,7 @@ fn what_is_malformed_is_no_place() {
 }
 
 #[test]
-fn of_a_later_version_is_read_what_is_known() {
+fn known_fields_of_a_later_version_are_parsed() {
     let later = "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff-more-of-it";
     let read = TraceContext::parse(later, None).unwrap();
     let known = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03";
@@ -53,7 +53,7 @@ fn of_a_later_version_is_read_what_is_known() {
 }
 
 #[test]
-fn a_state_that_is_malformed_is_dropped_alone() {
+fn malformed_tracestate_is_dropped_alone() {
     let longest = vec!["a=1"; 32].join(",");
     for state in ["a=1", "a=1,,b=2", "a=1 , b=2", "1a=x y", &longest] {
         assert!(is_state(state), "{state}");
@@ -67,7 +67,7 @@ fn a_state_that_is_malformed_is_dropped_alone() {
 }
 
 #[test]
-fn baggage_is_members_with_properties() {
+fn baggage_is_validated_as_members_with_properties() {
     for baggage in ["a=1", "userId=alice,serverNode=DF%2028;meta=1;flag,is = false"] {
         assert!(is_baggage(baggage), "{baggage}");
     }
@@ -77,7 +77,7 @@ fn baggage_is_members_with_properties() {
 }
 
 #[test]
-fn a_request_says_only_what_is_well_formed() {
+fn malformed_trace_fields_of_a_request_are_removed() {
     let mut malformed = context(json!({
         "traceparent": "00-1-2-3", "tracestate": "a=1", "baggage": 7, "com.example/mine": 1,
     }));
@@ -94,7 +94,7 @@ fn a_request_says_only_what_is_well_formed() {
 
 proptest! {
     #[test]
-    fn whatever_a_client_writes_is_read_without_a_panic(parent in ".*", state in ".*") {
+    fn any_client_input_is_parsed_without_a_panic(parent in ".*", state in ".*") {
         let parents = [parent.clone(), format!("00-{parent}"), format!("{PARENT}{parent}")];
         for parent in parents {
             if let Some(read) = TraceContext::parse(&parent, Some(&state)) {
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn children_of_one_place_are_in_its_trace_and_apart(
+    fn child_spans_share_the_trace_and_have_distinct_ids(
         trace in 1..=u128::MAX, span in 1..=u64::MAX, flags in 0..=3_u8,
     ) {
         let parent = TraceContext::new(trace.to_be_bytes(), span.to_be_bytes(), flags).unwrap();

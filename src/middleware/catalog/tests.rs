@@ -10,7 +10,7 @@ fn tool(name: &'static str, description: &'static str) -> Tool {
 }
 
 #[test]
-fn of_two_tools_with_one_name_the_first_counts() {
+fn first_of_two_tools_with_the_same_name_is_used() {
     let tools: Tools = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1")]
         .into_iter()
         .map(|(name, description)| tool(name, description))
@@ -25,7 +25,7 @@ fn of_two_tools_with_one_name_the_first_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_catalog_of_the_caller_longest_away_makes_room() {
+async fn least_recently_used_catalog_is_evicted() {
     let by: ContextKey =
         Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
     let catalogs =
@@ -85,7 +85,7 @@ async fn catalogs_of_callers_are_bounded_in_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refresh_in_the_background_ends_with_its_catalog() {
+async fn background_refresh_ends_with_its_catalog() {
     let catalog = Catalog::<()>::new(Epoch::default(), Holding::default());
     let alive = Arc::new(());
     let held = alive.clone();
@@ -103,7 +103,7 @@ async fn a_refresh_in_the_background_ends_with_its_catalog() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_while_it_is_listed_is_listed_again() {
+async fn list_that_changes_while_loading_is_outdated() {
     let epoch = Epoch::default();
     let catalog = Catalog::<()>::new(epoch.clone(), Holding::default());
     let bump = epoch.clone();
@@ -124,7 +124,7 @@ async fn what_changes_while_it_is_listed_is_listed_again() {
 }
 
 #[test]
-fn what_is_old_is_listed_again_at_once_where_there_is_no_background() {
+fn expired_list_is_not_reused_without_a_runtime() {
     let catalog = Catalog::<()>::new(Epoch::default(), Holding::default());
     let known = |age: Duration| {
         let since = Instant::now().checked_sub(age).unwrap();
@@ -160,7 +160,7 @@ async fn list_forever(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_never_ends_is_left() {
+async fn endless_list_is_abandoned_with_an_error() {
     let one = || vec![tool("a", "1")];
     let (listed, asked) = list_forever(|_| (one(), "again".into())).await;
     assert_eq!((listed.unwrap_err(), asked), (ListError::Circular, 2));

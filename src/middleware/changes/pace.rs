@@ -48,7 +48,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_pause_doubles_up_to_the_longest_until_it_is_quiet() {
+    fn pause_doubles_up_to_its_maximum_and_resets_when_quiet() {
         let mut pace = Pace::new(SECOND, SECOND * 60, SECOND * 300);
         let mut now = Instant::now();
         let mut next = |after: u64| {

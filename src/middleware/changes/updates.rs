@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_receiver_leaves_nothing() {
+    fn dropped_receiver_is_removed_from_the_hub() {
         let changes = Changes::default();
         drop(changes.watch_resources());
         let updates = changes.watch_resources();

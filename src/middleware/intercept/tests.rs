@@ -98,7 +98,7 @@ async fn server(request: Request) -> Result<Reply, Infallible> {
 }
 
 #[tokio::test]
-async fn a_rule_is_neither_cloned_nor_shown_a_reply_that_it_does_not_await() {
+async fn rule_is_neither_cloned_nor_shown_an_unawaited_reply() {
     let rule = Counting::default();
     let counts = rule.0.clone();
     let mut service = Intercepted::new(rule, service_fn(server));
@@ -109,7 +109,7 @@ async fn a_rule_is_neither_cloned_nor_shown_a_reply_that_it_does_not_await() {
 }
 
 #[tokio::test]
-async fn a_rule_that_knows_tools_is_neither_cloned_nor_shown_what_it_does_not_await() {
+async fn informed_rule_is_neither_cloned_nor_shown_an_unawaited_reply() {
     let rule = Counting::default();
     let counts = rule.0.clone();
     let mut service = Informed::new(rule, service_fn(server));
@@ -120,7 +120,7 @@ async fn a_rule_that_knows_tools_is_neither_cloned_nor_shown_what_it_does_not_aw
 }
 
 #[tokio::test]
-async fn a_rule_is_not_shown_what_it_does_not_await_when_tools_are_listed_first() {
+async fn rule_is_not_shown_an_unawaited_reply_after_listing_tools() {
     let rule = Counting::default();
     let counts = rule.0.clone();
     let service = Informed::new(rule, service_fn(server));
@@ -176,7 +176,7 @@ fn long_rule_lets_other_tasks_run_before_the_call() {
 }
 
 #[tokio::test]
-async fn informed_rule_keeps_a_list_per_key_and_lists_again_after_an_epoch() {
+async fn informed_rule_lists_tools_once_per_key_and_epoch() {
     let lists = Arc::new(AtomicUsize::new(0));
     let counted = lists.clone();
     let epoch = Epoch::default();

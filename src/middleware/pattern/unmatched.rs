@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_glob_is_meant_to_begin_as_a_name_does_that_has_a_character_more_or_less() {
+    fn glob_suggests_a_name_with_a_similar_prefix() {
         for (pattern, name) in [
             ("abcd*", "abcdefgh"),
             ("abd*", "abcdefgh"),

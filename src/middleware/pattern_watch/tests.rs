@@ -69,7 +69,7 @@ fn empty_list_after_an_incomplete_one_reports_nothing() {
 }
 
 #[test]
-fn clients_that_list_at_the_same_time_are_all_followed() {
+fn concurrent_lists_of_clients_are_all_tracked() {
     let pattern_watch = pattern_watch(["x"]);
     let one_and_other: [Turn<'_>; 5] = [
         (None, Some("one 2"), &["a"]),
@@ -82,14 +82,14 @@ fn clients_that_list_at_the_same_time_are_all_followed() {
 }
 
 #[test]
-fn what_was_ever_seen_is_not_missed() {
+fn name_seen_in_an_earlier_list_is_not_reported() {
     let pattern_watch = pattern_watch(["a", "b"]);
     let changing: [Turn<'_>; 2] = [(None, Some("2"), &["a"]), (None, None, &["c"])];
     assert_eq!(turns(&pattern_watch, &changing), [None, Some(vec!["b"])]);
 }
 
 #[test]
-fn it_is_over_as_soon_as_all_is_found() {
+fn watch_ends_when_all_patterns_have_matched() {
     assert!(pattern_watch([]).is_over());
     let pattern_watch = pattern_watch(["a"]);
     assert_eq!(turns(&pattern_watch, &[(None, Some("2"), &["a"])]), [None]);
@@ -109,7 +109,7 @@ fn abandoned_lists_are_dropped() {
 }
 
 #[test]
-fn of_a_list_without_end_only_so_many_names_are_kept() {
+fn names_of_an_endless_list_are_limited() {
     let pattern_watch = pattern_watch(["x"]);
     let page = pattern_watch.page(None).expect("the first page counts");
     for number in 0..3 {
@@ -120,7 +120,7 @@ fn of_a_list_without_end_only_so_many_names_are_kept() {
 }
 
 #[test]
-fn texts_without_end_are_not_kept() {
+fn oversized_names_and_cursors_are_not_kept() {
     let pattern_watch = pattern_watch(["x"]);
     let long = "n".repeat(MAX_WATCHED_TEXT + 1);
     let list: [Turn<'_>; 2] =

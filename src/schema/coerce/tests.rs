@@ -167,7 +167,7 @@ fn numbers_and_booleans_become_text() {
 }
 
 #[test]
-fn a_value_of_a_declared_type_stays() {
+fn value_of_a_declared_type_is_unchanged() {
     for (schema, value) in [
         (json!({ "type": "string" }), json!("42")),
         (json!({ "type": "number" }), json!(42)),
@@ -187,7 +187,7 @@ fn a_value_of_a_declared_type_stays() {
 }
 
 #[test]
-fn the_first_type_that_text_goes_into_is_taken() {
+fn text_is_coerced_to_the_preferred_matching_type() {
     for (schema, value, expected) in [
         (json!({ "type": ["integer", "null"] }), json!("42"), json!(42)),
         (json!({ "type": ["boolean", "integer"] }), json!("1"), json!(1)),
@@ -212,7 +212,7 @@ fn the_first_type_that_text_goes_into_is_taken() {
 }
 
 #[test]
-fn text_becomes_the_member_of_an_enum_that_it_spells() {
+fn value_becomes_the_enum_member_with_the_same_text() {
     for (schema, value, expected) in [
         (json!({ "enum": [1, 2] }), json!("1"), json!(1)),
         (json!({ "enum": [true, null] }), json!("true"), json!(true)),
@@ -229,7 +229,7 @@ fn text_becomes_the_member_of_an_enum_that_it_spells() {
 }
 
 #[test]
-fn parts_of_schemas_that_apply_together_are_obeyed_together() {
+fn subschemas_that_apply_together_are_combined() {
     for (schema, value, expected) in [
         (
             json!({ "allOf": [{ "type": ["string", "integer"] }, { "type": "integer" }] }),
@@ -262,7 +262,7 @@ fn parts_of_schemas_that_apply_together_are_obeyed_together() {
 }
 
 #[test]
-fn what_is_within_arrays_and_objects_is_coerced() {
+fn values_within_arrays_and_objects_are_coerced() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -295,7 +295,7 @@ fn what_is_within_arrays_and_objects_is_coerced() {
 }
 
 #[test]
-fn what_can_be_coerced_is_whatever_else_cannot() {
+fn coercible_arguments_are_coerced_beside_invalid_ones() {
     let schema = json!({
         "properties": { "a": { "type": "integer" }, "b": { "type": "boolean" } },
         "required": ["a", "b", "c"],
@@ -306,7 +306,7 @@ fn what_can_be_coerced_is_whatever_else_cannot() {
 
 /// A member that matches a regular expression has a schema that is not inspected.
 #[test]
-fn members_beside_patterns_are_left_alone() {
+fn members_beside_pattern_properties_are_unchanged() {
     let schema = json!({
         "patternProperties": { "^s_": { "type": "string" } },
         "additionalProperties": { "type": "integer" },
@@ -338,7 +338,7 @@ fn references_within_the_schema_are_followed() {
 }
 
 #[test]
-fn objects_are_coerced_to_the_branch_that_they_are_meant_for() {
+fn object_is_coerced_to_the_matching_alternative() {
     let by_kind = json!({
         "anyOf": [
             { "properties": { "kind": { "const": "circle" }, "n": { "type": "string" } } },
@@ -374,7 +374,7 @@ fn objects_are_coerced_to_the_branch_that_they_are_meant_for() {
 }
 
 #[test]
-fn older_dialects_are_read_as_they_were_meant() {
+fn keywords_of_older_dialects_are_respected() {
     let schema = |dialect: &str, a: Value| {
         json!({
             "$schema": dialect,
@@ -396,7 +396,7 @@ fn older_dialects_are_read_as_they_were_meant() {
 
 /// A small schema can have more parts than there are atoms.
 #[test]
-fn schemas_without_end_have_one() {
+fn recursive_and_wide_schemas_are_processed_in_time() {
     let twice = json!([{ "$ref": "#" }, { "$ref": "#" }]);
     let wide: Vec<_> = (0..50_000).map(|n| json!({ "const": n })).collect();
     let below = json!([
@@ -427,7 +427,7 @@ fn schemas_without_end_have_one() {
 }
 
 #[test]
-fn a_schema_with_long_lists_does_not_take_longer() {
+fn schema_with_long_lists_is_processed_in_time() {
     let names: Vec<_> = (0..4_000).map(|n| format!("n{n}")).collect();
     let members: JsonObject = names.iter().map(|name| (name.clone(), json!(0))).collect();
     let members = Value::Object(members);
@@ -466,14 +466,14 @@ fn a_schema_with_long_lists_does_not_take_longer() {
 }
 
 #[test]
-fn a_text_whose_value_would_be_too_large_stays_a_text() {
+fn array_text_with_an_oversized_value_stays_a_text() {
     let text = format!("[{}0]", r#"{"":0},"#.repeat(30_000));
     let schema = json!({ "type": "array" });
     assert!(argument(&schema, &json!(text)) == json!(text));
 }
 
 #[test]
-fn nothing_is_changed_unseen() {
+fn value_is_unchanged_if_the_schema_is_too_wide() {
     let wide: Vec<_> = (0..300_000).map(|_| json!({ "const": 0 })).collect();
     assert_stays(&json!({ "anyOf": wide, "type": "integer" }), &json!("1"));
 }
@@ -536,7 +536,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_valid_value_keeps_its_meaning(schema in whole_schema(), value in some_value()) {
+    fn valid_value_keeps_its_meaning(schema in whole_schema(), value in some_value()) {
         let Ok(validator) = jsonschema::validator_for(&schema) else { return Ok(()) };
         let root = object(schema);
         if validator.is_valid(&value) {
@@ -547,13 +547,13 @@ proptest! {
     }
 
     #[test]
-    fn coercing_again_changes_nothing(schema in whole_schema(), value in some_value()) {
+    fn coercion_is_idempotent(schema in whole_schema(), value in some_value()) {
         let once = coerced(&schema, value);
         prop_assert_eq!(&coerced(&schema, once.clone()), &once);
     }
 
     #[test]
-    fn any_json_can_be_a_schema(schema in no_schema(), value in some_value()) {
+    fn coercion_accepts_any_json_as_a_schema(schema in no_schema(), value in some_value()) {
         let mut value = value;
         coerce(&schema, &mut value, &mut { usize::MAX });
     }

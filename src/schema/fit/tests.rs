@@ -203,7 +203,7 @@ fn all_violations_of_known_arguments_are_reported() {
 }
 
 #[test]
-fn a_schema_that_cannot_be_used_still_has_names() {
+fn unusable_schema_still_reports_missing_members() {
     let schema =
         json!({ "properties": { "query": { "pattern": "(?=look)" } }, "required": ["query"] });
     let message = "`query` is required by the tool's schema";

@@ -16,7 +16,7 @@ fn doubling(levels: usize, twice: impl Fn(&str) -> Value) -> Value {
 }
 
 #[test]
-fn each_schema_that_applies_to_a_value_is_a_step() {
+fn each_schema_that_applies_to_a_value_counts_as_a_step() {
     for (schema, value, expected) in [
         (json!({}), json!({ "a": [1] }), 1),
         (json!(true), json!(1), 1),
@@ -40,7 +40,7 @@ fn each_schema_that_applies_to_a_value_is_a_step() {
 }
 
 #[test]
-fn a_reference_to_a_schema_that_everybody_knows_is_followed() {
+fn reference_to_a_standard_metaschema_is_followed() {
     for dialect in
         ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
     {
@@ -51,7 +51,7 @@ fn a_reference_to_a_schema_that_everybody_knows_is_followed() {
 }
 
 #[test]
-fn what_applies_again_and_again_to_one_value_cannot_be_used() {
+fn schema_applied_too_often_to_one_value_is_rejected() {
     let all = |next: &str| json!({ "allOf": [{ "$ref": next }, { "$ref": next }] });
     let any = |next: &str| json!({ "anyOf": [{ "$ref": next }, { "$ref": next }] });
     let left_over =
@@ -75,7 +75,7 @@ fn what_applies_again_and_again_to_one_value_cannot_be_used() {
 }
 
 #[test]
-fn a_schema_that_applies_twice_to_each_member_takes_steps_for_each_time() {
+fn schema_applied_twice_to_a_member_counts_steps_twice() {
     let schema = json!({
         "allOf": [
             { "properties": { "a": { "$ref": "#" } } },
@@ -89,7 +89,7 @@ fn a_schema_that_applies_twice_to_each_member_takes_steps_for_each_time() {
 }
 
 #[test]
-fn steps_within_each_other_have_an_end() {
+fn nested_steps_are_limited() {
     let chain = doubling(100, |next| json!({ "$ref": next }));
     let mut schema = chain;
     schema["$defs"]["d100"] = json!({ "items": { "$ref": "#" } });
@@ -99,7 +99,7 @@ fn steps_within_each_other_have_an_end() {
 }
 
 #[test]
-fn regular_expressions_have_a_budget() {
+fn regular_expressions_are_limited_in_number_and_size() {
     let schema = |patterns: usize, bytes: usize| {
         let pattern = |n: usize| json!({ "pattern": format!("{n:0bytes$}") });
         let properties: JsonObject =
@@ -115,7 +115,7 @@ fn regular_expressions_have_a_budget() {
 }
 
 #[test]
-fn what_makes_reading_long_cannot_be_used() {
+fn schema_that_takes_long_to_read_is_rejected() {
     let long = format!("#/$defs/{}", "x".repeat(MAX_REFERENCE));
     let identities =
         |n: usize| -> Vec<_> { (0..n).map(|n| json!({ "$id": n.to_string() })).collect() };
@@ -139,7 +139,7 @@ fn what_makes_reading_long_cannot_be_used() {
 /// The translation of an expression takes time that grows with the square of its classes, and
 /// case folding looks up each character of a range.
 #[test]
-fn expressions_that_take_long_to_parse_cannot_be_used() {
+fn expressions_that_take_long_to_parse_are_rejected() {
     for pattern in [
         r"\s".repeat(100),
         r"[\S]".repeat(100),
@@ -160,7 +160,7 @@ fn expressions_that_take_long_to_parse_cannot_be_used() {
 }
 
 #[test]
-fn compiled_expressions_have_a_budget() {
+fn compiled_expressions_are_limited_in_size() {
     let schema = |patterns: usize| {
         let pattern = |n: usize| json!({ "pattern": format!(r"^{n}[\p{{L}}]{{10}}$") });
         let properties: JsonObject = (0..patterns).map(|n| (n.to_string(), pattern(n))).collect();
@@ -172,7 +172,7 @@ fn compiled_expressions_have_a_budget() {
 }
 
 #[test]
-fn parts_that_a_validator_copies_have_a_budget() {
+fn parts_that_a_validator_copies_are_limited() {
     let schema = |count: usize| {
         let part = json!({ "$ref": "#/$defs/all", "unevaluatedProperties": false });
         let properties: JsonObject = (0..count).map(|n| (n.to_string(), part.clone())).collect();
@@ -185,7 +185,7 @@ fn parts_that_a_validator_copies_have_a_budget() {
 }
 
 #[test]
-fn lists_that_are_compared_in_quadratic_time_cannot_be_used() {
+fn lists_compared_in_quadratic_time_are_rejected() {
     let nested = |n: usize| (0..n % 90).fold(json!([]), |inner, _| json!([inner]));
     let arrays = |count: usize| (0..count).map(nested).collect::<Vec<_>>();
     let large: Vec<_> = (0..2_000).map(|n| u64::MAX - n).collect();
@@ -215,7 +215,7 @@ fn word_boundaries_and_unicode_classes_cost_more_than_plain_text() {
 }
 
 #[test]
-fn names_cost_steps_each_time_that_they_are_copied() {
+fn names_count_steps_each_time_they_are_copied() {
     let schema = json!({
         "allOf": vec![json!({ "$ref": "#/$defs/a" }); 10],
         "$defs": { "a": { "propertyNames": { "type": "string" } } },

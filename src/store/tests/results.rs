@@ -19,7 +19,7 @@ fn get(store: &MemoryStore, handle: &str, caller: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_result_is_read_as_often_as_its_caller_likes() {
+async fn result_can_be_read_repeatedly() {
     let store = MemoryStore::for_results();
     let handle = put(&store, b"all", b"alice").unwrap();
     for _ in 0..3 {
@@ -47,7 +47,7 @@ async fn invalid_handle_returns_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_expires() {
+async fn result_expires() {
     let store = MemoryStore::for_results().ttl(Duration::from_secs(10));
     let handle = put(&store, b"all", b"").unwrap();
     advance(Duration::from_secs(9)).await;
@@ -57,7 +57,7 @@ async fn a_result_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_make_room() {
+async fn oldest_result_is_evicted_first() {
     let store = MemoryStore::for_results().max_total_bytes(3 * 1_000);
     let mut handles = Vec::new();
     for _ in 0..4 {
@@ -69,7 +69,7 @@ async fn the_oldest_make_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_with_the_most_bytes_makes_room() {
+async fn result_of_the_caller_with_the_most_bytes_is_evicted() {
     // Space for ten results.
     let store = MemoryStore::for_results().max_total_bytes(10 * 1_000);
     let put = async |caller: &[u8]| {
@@ -115,7 +115,7 @@ async fn caller_over_its_share_loses_its_own_oldest_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn oldest_result_goes_among_callers_with_equal_bytes() {
+async fn oldest_result_is_evicted_among_callers_with_equal_bytes() {
     let store = MemoryStore::for_results().max_total_bytes(3 * 515);
     let mut handles = Vec::new();
     for name in [b"b", b"c", b"a", b"d", b"e"] {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_one_line_however_it_is_broken() {
+    fn line_breaks_become_spaces() {
         assert_eq!(label(" a\n\n  b\tc\u{2028}d\0e\r\n"), "\"a b c d e\"");
         assert_eq!(Label(&["a\nb", "c"]).to_string(), "\"a b<br/>c\"");
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_off() {
+    fn long_text_is_truncated() {
         let long = "a".repeat(MAX_CHARS);
         assert_eq!(label(&long), format!("\"{long}\""));
         assert_eq!(label(&format!("{long}b")), format!("\"{long}#8230;\""));

@@ -98,7 +98,7 @@ async fn best_match_is_listed_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_part_of_the_score_decides() {
+async fn each_factor_of_the_score_affects_the_order() {
     for (query, listed, expected) in [
         // A name that equals the query, however rare the words of others are.
         (
@@ -159,7 +159,7 @@ async fn titles_weigh_more_than_descriptions_and_less_than_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unusual_queries_are_handled() {
+async fn unusual_queries_match_only_by_their_words() {
     let service = tools(TOOLS);
     let all: Vec<_> = TOOLS.map(|(name, _)| name.to_owned()).into();
     for query in ["", " ", "\n\t", "...", "🦀", "!?*()[]{}|\\^$", "\u{0}", "___"] {
@@ -256,7 +256,7 @@ async fn search_covers_all_pages_and_lists_them_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_bump_a_search_sees_new_tools() {
+async fn search_finds_new_tools_after_an_epoch_bump() {
     let epoch = Epoch::default();
     let server = server();
     let layer = AdvertiseLayer::new().mode(Mode::Search).epoch(epoch.clone());
@@ -273,7 +273,7 @@ async fn after_a_bump_a_search_sees_new_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_see_different_tools_find_different_tools() {
+async fn search_finds_only_tools_that_its_caller_sees() {
     let list = |request: Request| async move {
         let caller = request.context().extensions().get::<&str>().copied().unwrap_or("nobody");
         let list = rmcp::model::ListToolsResult::with_all_items(vec![search_tool(caller)]);

@@ -136,7 +136,7 @@ async fn budget_is_exact_after_many_runs_with_different_endings() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn calls_at_the_same_time_never_pass_a_budget_together() {
+async fn concurrent_calls_never_exceed_the_budget() {
     for limit in [1, 2] {
         let running = Arc::new(AtomicU64::new(0));
         let most = Arc::new(AtomicU64::new(0));

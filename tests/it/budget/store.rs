@@ -87,7 +87,7 @@ fn two_budgets() -> (BudgetLayer, Elsewhere) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_budget_is_asked_after_the_other_before_the_call_is_made() {
+async fn budgets_are_reserved_in_sequence_before_the_call() {
     let (layer, store) = two_budgets();
     let server = Server::new().says("t", "12345678");
     let mut running = task::spawn(layer.layer(server.clone()).oneshot(call("t", json!(null))));
@@ -140,7 +140,7 @@ async fn call_dropped_during_a_reservation_releases_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_wait_for_a_store_do_not_wait_for_each_other() {
+async fn calls_waiting_for_a_store_do_not_block_each_other() {
     let store = Elsewhere::default();
     let layer = BudgetLayer::new().budget(calls(9)).store(store.clone());
     let service = layer.layer(Server::new().says("t", "done"));
@@ -170,7 +170,7 @@ async fn store_error_is_logged_and_hidden_from_the_client() {
 }
 
 #[tokio::test]
-async fn store_admits_calls_with_free_permits() {
+async fn free_permit_of_a_store_admits_the_call() {
     #[derive(Debug)]
     struct Away;
     impl BudgetStore for Away {

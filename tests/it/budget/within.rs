@@ -63,7 +63,7 @@ async fn made(service: &Service, tool: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_a_function_belong_to_the_run_that_called_it() {
+async fn calls_of_a_function_belong_to_its_calling_run() {
     for (target, says_within) in [("t", true), ("t", false), ("one", true), ("one", false)] {
         let built = Arc::new(OnceLock::new());
         let functions = FunctionsLayer::new(agent(&built, target, says_within));
@@ -80,7 +80,7 @@ async fn calls_of_a_function_belong_to_the_run_that_called_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_a_function_above_belong_to_one_run() {
+async fn calls_of_an_outer_function_belong_to_one_run() {
     for (target, says_within) in [("t", true), ("t", false), ("one", true), ("one", false)] {
         let built = Arc::new(OnceLock::new());
         let functions = FunctionsLayer::new(agent(&built, target, says_within));

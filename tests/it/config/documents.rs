@@ -40,7 +40,7 @@ pub(crate) fn files() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_files_of_documents_are_accepted_without_a_remark() {
+fn config_files_in_documents_are_valid_without_remarks() {
     // The docs of `config` show all keys of a section, including exclusive ones.
     let files = files().into_iter().filter(|(name, _)| name != "src/config/mod.rs");
     for (name, file) in files.filter(|(_, file)| is_supported(file)) {
@@ -60,7 +60,7 @@ fn readme_shows_the_main_function_of_wrap_server() {
 }
 
 #[test]
-fn links_of_the_readme_and_the_changelog_lead_to_files() {
+fn links_of_readme_and_changelog_point_to_existing_files() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     for document in ["README.md", "CHANGELOG.md"] {
         let text = fs::read_to_string(package.join(document)).unwrap();

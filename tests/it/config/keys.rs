@@ -313,7 +313,7 @@ const TABLES: [&str; 33] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn every_key_does_something() {
+async fn every_config_key_has_an_effect() {
     // A file, since a text cannot include others.
     let folder = tempdir().unwrap();
     let path = folder.path().join("every_key.toml");

@@ -42,7 +42,7 @@ fn valid_files_conform_to_the_schema() {
 }
 
 #[test]
-fn files_with_other_keys_or_types_do_not_fit() {
+fn schema_rejects_unknown_keys_and_wrong_types() {
     let backend = "[[backends]]\nname = 'a'\ncommand = 'b'\n";
     let schema = schema();
     for (before, right, wrong_text) in [
@@ -97,7 +97,7 @@ fn files_with_other_keys_or_types_do_not_fit() {
 }
 
 #[test]
-fn types_that_the_file_refuses_are_refused_by_the_schema_too() {
+fn schema_rejects_invalid_example_files() {
     let schema = schema();
     let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs");
     for name in [

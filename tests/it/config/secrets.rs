@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 #[test]
-fn links_with_a_token_in_their_path_are_secret() {
+fn token_in_a_url_path_is_redacted() {
     let text = "[[backends]]\nname = 'a'\nurl = 'https://host/api/s/t0kenOfMine/mcp?a=b1#top-most'";
     let config = Config::from_toml_str(text).unwrap();
     let said = config.backends()[0].secrets().redact(

@@ -71,7 +71,7 @@ fn resolved(router: &str, backends: &[(&str, &str)], target: &str) -> Option<Str
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_of_a_backend_is_never_a_composite_that_wraps_it() {
+async fn backend_target_never_resolves_to_its_wrapping_composite() {
     let server = Server::new().says("github_search", "the tool");
     for (wrapper, helper, called) in [
         // Nested in each other, they are not a cycle, since the tool is meant.
@@ -154,7 +154,7 @@ name = "ask"
 "#;
 
 #[test]
-fn targets_are_found_through_aliases() {
+fn targets_are_resolved_through_aliases() {
     for (target, meant) in [
         ("git/search_code", Ok("git_search")),
         ("git.search_code", Ok("git_search")),
@@ -193,7 +193,7 @@ fn targets_are_found_through_aliases() {
 }
 
 #[test]
-fn without_prefixes_the_aliases_of_one_backend_still_count() {
+fn aliases_of_a_single_backend_apply_without_prefixes() {
     let backend = |name: &str| {
         let alias = "aliases = [{ from = 'search_code', to = 'search' }]";
         format!("[[backends]]\nname = '{name}'\ncommand = 'a'\n{alias}\n")
@@ -216,7 +216,7 @@ fn without_prefixes_the_aliases_of_one_backend_still_count() {
 }
 
 #[test]
-fn without_backends_the_aliases_count_as_well() {
+fn aliases_apply_to_targets_without_backends() {
     let aliases = "[[aliases]]\nfrom = 'get'\nto = 'fetch'\n";
     assert_eq!(found(aliases, "fetch").as_deref(), Ok("fetch"));
     assert_eq!(found(aliases, "other").as_deref(), Ok("other"));

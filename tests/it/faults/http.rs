@@ -103,7 +103,7 @@ async fn response_to_a_cancelled_call_is_ignored() {
 }
 
 #[tokio::test]
-async fn request_of_a_server_without_a_caller_has_no_effect() {
+async fn server_request_outside_a_call_has_no_effect() {
     let server = Server::start("0").await;
     let service = both(server.connect().await);
     let branch = far(&service, "mine", &json!({ "how": "asks" })).await;

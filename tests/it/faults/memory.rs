@@ -36,7 +36,7 @@ async fn failures(faults: &Faults, tools: &[&str]) -> Vec<Vec<bool>> {
 // === Random faults ===
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_is_the_same_fate() {
+async fn same_seed_injects_the_same_faults() {
     let faults = |seed| Faults::seeded(seed).inject(Fault::Failure, 0.5);
     let one = failures(&faults(1), &["a", "b"]).await;
     assert_eq!(failures(&faults(1), &["a", "b"]).await, one);
@@ -65,7 +65,7 @@ async fn faults_are_injected_at_about_their_rate() {
 }
 
 #[test]
-fn shares_that_cannot_be_are_refused() {
+fn invalid_fault_rates_are_rejected() {
     let refused = |inject: fn() -> Faults| {
         let panic = catch_unwind(AssertUnwindSafe(inject)).unwrap_err();
         *panic.downcast::<String>().unwrap()
@@ -123,7 +123,7 @@ async fn injected_fault_fails_only_its_branch_and_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_huge_result_is_a_result() {
+async fn huge_result_completes_its_branch() {
     let faults = Faults::seeded(0).inject(Fault::Huge(1_000_000), 1.0);
     let branch = far(&both(faults.layer(Server::new().echoes("fault"))), "mine", &json!({})).await;
     assert_eq!(branch["output"].as_str().map(str::len), Some(1_000_000));

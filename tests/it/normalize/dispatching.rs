@@ -126,7 +126,7 @@ const ALL: [&str; 12] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn every_call_ends_for_itself_in_any_order() {
+async fn each_call_ends_with_its_own_outcome_in_any_order() {
     let expected = [
         "t0 quick",
         "t1 disk full",
@@ -150,7 +150,7 @@ async fn every_call_ends_for_itself_in_any_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_json_rpc_error_keeps_its_code_and_data() {
+async fn json_rpc_error_keeps_its_code_and_data() {
     let ended = run(&Tools::default(), &["refuses"], &DispatchOptions::new()).await;
     let Outcome::Failed(failure) = &ended[0].outcome else { panic!("{ended:?}") };
     assert_eq!((failure.code, failure.data.clone()), (Some(-32602), Some(json!({ "why": "so" }))));
@@ -164,7 +164,7 @@ async fn abandoned_task_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_order_one_call_waits_for_the_one_before() {
+async fn calls_run_one_after_another_by_default() {
     let (tools, begin) = (Tools::default(), Instant::now());
     let ended = run(&tools, &["slow", "quick", "slow"], &DispatchOptions::new()).await;
     assert_eq!(begin.elapsed(), Duration::from_secs(5));
@@ -173,7 +173,7 @@ async fn in_order_one_call_waits_for_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_call_delays_no_parallel_call() {
+async fn slow_call_does_not_delay_parallel_calls() {
     let (tools, begin) = (Tools::default(), Instant::now());
     // The third begins when the second has ended, not the first.
     let ended = run(&tools, &["slow", "quick", "quick"], &parallel(2)).await;
@@ -183,7 +183,7 @@ async fn slow_call_delays_no_parallel_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_error_no_call_is_begun_if_it_shall_stop_there() {
+async fn stop_on_error_skips_calls_after_an_error() {
     for error in ["fails", "refuses", "breaks", "panics", "asks", "!", "nothing"] {
         let tools = Tools::default();
         let options = DispatchOptions::new().stop_on_error(true);
@@ -202,7 +202,7 @@ async fn parallel_call_in_progress_continues_after_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_future_cancels_all() {
+async fn dropping_the_future_cancels_all_calls() {
     let tools = Tools::default();
     let options = parallel(2);
     let calls = run(&tools, &["slow", "slow", "slow"], &options);
@@ -214,7 +214,7 @@ async fn dropping_the_future_cancels_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_waits_until_the_service_is_ready() {
+async fn call_waits_until_the_service_is_ready() {
     let tools = Tools::default();
     let service = ConcurrencyLimit::new(tools.service(), 1);
     let calls = Provider::Anthropic.calls(&output(&["quick", "quick", "quick"])).unwrap();
@@ -224,7 +224,7 @@ async fn a_call_waits_until_the_service_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn model_uses_its_own_names_of_tools() {
+async fn names_exposed_to_the_model_are_mapped_to_tools() {
     let server = service_fn(async |request: Request| {
         let name = request.tool_call().unwrap().name.clone();
         Ok::<_, BoxError>(match &*name {
@@ -243,7 +243,7 @@ async fn model_uses_its_own_names_of_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_carry_their_arguments_and_the_context() {
+async fn calls_contain_their_arguments_and_the_context() {
     let echo = service_fn(async |request: Request| {
         let who = request.context().extensions().get::<&str>().copied();
         let arguments = request.tool_call().unwrap().arguments.clone();
@@ -259,7 +259,7 @@ async fn calls_carry_their_arguments_and_the_context() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_within_a_request_are_a_part_of_it() {
+async fn nested_calls_inherit_the_context_of_their_request() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
     let server = service_fn(move |request: Request| {
@@ -319,7 +319,7 @@ fn agent(
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_within_each_other_come_to_an_end() {
+async fn nesting_depth_of_calls_is_limited() {
     let depths = Arc::new(Mutex::new(Vec::new()));
     let reply = agent(Request::call_tool("agent"), depths.clone()).await.unwrap();
     let text = reply.tool_result().unwrap().content[0].as_text().unwrap().text.clone();
@@ -328,7 +328,7 @@ async fn calls_within_each_other_come_to_an_end() {
 }
 
 #[test]
-fn a_dispatch_can_be_moved_to_another_thread() {
+fn dispatch_future_is_send() {
     fn is_send<T: Send>(value: T) -> T {
         value
     }

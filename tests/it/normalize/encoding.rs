@@ -276,7 +276,7 @@ async fn text_responses_cannot_break_out_of_their_markers() {
 }
 
 #[tokio::test]
-async fn other_content_is_described() {
+async fn unsupported_content_is_described() {
     let answers = answers(Provider::Anthropic, &["others"]).await;
     let blocks = answers[0]["content"][0]["content"].as_array().unwrap();
     let texts: Vec<_> = blocks.iter().map(|block| block["text"].as_str().unwrap()).collect();
@@ -293,7 +293,7 @@ async fn other_content_is_described() {
 }
 
 #[tokio::test]
-async fn old_and_custom_calls_are_answered_in_their_own_forms() {
+async fn old_and_custom_calls_get_results_in_their_own_format() {
     let old = json!({ "role": "assistant", "function_call": { "name": "text", "arguments": "" } });
     let encoded = Provider::OpenAiChat.encode(&dispatched(Provider::OpenAiChat, &old, false).await);
     assert_eq!(encoded, [json!({ "role": "function", "name": "text", "content": "one\ntwo" })]);
@@ -306,7 +306,7 @@ async fn old_and_custom_calls_are_answered_in_their_own_forms() {
 }
 
 #[tokio::test]
-async fn calls_that_the_conversation_does_not_have_are_not_answered() {
+async fn calls_missing_from_the_conversation_are_omitted() {
     let call = |id: Option<&str>, arguments: &str| json!({ "id": id, "function": { "name": "text", "arguments": arguments } });
     let choice = |calls: Value| json!({ "message": { "tool_calls": calls } });
     let output = json!({ "choices": [
@@ -323,7 +323,7 @@ async fn calls_that_the_conversation_does_not_have_are_not_answered() {
 }
 
 #[tokio::test]
-async fn a_skipped_call_is_answered_with_the_reason() {
+async fn skipped_call_is_encoded_with_the_reason() {
     let output = json!([
         { "type": "tool_use", "id": "a", "name": "fails", "input": {} },
         { "type": "tool_use", "id": "b", "name": "text", "input": {} },

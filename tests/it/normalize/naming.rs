@@ -21,7 +21,7 @@ fn allowed_name_is_unchanged() {
 }
 
 #[test]
-fn other_names_become_ones_that_are() {
+fn unsupported_characters_in_names_are_replaced() {
     for (name, exposed) in [
         ("github/search", "github_search"),
         ("a.b c:d", "a_b_c_d"),

@@ -211,7 +211,7 @@ fn output_without_calls_is_an_empty_list() {
 }
 
 #[test]
-fn output_of_no_provider_is_rejected() {
+fn output_of_unknown_shape_is_rejected() {
     for output in [
         json!(null),
         json!(5),
@@ -258,7 +258,7 @@ fn output_of_two_forms_is_ambiguous() {
 }
 
 #[test]
-fn a_part_of_a_stream_is_an_error() {
+fn stream_chunk_is_rejected() {
     for output in [
         json!({ "choices": [{ "index": 0, "delta": { "tool_calls": [] } }] }),
         json!([example(Provider::Gemini)]),
@@ -268,7 +268,7 @@ fn a_part_of_a_stream_is_an_error() {
 }
 
 #[test]
-fn arguments_are_an_object_or_a_text_of_one() {
+fn arguments_are_read_from_an_object_or_its_json_text() {
     for arguments in [json!({}), json!({ "a": [1, { "b": null }] }), json!({ "grün": "🌱" })] {
         for (provider, output) in written(&arguments) {
             let call = only(provider.calls(&output)).unwrap();
@@ -293,7 +293,7 @@ fn arguments_are_an_object_or_a_text_of_one() {
 }
 
 #[test]
-fn other_arguments_are_malformed_and_keep_id_and_name() {
+fn non_object_arguments_are_malformed_and_keep_id_and_name() {
     let cases = [
         (json!([1, 2]), "the arguments have to be an object, found a list"),
         (json!(5), "the arguments have to be an object, found a number"),
@@ -366,7 +366,7 @@ fn call_without_an_id_receives_a_unique_one() {
 }
 
 #[test]
-fn of_calls_with_one_id_only_the_first_can_be_made() {
+fn duplicate_call_id_is_malformed() {
     let (_, output) = written(&json!({})).swap_remove(0);
     let twice = json!([output[0], output[0]]);
     let calls = Provider::OpenAiResponses.calls(&twice).unwrap();
@@ -437,7 +437,7 @@ fn malformed_call_does_not_affect_the_others() {
 }
 
 #[test]
-fn the_old_single_call_of_a_message_is_one() {
+fn legacy_function_call_field_is_read() {
     let old = json!({ "name": "f", "arguments": "{\"a\":1}" });
     let message = json!({ "role": "assistant", "content": null, "function_call": old });
     assert_eq!(only(normalize(&message)).unwrap().arguments["a"], 1);
@@ -448,7 +448,7 @@ fn the_old_single_call_of_a_message_is_one() {
 }
 
 #[test]
-fn a_call_that_gemini_could_not_read_is_malformed() {
+fn malformed_function_call_of_gemini_is_malformed() {
     let output = json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL" }] });
     let malformed = only(normalize(&output)).unwrap_err();
     assert_eq!(
@@ -465,7 +465,7 @@ fn quoted_marker_in_prose_is_not_a_call() {
 }
 
 #[test]
-fn a_hundred_thousand_levels_fit_on_a_small_stack() {
+fn deeply_nested_arguments_do_not_overflow_the_stack() {
     // They are closed again, or the splitter of the list would reject them.
     let levels = 100_000;
     let nested = [("[", "]"), ("{'a':", "}")].map(|(open, close)| {

@@ -111,7 +111,7 @@ async fn reservation_beyond_the_budget_is_denied() {
 }
 
 #[tokio::test]
-async fn overspending_is_owed_and_refills_pay_it_first() {
+async fn overspending_becomes_a_debt_that_refills_reduce_first() {
     let (guard, store) = atomic(10);
     reserve(&store, 1).await.expect("there is enough").settle(25);
     assert_eq!(guard.available(), 0);
@@ -138,7 +138,7 @@ async fn dropped_running_call_releases_its_reservation() {
 }
 
 #[tokio::test]
-async fn concurrent_call_does_not_bypass_a_debt_being_paid() {
+async fn concurrent_call_does_not_bypass_a_debt() {
     for (left, passes) in [(10, false), (20, true)] {
         let (guard, store) = Slow::new(left);
         guard.units.try_reserve(left - 1).await.expect("a guard in memory");

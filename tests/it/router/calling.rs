@@ -34,7 +34,7 @@ async fn read(router: &Router, uri: &str) -> Option<(i32, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_works_before_anything_was_listed() {
+async fn tool_is_callable_before_any_listing() {
     let (a, ab) = (Server::tools(&["x"]), Server::tools(&["x"]));
     let router = router([a.backend("a"), ab.backend("a_b")]);
     assert_eq!(call(&router, "a_b_x").await, None);
@@ -50,7 +50,7 @@ async fn a_call_works_before_anything_was_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_use_the_name_the_client_called() {
+async fn rejections_use_the_tool_name_of_the_client() {
     let refuse = service_fn(async |request: Request| {
         let tool = request.tool_call().unwrap().name.clone();
         let violations = vec![Violation { path: "/q".into(), message: "no".into() }];
@@ -71,7 +71,7 @@ async fn refusals_use_the_name_the_client_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bare_name_is_looked_for_once_a_second() {
+async fn unprefixed_name_is_looked_up_at_most_once_a_second() {
     for conflicts in [Conflicts::Priority, Conflicts::Manual] {
         let (a, b) = (Server::tools(&["x"]), Server::tools(&["y"]));
         let router = bare(conflicts, [a.backend("a"), b.backend("b")]);
@@ -90,7 +90,7 @@ async fn a_bare_name_is_looked_for_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_only_backend_decides_about_bare_names_itself() {
+async fn single_backend_receives_unprefixed_calls_without_listing() {
     let a = Server::tools(&["x"]);
     let builder = Router::builder().conflicts(Conflicts::Manual);
     let router = builder.backend(a.backend("a")).build().unwrap();
@@ -166,7 +166,7 @@ async fn unsupported_backend_methods_are_hidden_from_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resources_are_read_where_they_were_listed() {
+async fn resource_is_read_at_the_backend_that_lists_it() {
     let a = Server::default().set(|has| {
         has.resources = vec!["x:1".into(), "y:deep/1".into()];
         has.templates = vec!["y:{any}".into(), "{+all}".into()];
@@ -203,7 +203,7 @@ async fn resources_are_read_where_they_were_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_backend_takes_no_resource_of_an_earlier_one() {
+async fn later_backend_does_not_take_resources_of_an_earlier_one() {
     let link = || {
         let link = ContentBlock::ResourceLink(Resource::new("made:1", "made"));
         Some(CallToolResult::success(vec![link]))
@@ -236,7 +236,7 @@ async fn a_later_backend_takes_no_resource_of_an_earlier_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn template_of_an_expression_alone_owns_no_resource() {
+async fn catch_all_template_owns_no_resource() {
     let any = Server::default().set(|has| has.templates = vec!["{+uri}".into()]);
     let listing = Server::default().set(|has| has.resources = vec!["file:///home/x".into()]);
     let router = router([any.backend("any"), listing.backend("listing")]);
@@ -287,7 +287,7 @@ async fn template_is_completed_by_the_backend_that_lists_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resources_that_a_tool_handed_out_are_read_at_its_backend() {
+async fn resource_returned_by_a_tool_is_read_at_its_backend() {
     let link = Resource::new("made:1", "made");
     let embedded = ResourceContents::text("content", "made:2");
     let made = CallToolResult::success(vec![
@@ -316,7 +316,7 @@ async fn unlisted_resource_is_read_at_the_only_backend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn router_relays_no_tasks_and_no_custom_methods() {
+async fn router_rejects_tasks_and_custom_methods() {
     let router = router([Backend::new("a", HandlerService::new(Full::default()))]);
     for (method, params) in [
         ("tasks/get", json!({ "taskId": "1" })),
@@ -330,7 +330,7 @@ async fn router_relays_no_tasks_and_no_custom_methods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handlers_are_backends_like_any_other() {
+async fn handler_service_is_usable_as_a_backend() {
     let full = Full::default();
     let builder = Router::builder().backend(Backend::new("a", HandlerService::new(full.clone())));
     let router = builder.backend(Server::tools(&["x"]).backend("b")).build().unwrap();
@@ -356,7 +356,7 @@ async fn backend_connection_error_is_not_forwarded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_a_service_names_its_backend() {
+async fn service_error_names_its_backend() {
     let server = Server::tools(&["x"]).set(|has| has.delay = Duration::from_secs(3));
     let plain = server.clone();
     let limited = Timeout::new(
@@ -446,7 +446,7 @@ async fn router_is_send_and_sync_with_non_sync_backends() {
 }
 
 #[test]
-fn a_call_costs_a_box_and_a_name() {
+fn call_allocates_a_box_and_a_name() {
     let answers: Vec<Reply> = (0..2).map(|_| CallToolResult::success(vec![]).into()).collect();
     let answers = Arc::new(Mutex::new(answers));
     let leaf = service_fn(move |_| {

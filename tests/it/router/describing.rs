@@ -13,7 +13,7 @@ fn described(capabilities: ServerCapabilities, instructions: &str) -> ServerConf
 }
 
 #[test]
-fn a_description_is_that_of_all_backends() {
+fn description_combines_those_of_all_backends() {
     let server = Server::default();
     let tools = ServerCapabilities::builder().enable_tools().enable_tasks().build();
     let others = ServerCapabilities::builder()

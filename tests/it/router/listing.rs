@@ -41,7 +41,7 @@ fn many(count: usize) -> Server {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_pages_of_all_backends_are_put_together_in_order() {
+async fn pages_of_all_backends_are_concatenated_in_order() {
     let servers = [3, 0, 5, 2].map(|count| many(count).set(|has| has.page_size = Some(2)));
     let router = router(["a", "b", "c", "d"].iter().zip(&servers).map(|(n, s)| s.backend(n)));
 
@@ -56,7 +56,7 @@ async fn all_pages_of_all_backends_are_put_together_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_lists_are_cut_into_pages_of_their_own() {
+async fn combined_list_is_split_into_pages_of_1000() {
     let (a, b) = (many(1_500).set(|has| has.page_size = Some(7)), many(1_000));
     let router = router([a.backend("a"), b.backend("b")]);
 
@@ -131,7 +131,7 @@ async fn list_takes_the_strictest_cache_hints_of_its_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prompts_resources_and_templates_are_put_together_too() {
+async fn prompts_resources_and_templates_are_concatenated() {
     let give = |who: &str| {
         let who = who.to_owned();
         Server::default().set(move |has| {
@@ -180,7 +180,7 @@ async fn backend_without_a_list_is_asked_again_after_a_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_does_not_end_is_the_problem_of_its_backend_alone() {
+async fn endless_list_affects_only_its_backend() {
     let forever = |next: fn(usize) -> String, tool: fn(usize) -> String| {
         let pages = Arc::new(AtomicUsize::new(0));
         service_fn(move |_| {
@@ -239,7 +239,7 @@ async fn list_request_keeps_the_caller_but_not_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_without_end_leave_little_behind() {
+async fn memory_for_invalid_tool_names_is_bounded() {
     let lists = Arc::new(AtomicUsize::new(0));
     let server = service_fn(move |_| {
         let name = format!("{} {}", lists.fetch_add(1, Ordering::Relaxed), "x".repeat(1 << 20));

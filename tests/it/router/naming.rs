@@ -37,7 +37,7 @@ async fn names_have_the_prefix_of_their_backend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_separator_may_be_none_of_the_usual_letters() {
+async fn separator_may_be_a_slash() {
     let server = Server::tools(&["x", "x y"]);
     let router = Router::builder().separator("/").backend(server.backend("a/b")).build().unwrap();
     assert_eq!(tools(&router).await, ["a/b/x"]);
@@ -46,7 +46,7 @@ async fn the_separator_may_be_none_of_the_usual_letters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_may_have_an_empty_prefix() {
+async fn backend_may_have_an_empty_prefix() {
     let (a, b) = (Server::tools(&["x"]), Server::tools(&["x"]));
     let router = router([a.backend("a").prefix(""), b.backend("b")]);
     assert_eq!(tools(&router).await, ["x", "b_x"]);
@@ -77,7 +77,7 @@ async fn ambiguous_prefixed_names_are_hidden_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_priority_the_first_backend_wins() {
+async fn priority_mode_lists_the_tool_of_the_first_backend() {
     let (logged, _guard) = capture_logs();
     let (a, b) = (Server::tools(&["x", "y"]), Server::tools(&["z", "x"]));
     let router = with(Conflicts::Priority, [a.backend("a"), b.backend("b")]);
@@ -148,7 +148,7 @@ async fn invalid_names_are_hidden_and_reported_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_owners_of_a_uri_the_first_wins() {
+async fn duplicate_uri_belongs_to_the_first_backend() {
     let give = |has: &mut super::Has| {
         has.resources = vec!["r:1".into()];
         has.templates = vec!["t:{x}".into()];

@@ -79,7 +79,7 @@ async fn time_of(router: &Router) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_of_a_backend_that_fails_stay_known() {
+async fn tools_of_a_failing_backend_stay_listed() {
     let (logged, _guard) = capture_logs();
     let (a, b) = (Server::tools(&["x"]), Server::tools(&["y"]));
     let router = router([a.backend("a"), b.backend("b")]);
@@ -107,7 +107,7 @@ async fn tools_of_a_backend_that_fails_stay_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_with_a_part_that_may_be_old_is_not_to_be_kept() {
+async fn list_with_a_possibly_stale_part_has_no_ttl() {
     let (a, b) = (Server::tools(&["x"]), Server::tools(&["y"]).set(|has| has.down = true));
     let router = router([a.backend("a"), b.backend("b")]);
     let reply = ask(&router, "tools/list", json!({})).await;
@@ -115,7 +115,7 @@ async fn a_list_with_a_part_that_may_be_old_is_not_to_be_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_a_backend_answers_with_is_an_outage_too() {
+async fn error_reply_to_a_list_counts_as_an_outage() {
     let a = Server::tools(&["x"]);
     let router = router([a.backend("a")]);
     tools(&router).await;
@@ -215,7 +215,7 @@ async fn change_before_a_pending_list_fails_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_late_backends_come_to_rest() {
+async fn several_late_backends_stop_announcing_changes() {
     let late = |name: &str, delay| {
         let own = format!("{name}1");
         script(name, move |_| (delay, tools_named(&[&own])))
@@ -236,7 +236,7 @@ async fn several_late_backends_come_to_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_answer_does_not_replace_a_newer_one() {
+async fn older_list_does_not_replace_a_newer_one() {
     let (slow, _) = script("a", |count| match count {
         0 => (4_000, tools_named(&["v1"])),
         1 => (1_000, tools_named(&["v2"])),
@@ -255,7 +255,7 @@ async fn an_old_answer_does_not_replace_a_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_has_answered_since_is_not_late() {
+async fn backend_with_a_newer_reply_is_not_late() {
     let (slow, asked) = script("a", |count| match count {
         0 => (8_000, tools_named(&["v1"])),
         _ => (1_000, tools_named(&["v2"])),
@@ -308,7 +308,7 @@ async fn changing_late_backend_is_announced_at_growing_intervals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_backend_is_not_waited_for_until_it_answers() {
+async fn list_does_not_wait_again_for_a_late_backend() {
     let (logged, _guard) = capture_logs();
     let (late, asked) = script("a", |count| match count {
         0 | 1 => (30_000, None),
@@ -361,7 +361,7 @@ async fn reason_of_an_outage_is_logged_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_after_a_cancelled_one_is_ready() {
+async fn list_after_a_cancelled_one_returns_immediately() {
     let (fast, late) = (Server::tools(&["x"]), slow(&["y"], 20));
     let router = router([fast.backend("fast"), late.backend("late")]);
     let mut changed = router.changes().tools().watch();
@@ -400,7 +400,7 @@ async fn background_requests_end_with_the_router() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_panics_while_it_lists_spoils_nothing() {
+async fn panic_during_a_list_affects_only_its_backend() {
     let service = service_fn(async |request: Request| {
         assert!(!request.lists_tools(), "the password is hunter2");
         Ok::<_, Infallible>(Reply::method_not_found("x"))
@@ -422,7 +422,7 @@ async fn dropped_list_drops_its_backend_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_fail_apart() {
+async fn outage_is_recorded_per_kind_of_list() {
     let a = Server::tools(&["x"]).set(|has| has.prompts = vec!["p".into()]);
     let router = router([a.backend("a")]);
     assert_eq!(names(&router, "prompts/list").await, ["a_p"]);

@@ -64,7 +64,7 @@ fn no_such_method() -> ErrorData {
 }
 
 #[tokio::test]
-async fn a_remote_server_that_lacks_methods_spoils_nothing() {
+async fn missing_methods_of_a_remote_server_cause_no_problems() {
     let (logged, _guard) = capture_logs();
     let remote = RemoteService::builder("far").transport(|| async {
         let (near, far) = tokio::io::duplex(1 << 16);

@@ -216,7 +216,7 @@ fn over_tools_that_ask(count: usize) -> Composite<Server> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_puts_no_thousands_of_questions_to_a_person() {
+async fn number_of_questions_of_a_server_is_limited() {
     let person = Asked::default();
     let error = call_as(&person, serve(served(asks(33)))).await.unwrap_err();
     assert!(error.contains("asks for too much at once"), "{error}");
@@ -240,7 +240,7 @@ async fn elicitations_of_many_tools_share_one_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_asks_no_thousands_of_questions() {
+async fn number_of_questions_of_a_suspended_run_is_limited() {
     // One round, and a second above the limit; or too many questions at once, none of which is
     // asked.
     for (tools, rounds) in [(31, 1), (32, 0), (64, 0)] {
@@ -280,7 +280,7 @@ impl ServerHandler for Insistent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_does_not_ask_for_ever_in_the_middle_of_a_call() {
+async fn number_of_questions_during_a_call_is_limited() {
     let look = CompositeTool::fan_out("look", "Looks", ["insist"]);
     let service = CompositeLayer::new([look]).unwrap().layer(HandlerService::new(Insistent));
     let person = Asked::default();

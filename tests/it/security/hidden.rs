@@ -57,7 +57,7 @@ fn like(name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_name_that_looks_like_another_is_another() {
+async fn lookalike_tool_names_are_rejected_as_unknown() {
     let allow = |name: &str| Selection::default().allow([name]).unwrap();
     let server = || Server::new().says("wipe_all", "wiped").says("peek", "peeked");
     let alias = || AliasLayer::new().tools([ToolAlias::new("wipe_all").name("clean_we")]).unwrap();
@@ -86,7 +86,7 @@ async fn a_name_that_looks_like_another_is_another() {
 }
 
 #[tokio::test]
-async fn a_resource_is_not_reached_by_another_spelling_of_its_uri() {
+async fn resource_rules_apply_to_every_spelling_of_a_uri() {
     let allow = Selection::default().allow(["file:///open/*"]).unwrap();
     let deny = Selection::default().deny(["file:///secret*"]).unwrap();
     for (selection, rule) in [(allow, "allow"), (deny, "deny")] {

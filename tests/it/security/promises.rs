@@ -43,7 +43,7 @@ fn promises(page: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 #[test]
-fn every_promise_is_shown_by_a_test_that_there_is() {
+fn every_documented_guarantee_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = Vec::new();
     for folder in ["src", "tests/it", "tests/redis"] {

@@ -84,7 +84,7 @@ async fn layer_starts_no_trace_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn composites_without_a_stack_do_the_same() {
+async fn composite_without_a_stack_propagates_the_trace() {
     let server = Server::new().says("near", "yes");
     let composite = CompositeTool::fan_out("look", "Looks", ["near"]);
     let service = CompositeLayer::new([composite]).unwrap().layer(server.clone());
@@ -99,7 +99,7 @@ async fn composites_without_a_stack_do_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_runs_by_itself_does_the_same() {
+async fn standalone_plan_propagates_the_trace() {
     let plan = Plan::new(CompositeTool::fan_out("look", "Looks", ["near"])).unwrap();
     let mut context = Context::default();
     context.meta_mut().set_traceparent(PARENT);
@@ -122,7 +122,7 @@ impl Propagate for Counting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tracer_of_ones_own_decides_the_ids() {
+async fn custom_tracer_determines_the_ids() {
     let trace = || TraceLayer::new().propagate(Counting(9.into()));
     let told_as = |id: u8| {
         let id = format!("{id:02x}").repeat(8);
@@ -150,7 +150,7 @@ async fn nested_request_of_a_tool_stays_in_the_same_trace() {
 
 #[cfg(feature = "config")]
 #[tokio::test(start_paused = true)]
-async fn the_stack_of_a_file_is_traced_as_the_program_says() {
+async fn trace_layer_set_in_code_applies_to_a_config_file() {
     let server = Server::new().says("near", "yes");
     let config = mcp_composite::config::Config::from_toml_str("").unwrap();
     let stack = config.trace(TraceLayer::new().propagate(Counting(9.into()))).stack_layer();

@@ -61,7 +61,7 @@ fn calls(server: &Server) -> Vec<Request> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_is_a_tree_of_spans() {
+async fn run_is_exported_as_a_tree_of_spans() {
     let collecting = Collecting::begin();
     let again = OnError::Retry(Retry::times(2));
     let inner = CompositeTool::fan_out("inner", "Looks", ["far"]);
@@ -217,7 +217,7 @@ async fn run_joins_the_callers_trace_if_request_spans_are_disabled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_has_failed_and_was_not_cancelled() {
+async fn panicking_call_has_the_status_failed() {
     let collecting = Collecting::begin();
     let panics: fn() -> Answer = || panic!("on purpose");
     let server = Server::new().tool("bad", Answer::from_fn(move |_| async move { panics() }));
@@ -231,7 +231,7 @@ async fn a_call_that_panics_has_failed_and_was_not_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_only_a_client_knows_is_not_that_of_a_span() {
+async fn unknown_tool_name_is_not_in_the_span_name() {
     let collecting = Collecting::begin();
     let service = stack(&server(), vec![]);
     for tool in ["guess", "fails", "near", "near"] {
@@ -251,7 +251,7 @@ async fn a_name_that_only_a_client_knows_is_not_that_of_a_span() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_method_that_only_a_client_knows_is_not_that_of_a_span() {
+async fn unknown_method_is_not_in_the_span_name() {
     let collecting = Collecting::begin();
     let custom = rmcp::model::CustomRequest::new("guess/42", None);
     let request = Request::new(custom, Context::default());
@@ -340,7 +340,7 @@ async fn loser_of_a_race_is_cancelled_and_timeout_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_asks_has_a_span_before_and_one_after() {
+async fn run_has_separate_spans_before_and_after_a_question() {
     let collecting = Collecting::begin();
     let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let asks = CompositeTool::pipeline("asks", "Asks", [sure, Step::new("near", "near")]);
@@ -443,7 +443,7 @@ fn runtimes() -> [Runtime; 2] {
 }
 
 #[test]
-fn branch_has_its_own_span_at_its_first_poll_and_as_a_task() {
+fn branch_runs_in_its_own_span_inline_and_as_a_task() {
     let threads = ["one thread", "two threads"];
     for (place, threads) in threads.into_iter().enumerate() {
         let collecting = Collecting::begin();

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn retry_of_a_server_is_bounded_on_both_sides() {
+    async fn reconnect_pause_of_a_server_is_clamped() {
         let events = [None, Some(0), Some(30_000), Some(u64::MAX)]
             .map(|retry| Ok(Sse { retry, ..Sse::default() }));
         let events: Vec<_> = unhurried(stream::iter(events).boxed()).collect().await;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn message_of_a_server_with_too_many_values_is_replaced() {
+    async fn message_with_too_many_values_is_replaced_or_dropped() {
         let many = format!("[{}0]", "0,".repeat(1 << 18));
         let texts = [
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.to_owned(),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_that_a_server_does_not_read_are_bounded_in_bytes() {
+    async fn unread_answers_are_bounded_in_bytes() {
         let small = MAX_ANSWER_BYTES / MIN_ANSWER_BYTES;
         for (bytes, count) in [(0, small), (4 << 20, 3), (2 * MAX_ANSWER_BYTES, 1)] {
             let mut transport = SendTimeout::new(Deaf);

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_message_is_never_too_many_bytes_and_many_are() {
+    fn unread_limit_is_exceeded_only_by_several_messages() {
         let all = Arc::default();
         let one = Bytes::of(&"x".repeat(MAX_UNREAD), &all);
         assert!(!one.are_too_many());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_that_does_not_read_is_deaf_after_a_while() {
+    async fn child_that_does_not_read_is_stalled_after_the_timeout() {
         let stalled = CancellationToken::new();
         sent_in_time(std::future::ready(()), stalled.clone()).await;
         let late = tokio::time::sleep(SEND_TIMEOUT - Duration::from_secs(1));

@@ -71,7 +71,7 @@ fn expected(cell: &str) -> Option<Value> {
 }
 
 #[test]
-fn every_form_gives_what_the_guide_says() {
+fn every_form_in_the_guide_returns_its_documented_value() {
     let mut count = 0;
     for heading in ["References", "Templates"] {
         for row in rows(heading) {
@@ -83,7 +83,7 @@ fn every_form_gives_what_the_guide_says() {
 }
 
 #[test]
-fn every_filter_and_test_is_in_the_guide_and_gives_what_it_says() {
+fn every_filter_and_test_is_documented_with_its_result() {
     let mut filters: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
     let mut tests = TESTS.each_ref().map(|test| test.name);
     filters.sort_unstable();
@@ -101,7 +101,7 @@ fn every_filter_and_test_is_in_the_guide_and_gives_what_it_says() {
 }
 
 #[test]
-fn every_mistake_of_the_guide_is_one() {
+fn every_error_in_the_guide_is_reported() {
     let rows = rows("Errors before a run");
     assert_eq!(rows.len(), 8);
     for row in rows {

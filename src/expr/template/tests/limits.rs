@@ -50,7 +50,7 @@ fn assert_all<'c>(data: Value, cases: impl IntoIterator<Item = (String, Result<V
 }
 
 #[test]
-fn a_text_may_be_as_long_as_the_limit() {
+fn text_is_accepted_up_to_the_length_limit() {
     let full = repeated("x", MAX_RENDERED_BYTES);
     let length = || Ok(json!(MAX_RENDERED_BYTES));
     let cases = [
@@ -69,7 +69,7 @@ fn a_text_may_be_as_long_as_the_limit() {
 }
 
 #[test]
-fn a_list_may_have_as_many_elements_as_the_limit() {
+fn list_is_accepted_up_to_the_element_limit() {
     let length = || Ok(json!(MAX_ELEMENTS));
     let cases = [
         ("input.most|reverse|length", length()),
@@ -90,7 +90,7 @@ fn a_list_may_have_as_many_elements_as_the_limit() {
 }
 
 #[test]
-fn what_filters_make_counts_as_much_memory_as_it_takes() {
+fn values_created_by_filters_count_toward_the_memory_limit() {
     let of = |expression: &str, count: usize, fits: bool| {
         let expected = if fits { Ok(json!(count)) } else { Err(TOO_MUCH_MEMORY) };
         (format!("{{{{ {}|length }}}}", list_of(expression, count)), expected)
@@ -120,7 +120,7 @@ fn what_filters_make_counts_as_much_memory_as_it_takes() {
 }
 
 #[test]
-fn what_is_copied_from_the_data_counts_as_much_memory_as_it_takes() {
+fn values_copied_from_the_data_count_toward_the_memory_limit() {
     let object = data()["input"]["object"].clone();
     let of = |count: usize| format!("{{{{ {} }}}}", list_of("input.object", count));
     let cases = [
@@ -132,7 +132,7 @@ fn what_is_copied_from_the_data_counts_as_much_memory_as_it_takes() {
 }
 
 #[test]
-fn parts_of_the_data_take_no_memory_once_they_are_gone() {
+fn dropped_parts_of_the_data_do_not_count_as_memory() {
     let key = "k".repeat(300);
     let rows = vec![json!({ &*key: [0] }); 50_000];
     let data = json!({ "input": { "rows": rows } });
@@ -148,7 +148,7 @@ fn each(count: usize, expression: &str) -> String {
 }
 
 #[test]
-fn an_expression_counts_by_its_size_each_time_it_is_evaluated() {
+fn evaluation_steps_count_by_the_size_of_the_expression() {
     // A little more than 200 steps.
     let list = list_of("1", 100);
     // Forty signs, and one number.
@@ -163,7 +163,7 @@ fn an_expression_counts_by_its_size_each_time_it_is_evaluated() {
 }
 
 #[test]
-fn what_is_compared_counts_by_how_often_and_how_large_it_is() {
+fn comparison_steps_count_by_the_number_and_size_of_values() {
     let row = |n: usize| std::iter::once(n).chain(std::iter::repeat_n(0, 38)).collect::<Value>();
     let data = json!({ "input": {
         "plain": (0..40_000).collect::<Vec<_>>(),
@@ -182,7 +182,7 @@ fn what_is_compared_counts_by_how_often_and_how_large_it_is() {
 }
 
 #[test]
-fn text_that_is_read_counts_by_its_length_each_time() {
+fn reading_text_counts_steps_by_its_length() {
     let often = |expression: &str| {
         let body = format!("{{{{ '' if {expression} }}}}");
         let turns = format!("{{% for n in range(9999) %}}{body}{{% endfor %}}");
@@ -205,7 +205,7 @@ fn text_that_is_read_counts_by_its_length_each_time() {
 }
 
 #[test]
-fn what_would_be_too_long_is_not_made() {
+fn text_over_the_limit_is_not_allocated() {
     let data = Everything(data());
     for written in [
         format!("{{{{ input.full|replace('x', '{}') }}}}", "y".repeat(100)),
@@ -218,7 +218,7 @@ fn what_would_be_too_long_is_not_made() {
 }
 
 #[test]
-fn what_is_written_may_be_as_long_and_as_deep_as_the_limit() {
+fn template_is_accepted_up_to_the_length_and_depth_limits() {
     let long = |bytes: usize| format!("{{{{ 1 }}}}{}", " ".repeat(bytes - 7));
     let brackets = |count: usize| format!("{{{{ {}1{} }}}}", "(".repeat(count), ")".repeat(count));
     let chain = |count: usize| format!("{{{{ 1{} }}}}", " ~ 1".repeat(count));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn operators_and_filters_mean_what_they_say() {
+fn operators_and_filters_return_the_expected_values() {
     let cases = [
         // Filters that are not tested elsewhere.
         ("'hello World'|capitalize", json!("Hello world")),
@@ -51,7 +51,7 @@ fn operators_and_filters_mean_what_they_say() {
 }
 
 #[test]
-fn a_loop_gives_its_names_all_that_there_is_of_an_element() {
+fn loop_variable_provides_the_parts_of_an_element() {
     let cases = [
         ("{% for pair in [[1, 2], [3, 4]] %}{{ pair[0] }}{% endfor %}", "13"),
         ("{% for n in input.list %}{{ loop.revindex ~ loop.revindex0 }} {% endfor %}", "32 21 10 "),
@@ -141,7 +141,7 @@ fn errors_quote_the_text_at_their_position() {
 }
 
 #[test]
-fn names_that_mean_nothing_here_are_unknown() {
+fn names_outside_the_scope_are_unknown() {
     let names = ScopeNames::default();
     for (written, name) in [
         ("{{ steps.a.output }}", "steps"),
@@ -176,7 +176,7 @@ fn numbers_are_compared_by_their_values_however_large() {
 }
 
 #[test]
-fn what_is_made_for_a_reference_has_no_parts_either() {
+fn reference_into_a_scalar_has_no_value() {
     let data = Everything(data());
     for written in ["$index.x", "$steps.a.status[0]", "$workflow.id.x"] {
         let reference = Expression::parse_in(&json!(written), &NAMES).unwrap();

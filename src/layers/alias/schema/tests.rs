@@ -45,7 +45,7 @@ fn shown_of_k(schema: &Value) -> Value {
 }
 
 #[test]
-fn root_has_the_properties_that_clients_know() {
+fn root_lists_the_properties_visible_to_clients() {
     let integer = || json!({ "type": "integer" });
     let properties = || json!({ "a": integer(), "b": integer(), "c": integer(), "k": integer() });
     let shown_properties = || json!({ "x": integer(), "k": integer() });
@@ -81,7 +81,7 @@ fn root_has_the_properties_that_clients_know() {
 }
 
 #[test]
-fn names_that_only_other_parts_of_the_root_declare_are_listed() {
+fn names_declared_only_in_subschemas_are_listed() {
     let properties = || json!({ "properties": { "a": { "type": "integer" }, "b": {}, "k": {} } });
     for schema in [
         json!({ "allOf": [properties()] }),
@@ -172,7 +172,7 @@ fn definition_of_all_arguments_is_not_shown() {
 }
 
 #[test]
-fn circles_of_references_come_to_an_end() {
+fn rewriting_cyclic_references_terminates() {
     let twice = |name: &str| json!({ "allOf": [{ "$ref": name }, { "$ref": name }] });
     let mut definitions = JsonObject::new();
     for level in 0..40 {
@@ -215,7 +215,7 @@ fn schema_is_copied_up_to_a_depth_and_a_size() {
 }
 
 #[test]
-fn nothing_is_copied_if_too_many_schemas_describe_all_arguments() {
+fn schemas_are_not_copied_if_too_many_describe_all_arguments() {
     let shown = |count: usize| {
         let many = vec![json!({ "required": ["k"] }); count];
         shown(json!({ "properties": { "k": { "minimum": 1 } }, "allOf": many }))["properties"]

@@ -39,7 +39,7 @@ fn retry_after(budgets: &MemoryBudgets, budget: &Budget, amount: u64) -> Option<
 }
 
 #[test]
-fn a_permit_that_is_dropped_gives_back_what_it_holds() {
+fn dropped_permit_releases_its_reservation() {
     let (budgets, budget) = (MemoryBudgets::new(), calls(3));
     let permit = reserve(&budgets, &budget, 2).unwrap();
     assert_eq!(budgets.remaining(&budget, None), 1);
@@ -48,7 +48,7 @@ fn a_permit_that_is_dropped_gives_back_what_it_holds() {
 }
 
 #[test]
-fn a_permit_that_is_settled_charges_what_it_really_was() {
+fn settled_permit_charges_the_actual_amount() {
     let (budgets, budget) = (MemoryBudgets::new(), calls(10));
     reserve(&budgets, &budget, 5).unwrap().settle(2);
     assert_eq!(budgets.remaining(&budget, None), 8);
@@ -57,7 +57,7 @@ fn a_permit_that_is_settled_charges_what_it_really_was() {
 }
 
 #[test]
-fn what_was_used_beyond_the_limit_does_not_open_the_budget_again() {
+fn overuse_keeps_the_budget_closed_after_a_permit_drops() {
     let (budgets, budget) = (MemoryBudgets::new(), calls(100));
     let other = reserve(&budgets, &budget, 50).unwrap();
     reserve(&budgets, &budget, 50).unwrap().settle(1000);
@@ -67,21 +67,21 @@ fn what_was_used_beyond_the_limit_does_not_open_the_budget_again() {
 }
 
 #[test]
-fn an_amount_that_is_not_known_finds_nothing_in_what_is_used_up() {
+fn unknown_amount_is_denied_when_the_budget_is_used_up() {
     let (budgets, budget) = (MemoryBudgets::new(), calls(1));
     spend(&budgets, &budget, 1);
     assert!(reserve(&budgets, &budget, 0).is_err());
 }
 
 #[test]
-fn of_a_limit_of_zero_nothing_is_ever_left() {
+fn zero_limit_denies_every_call_without_a_retry_time() {
     let (budgets, budget) = (MemoryBudgets::new(), refilled(0, 1));
     assert_eq!(retry_after(&budgets, &budget, 0), None);
     assert_eq!(retry_after(&budgets, &budget, 1), None);
 }
 
 #[test]
-fn budgets_of_other_names_and_callers_are_others() {
+fn budgets_are_separate_per_name_and_caller() {
     let (budgets, budget) = (MemoryBudgets::new(), per_caller(1));
     budgets.try_reserve(&budget, Some("ann"), 1).unwrap().settle(1);
     assert!(budgets.try_reserve(&budget, Some("ann"), 1).is_err());
@@ -92,7 +92,7 @@ fn budgets_of_other_names_and_callers_are_others() {
 }
 
 #[test]
-fn a_new_limit_holds_for_what_is_used_already() {
+fn new_limit_applies_to_the_amount_already_used() {
     let budgets = MemoryBudgets::new();
     spend(&budgets, &calls(10), 6);
     assert!(reserve(&budgets, &calls(5), 1).is_err());
@@ -100,7 +100,7 @@ fn a_new_limit_holds_for_what_is_used_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_comes_back_tick_by_tick_up_to_its_limit() {
+async fn budget_is_refilled_tick_by_tick_up_to_its_limit() {
     let (budgets, budget) = (MemoryBudgets::new(), refilled(10, 3));
     spend(&budgets, &budget, 10);
     for (wait, expected) in [(999, 0), (1, 3), (999, 3), (1001, 9), (1000, 10), (60_000, 10)] {
@@ -110,7 +110,7 @@ async fn a_budget_comes_back_tick_by_tick_up_to_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_time_is_lost_by_looking_often() {
+async fn frequent_checks_do_not_delay_the_refill() {
     let (budgets, budget) = (MemoryBudgets::new(), refilled(100, 1));
     spend(&budgets, &budget, 100);
     for _ in 0..100 {
@@ -121,7 +121,7 @@ async fn no_time_is_lost_by_looking_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_comes_back_before_it_is_used() {
+async fn reserved_amount_is_not_refilled_before_it_is_settled() {
     let (budgets, budget) = (MemoryBudgets::new(), refilled(5, 5));
     let permit = reserve(&budgets, &budget, 5).unwrap();
     time::advance(3 * SECOND).await;
@@ -132,7 +132,7 @@ async fn nothing_comes_back_before_it_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_full_budget_begins_with_its_first_use() {
+async fn refill_interval_starts_at_the_first_use_of_a_full_budget() {
     let (budgets, budget) = (MemoryBudgets::new(), refilled(1, 1));
     spend(&budgets, &budget, 1);
     time::advance(SECOND * 19 / 10).await;
@@ -144,7 +144,7 @@ async fn the_time_of_a_full_budget_begins_with_its_first_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_used_beyond_the_limit_comes_back_first() {
+async fn refill_covers_overuse_first() {
     let (budgets, budget) = (MemoryBudgets::new(), refilled(10, 10).max_per_call(35));
     reserve(&budgets, &budget, 1).unwrap().settle(35);
     time::advance(2 * SECOND).await;
@@ -154,7 +154,7 @@ async fn what_was_used_beyond_the_limit_comes_back_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_refill_recovers_from_calls_at_the_same_time() {
+async fn overuse_by_concurrent_calls_is_capped() {
     for (most_per_call, seconds) in [(10, 1), (1, 1), (30, 3)] {
         let (budgets, budget) = (MemoryBudgets::new(), refilled(10, 10));
         let budget = budget.max_per_call(most_per_call);
@@ -168,7 +168,7 @@ async fn one_refill_recovers_from_calls_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_very_long_pause_fills_a_budget_once() {
+async fn very_long_pause_refills_a_budget_once() {
     let budgets = MemoryBudgets::new();
     let budget = calls(5).refill(Refill::new(u64::MAX, Duration::from_nanos(1)));
     let open = reserve(&budgets, &budget, 2).unwrap();
@@ -180,7 +180,7 @@ async fn a_very_long_pause_fills_a_budget_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refill_of_nothing_or_in_no_time_is_none() {
+async fn refill_with_zero_amount_or_interval_is_ignored() {
     for refill in [Refill::new(0, SECOND), Refill::new(5, Duration::ZERO)] {
         let (budgets, budget) = (MemoryBudgets::new(), calls(5).refill(refill));
         spend(&budgets, &budget, 5);
@@ -191,7 +191,7 @@ async fn a_refill_of_nothing_or_in_no_time_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_refill_takes_over_with_what_has_come_back() {
+async fn new_refill_keeps_the_amount_refilled_so_far() {
     let budgets = MemoryBudgets::new();
     spend(&budgets, &refilled(10, 1), 10);
     time::advance(SECOND * 5 / 2).await;
@@ -226,7 +226,7 @@ async fn error_omits_an_unrepresentable_refill_time() {
 // === Callers ===
 
 #[tokio::test(start_paused = true)]
-async fn callers_whose_budget_is_full_again_are_forgotten_as_others_come() {
+async fn callers_with_a_refilled_budget_are_evicted_by_new_callers() {
     let budgets = MemoryBudgets::new();
     let budget = refilled(2, 1).per(Per::Caller);
     let call = |caller: usize| {
@@ -240,7 +240,7 @@ async fn callers_whose_budget_is_full_again_are_forgotten_as_others_come() {
 }
 
 #[test]
-fn callers_who_got_everything_back_are_forgotten_without_a_refill() {
+fn callers_with_nothing_used_are_evicted_without_a_refill() {
     let (budgets, budget) = (MemoryBudgets::new(), per_caller(1));
     for caller in 0..10_000 {
         drop(budgets.try_reserve(&budget, Some(&caller.to_string()), 1).unwrap());
@@ -249,7 +249,7 @@ fn callers_who_got_everything_back_are_forgotten_without_a_refill() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_with_a_call_under_way_is_not_forgotten() {
+async fn caller_with_a_running_call_is_not_evicted() {
     let budgets = MemoryBudgets::new().max_callers(1);
     let budget = Budget::new("bytes", Unit::Bytes, 10).per(Per::Caller);
     let permit = budgets.try_reserve(&budget, Some("ann"), 0).unwrap();
@@ -259,7 +259,7 @@ async fn a_caller_with_a_call_under_way_is_not_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_caller_is_refused_while_as_many_as_may_be_have_used_something() {
+async fn new_caller_is_rejected_while_max_callers_have_used_budget() {
     let budgets = MemoryBudgets::new().max_callers(2);
     let budget = refilled(1, 1).per(Per::Caller);
     let reserve = |caller| budgets.try_reserve(&budget, Some(caller), 1);
@@ -274,7 +274,7 @@ async fn a_new_caller_is_refused_while_as_many_as_may_be_have_used_something() {
 }
 
 #[test]
-fn callers_who_come_at_the_same_time_are_counted_once() {
+fn concurrent_callers_are_counted_once() {
     let (budgets, budget) = (MemoryBudgets::new(), per_caller(u64::MAX));
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -369,7 +369,7 @@ fn clock() -> tokio::runtime::Runtime {
 
 proptest! {
     #[test]
-    fn what_is_left_is_what_a_slow_and_simple_model_says(
+    fn remaining_amount_matches_a_simple_model(
         limit in 0..20_u64,
         refill in proptest::option::of(1..6_u64),
         steps in steps(),

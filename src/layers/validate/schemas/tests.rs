@@ -18,7 +18,7 @@ fn same(one: &Schemas, other: &Schemas, tool: &str) -> bool {
 }
 
 #[test]
-fn a_schema_stays_compiled_while_it_stays_equal() {
+fn compiled_schema_is_reused_while_it_is_equal() {
     let compiled = Compiled::default();
     let before = compiled.of(&tools([("a", json!({ "title": "1" })), ("b", json!({}))]));
     let after = compiled.of(&tools([("a", json!({ "title": "2" })), ("b", json!({}))]));
@@ -30,7 +30,7 @@ fn a_schema_stays_compiled_while_it_stays_equal() {
 }
 
 #[test]
-fn callers_who_see_different_tools_do_not_push_each_other_out() {
+fn callers_with_different_tools_do_not_evict_each_other() {
     let compiled = Compiled::default();
     let of =
         |title: &str| compiled.of(&tools([("a", json!({ "title": title })), ("b", json!({}))]));
@@ -40,7 +40,7 @@ fn callers_who_see_different_tools_do_not_push_each_other_out() {
 }
 
 #[test]
-fn a_schema_ends_with_its_catalogs() {
+fn compiled_schema_is_dropped_with_its_last_catalog() {
     let compiled = Compiled::default();
     let before = compiled.of(&tools([("a", json!({})), ("b", json!({}))]));
     let schema = Arc::downgrade(&before.0["a"]);
