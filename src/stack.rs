@@ -3,6 +3,8 @@
 //! A [`StackLayer`] puts all layers of this crate around a service, and a [`BackendLayer`] those
 //! that apply to one of several backends. Layers that are not set change nothing, and cost next to
 //! nothing.
+//!
+#![doc = include_str!("guide/links.md")]
 #![doc = include_str!("guide/layer_order.md")]
 //!
 //! # Examples

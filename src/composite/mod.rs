@@ -250,6 +250,7 @@
 //! # }
 //! ```
 
+#![doc = include_str!("../guide/links.md")]
 #![doc = include_str!("../guide/workflows.md")]
 
 mod answer;

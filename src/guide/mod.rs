@@ -1,21 +1,24 @@
-//! Guides, from the first composite to several gateways.
+//! Guides for tasks from the first composite to a gateway with several replicas.
 //!
-//! The guides describe tasks that involve several modules. For a single part, see the docs of its
-//! module. The modules here contain no code.
+//! The guides describe tasks that involve several modules of this crate. For a task that involves a
+//! single module, see the docs of the module. The modules below contain only text.
 //!
 //! | task | guide |
 //! |---|---|
+//! | write a configuration file step by step | [tutorial] |
 //! | choose among fan-outs, pipelines and workflows | [composites] |
 //! | look up references, filters and tests | [expressions] |
 //! | understand the layers and their order | [the order of the layers](crate::stack#the-order-of-the-layers) |
 //! | connect existing servers | [backends] |
 //! | install the gateway and connect clients | [deployment] |
+//! | rename tools and fix arguments | [aliases] |
 //! | ask the user for approval or input | [elicitation] |
 //! | limit the usage of calls and the size of results | [choosing a limit](crate::budget#choosing-a-limit) |
+//! | limit calls per time and caller | [rate_limits] |
 //! | run several gateways behind a load balancer | [several replicas](crate::store#several-replicas) |
 //! | observe runs with spans and metrics | [`trace`](crate::trace) |
 //! | draw a composite or a run as a flowchart | [`mermaid`](crate::mermaid) |
-//! | test a file | [testing] |
+//! | test a configuration file | [testing] |
 //! | write a rule, a hook or a layer | [writing_a_layer] |
 //! | look up an error message | [troubleshooting] |
 //! | look up a default or a limit | [limits] |
@@ -26,11 +29,11 @@
 //! | migrate from ToolHive | [from_toolhive] |
 //! | migrate from AgentOS or `rig-compose` | [from_agentos_and_rig] |
 //!
-//! For a reference of configuration files, see [`config`](crate::config).
+//! For a reference of all settings in configuration files, see [`config`](crate::config).
 //!
 //! # Examples
 //!
-//! Adds a tool to an existing server:
+//! Add a composite tool to an existing server:
 //!
 //! ```
 //! use mcp_composite::{adapter::ServeService, composite::{CompositeLayer, CompositeTool}};
@@ -63,78 +66,119 @@
 //! # }
 //! ```
 
-/// Kinds of composites, from fan-outs to workflows.
+/// Writing a configuration file step by step, from two backends to a gateway with approval and
+/// limits.
 ///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("tutorial.md")]
+pub mod tutorial {}
+
+/// The kinds of composites: fan-outs, pipelines and workflows.
+///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("composites.md")]
 pub mod composites {}
 
-/// References, templates, filters and tests of expressions.
+/// The references, templates, filters and tests that expressions can contain.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("expressions.md")]
 pub mod expressions {}
 
-/// Backends: in process, child processes, over HTTP, several at once.
+/// Connecting one or several backends: in the same process, as child processes, or over HTTP.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("backends.md")]
 pub mod backends {}
 
-/// Clients that start the gateway, systemd, and reverse proxies.
+/// Running the gateway: as a process that a client starts, under systemd, or behind a reverse
+/// proxy.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("deployment.md")]
 pub mod deployment {}
 
-/// Steps that ask the user and continue with the answer.
+/// Renaming tools and fixing their arguments.
 ///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("aliases.md")]
+pub mod aliases {}
+
+/// Limiting the number of calls per time: for each caller, for a tool, or for all callers together.
+///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("rate_limits.md")]
+pub mod rate_limits {}
+
+/// Completion and error messages for configuration files in editors, based on a JSON Schema.
+///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("editor_support.md")]
+pub mod editor_support {}
+
+/// Asking the user in a step of a composite, and continuing with the answer.
+///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("elicitation.md")]
 pub mod elicitation {}
 
-/// Tests with scripted servers in paused time.
+/// Testing with scripted servers and paused time.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("testing.md")]
 pub mod testing {}
 
-/// Custom rules, hooks and services, and their placement.
+/// Writing your own rules, hooks and services, and adding them to the stack.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("writing_a_layer.md")]
 pub mod writing_a_layer {}
 
-/// Error messages, their causes and solutions.
+/// Error messages, with their causes and solutions.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("troubleshooting.md")]
 pub mod troubleshooting {}
 
-/// Cost of a fan-out, and spawning of branches.
+/// The overhead of a fan-out, and the conditions under which its branches run as separate tasks.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("performance.md")]
 pub mod performance {}
 
-/// Defaults and limits, with the behavior when a limit is exceeded.
+/// All defaults and limits, and the behavior when a limit is exceeded.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("limits.md")]
 pub mod limits {}
 
-/// Security model: guarantees, attackers, and the test of each guarantee.
+/// The security model: the guarantees, the assumed attackers, and the test of each guarantee.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("security.md")]
 pub mod security {}
 
-/// Modules of the crate and their allowed dependencies.
+/// The modules of the crate, and the dependencies that are allowed between them.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("architecture.md")]
 pub mod architecture {}
 
-/// Migration from mcp-proxy: configuration keys and intentional differences.
+/// Migrating from mcp-proxy: the mapping of configuration keys, and the intentional differences.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("from_mcp_proxy.md")]
 pub mod from_mcp_proxy {}
 
-/// Migration from the composite tools of ToolHive's vMCP.
+/// Migrating from the composite tools of ToolHive's vMCP.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("from_toolhive.md")]
 pub mod from_toolhive {}
 
-/// Migration from the composable tools of AgentOS and from `rig-compose`.
+/// Migrating from the composable tools of AgentOS and from `rig-compose`.
 ///
+#[doc = include_str!("links.md")]
 #[doc = include_str!("from_agentos_and_rig.md")]
 pub mod from_agentos_and_rig {}
 

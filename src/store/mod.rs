@@ -50,6 +50,7 @@
 //!
 //! [`RedisStore`]: crate::redis::RedisStore
 
+#![doc = include_str!("../guide/links.md")]
 #![doc = include_str!("../guide/replicas.md")]
 
 mod error;

@@ -48,6 +48,7 @@
 //! The cost of every call is charged to its run, even if no budget counts cost. The `max_cost`
 //! of a composite limits it.
 //!
+#![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/budgets.md")]
 //!
 //! # Examples

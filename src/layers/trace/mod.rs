@@ -1,4 +1,6 @@
 //! Tracing: spans of requests, runs and branches, and the propagation of their context.
+//!
+#![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/observability.md")]
 //!
 //! # Examples
