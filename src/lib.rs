@@ -1,8 +1,8 @@
 //! Tower middleware over [`rmcp`] that composes MCP tools into new MCP tools.
 //!
-//! A server offers tools one by one, and a model that needs five of them makes five round trips. A
-//! *composite* is a tool made of other tools: the client sees one tool, calls it once, and gets one
-//! answer in which each part names its tool and its outcome.
+//! MCP servers offer individual tools, so a model that needs five of them makes five round trips. A
+//! *composite* is a tool that is made of other tools. The client sees one tool, calls it once, and
+//! receives one answer. Each part of the answer names its tool and its outcome.
 //!
 //! ```
 //! use mcp_composite::{adapter::ServeService, composite::{CompositeLayer, CompositeTool}};
@@ -38,34 +38,35 @@
 //! # }
 //! ```
 //!
-//! The [`guide`] describes how to use the crate; start with [its table](guide).
+//! The [`guide`] describes how to use the crate. Start with its [table of tasks](guide).
 //!
 //! # The ideas
 //!
-//! - **One service type.** A [`Request`] is an MCP message with its context; a [`Reply`]
-//!   is a result, a JSON-RPC error or a typed refusal. Everything here is a Tower service
-//!   from one to the other, so stock Tower layers fit above and below, and no client is
-//!   needed.
-//! - **Rules.** A layer inspects a request on its way in and its reply on the way out;
-//!   [`intercept`] runs such rules, including your own. A [`catalog`] holds what a rule
-//!   must know of the tools behind it.
-//! - **Composites.** A [`CompositeLayer`] adds them to `tools/list`, and runs them on
-//!   `tools/call`: the same call to many tools, or steps that use the outputs of others,
-//!   through [`expr`]essions, and may ask the user of the client. A run owns its branches:
-//!   dropping the call stops them all.
-//! - **One order.** A [`stack`] has all layers, each in the position where no rule can be
-//!   bypassed. Calls of composites' targets pass the layers below as direct calls do.
-//! - **Servers anywhere.** The [`adapter`]s make a Tower service of an rmcp server, local
-//!   or [remote](adapter::remote), one service of [several](adapter::router), and an rmcp
-//!   server of a Tower service.
-//! - **One file.** [`config`] reads all of it from TOML, reports all errors with their
-//!   lines, and reloads a changed file while clients are served.
+//! - **One service type.** A [`Request`] is an MCP message with its context. A [`Reply`] is a
+//!   result, a JSON-RPC error or a typed refusal. Everything in this crate is a Tower service that
+//!   answers requests with replies. So it can be combined with Tower's own layers, and called
+//!   without an MCP client.
+//! - **Rules.** A layer applies a rule, which inspects each request on its way to the server and
+//!   the reply on its way back. [`intercept`] applies such rules, including your own. A [`catalog`]
+//!   caches the definitions of the tools that a rule must know.
+//! - **Composites.** A [`CompositeLayer`] adds composites to `tools/list` and runs them on
+//!   `tools/call`. A composite makes the same call to many tools, or runs steps. A step can use the
+//!   outputs of other steps through [`expr`]essions, and can ask the client's user. A run owns its
+//!   branches: dropping the call stops all of them.
+//! - **One order.** A [`stack`] contains all layers, in an order in which no rule can be bypassed.
+//!   The calls that a composite makes pass through the layers below it, like direct calls of
+//!   clients.
+//! - **Servers anywhere.** The [`adapter`]s convert a local or [remote](adapter::remote) rmcp
+//!   server to a Tower service. They combine [several servers](adapter::router) in one service, and
+//!   convert a Tower service back to an rmcp server.
+//! - **One file.** [`config`] reads all settings from a TOML file and reports all errors in it with
+//!   their lines. If the file changes, it is reloaded while clients stay connected.
 //!
 //! | | modules |
 //! |---|---|
 //! | what clients see | [`advertise`], [`alias`], [`filter`] |
-//! | what they may send and use | [`limit`], [`validate`], [`budget`] |
-//! | what they get | [`truncate`], [`redact`] |
+//! | what clients may send and use | [`limit`], [`validate`], [`budget`] |
+//! | what clients receive | [`truncate`], [`redact`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
 //! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`store`], [`redis`] |
 //! | changes at run time | [`changes`], [`reload`] |
@@ -74,22 +75,25 @@
 //!
 //! # Features
 //!
-//! - `config`, on by default: all layers, composites and backends from a TOML file.
-//! - `remote`: servers at the other end of any transport that you set up.
-//! - `stdio`: servers that are child processes.
-//! - `http`: servers over streamable HTTP; `tls`: and over `https`.
-//! - `normalize`: calls in the output of models, for hosts.
-//! - `redis`: budgets, suspended runs and stored results that replicas share.
-//! - `rig-compose`: tools of the crate [`rig-compose`](rig_compose) as targets, and tools
-//!   of this crate as its tools.
-//! - `metrics`: counters and histograms, through the `metrics` facade.
-//! - `opentelemetry`: one trace from the client to the servers, with OpenTelemetry's ids.
-//! - `testing`: scripted servers and faults, for your tests.
+//! - `config`, enabled by default: configures layers, composites and backends with a TOML file.
+//! - `remote`: connects servers over any transport that you set up.
+//! - `stdio`: starts servers as child processes.
+//! - `http`: connects servers over streamable HTTP.
+//! - `tls`: connects servers over `https`, in addition to `http`.
+//! - `normalize`: parses tool calls in the output of models, for hosts that run a model.
+//! - `redis`: keeps budgets, suspended runs and stored results in Redis, where several replicas
+//!   share them.
+//! - `rig-compose`: converts tools of the crate [`rig-compose`](rig_compose) to targets of
+//!   composites, and tools of this crate to tools of that crate.
+//! - `metrics`: records counters and histograms through the `metrics` facade.
+//! - `opentelemetry`: connects the spans of the client, this process and the servers to one
+//!   OpenTelemetry trace.
+//! - `testing`: provides scripted servers and injects faults, for your tests.
 //!
 //! # Runtime
 //!
-//! Calling a composite needs Tokio with its time enabled, and so do remote servers, from the start.
-//! Other requests that pass a layer need either no runtime or one with its time enabled.
+//! Calls of composites and of remote servers require a Tokio runtime with time enabled. Other
+//! requests work without a runtime. But if they run in one, time must be enabled in it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tests have long tables of cases"))]
@@ -165,7 +169,10 @@ pub use self::{
 pub use self::adapter::RemoteService;
 #[cfg(feature = "config")]
 #[doc(no_inline)]
-pub use self::config::{Config, Gateway};
+pub use self::config::Config;
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+#[doc(no_inline)]
+pub use self::config::Gateway;
 #[doc(no_inline)]
 pub use self::{
     adapter::{Router, ServeService},

@@ -1,4 +1,4 @@
-//! Validation of arguments against the input schema of a tool.
+//! Validates the arguments of calls against the input schemas of tools.
 
 pub(crate) mod coerce;
 pub(crate) mod fit;
@@ -32,62 +32,65 @@ use crate::{
     message::{MAX_JSON_DEPTH, Refusal, Violation, content_size, is_deeper},
 };
 
-/// The maximum number of steps of one check: of all validations and the coercion between them. A
-/// step takes some ten nanoseconds.
+/// The maximum number of steps for checking the arguments of one call: a validation, the coercion,
+/// and another validation. A step takes about ten nanoseconds.
 const MAX_VALIDATION_STEPS: usize = 1_500_000;
-/// The maximum number of steps if all violations are collected: a validator stores each violation.
+/// The maximum number of steps of a validation that is repeated to collect all violations. Lower
+/// than for other validations, because the validator stores each violation.
 const MAX_STEPS_TOLD: usize = 64_000;
-/// The maximum number of argument bytes that may be copied to collect all violations: a validator
-/// copies the value of each violation within an alternative.
+/// The maximum number of argument bytes that are copied to collect all violations. For each
+/// violation within an `anyOf` or `oneOf`, a validator copies the violating value.
 const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
-/// The maximum number of reported violations.
+/// The maximum number of violations that are reported for one call.
 const MAX_VIOLATIONS: usize = 64;
 /// The maximum size of a schema in bytes.
 const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
-/// The cache size in bytes of the searches of each regular expression of a schema.
+/// The maximum size in bytes of the search cache for one regular expression in a schema.
 const REGEX_CACHE_BYTES: usize = 128 * 1024;
 
-/// The input schema of a tool, compiled at the first check: most listed tools are never called.
+/// The input schema of a tool. Compiled at the first check, since most listed tools are never
+/// called.
 #[derive(Debug)]
 pub(crate) struct InputSchema {
     schema: Arc<JsonObject>,
     compiled: OnceLock<Result<Compiled, Unchecked>>,
 }
 
-/// A compiled schema.
+/// A compiled schema, with the data to compute the cost of a validation.
 #[derive(Debug)]
 struct Compiled {
     validator: Validator,
     steps: Steps,
-    /// Whether the schema has `anyOf` or `oneOf`.
+    /// Whether the schema contains `anyOf` or `oneOf`.
     has_alternatives: bool,
 }
 
-/// The result of a validation.
+/// The result of validating arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Valid,
     Invalid {
-        /// The steps of the validation.
+        /// The number of steps that the validation took.
         steps: usize,
     },
-    /// The arguments are not validated because that would take too many steps.
+    /// The arguments were not validated, because validating them would take too many steps.
     TooLong,
 }
 
-/// The checks that are skipped for an unusable schema.
+/// Marks a schema that cannot be used for validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unchecked {
-    /// Whether coercion is skipped too.
+    /// Whether coercion is skipped in addition to validation.
     untouched: bool,
 }
 
-/// Returns an error if a schema is invalid or unusable.
+/// Returns an error if a schema is invalid or cannot be used for validation, for example because
+/// that would take too long.
 pub(crate) fn reject(schema: &JsonObject) -> Result<(), Unusable> {
     compile(schema).map(drop)
 }
 
-/// Compiles a schema, without access to network or files, and with regular expressions that run in
+/// Compiles a schema without access to the network or files. The regular expressions in it run in
 /// linear time.
 fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
     if !BoundedCounter::new(MAX_SCHEMA_BYTES).holds(schema) {
@@ -99,15 +102,16 @@ fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
         let reason = "it is nested too deep".to_owned();
         return Err(Unusable { path: String::new(), reason, too_long: true });
     }
-    // Checked first, since compiling it can take too long as well.
+    // The number of steps is limited first, since compiling the schema could otherwise take too
+    // long as well.
     let steps = Steps::read(schema)?;
     let regex =
         PatternOptions::regex().size_limit(MAX_REGEX_BYTES).dfa_size_limit(REGEX_CACHE_BYTES);
     let validator = jsonschema::options()
-        // Regardless of the features that other crates enable.
+        // Disables fetching, regardless of the features of `jsonschema` that other crates enable.
         .offline()
         .with_pattern_options(regex)
-        // The built-in keyword can take time quadratic in the number of elements.
+        // The built-in keyword can take quadratic time in the number of elements.
         .with_keyword("uniqueItems", UniqueItems::keyword)
         // The built-in format would compile expressions that a client has sent.
         .with_format("regex", |_| true)
@@ -131,11 +135,12 @@ impl InputSchema {
         &self.schema
     }
 
-    /// Checks arguments. An unusable schema accepts everything, and is reported the first time.
+    /// Validates the arguments of a call to `tool`. If the schema cannot be used, accepts all
+    /// arguments, and reports the reason the first time.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists all violations of the schema.
+    /// Returns a refusal that lists the violations of the schema, or names the exceeded limit.
     pub(crate) fn check(
         &self,
         tool: &str,
@@ -152,7 +157,7 @@ impl InputSchema {
         }
     }
 
-    /// Returns `true` if a value is valid. An unusable schema accepts everything.
+    /// Returns `true` if a value is valid, or if the schema cannot be used for validation.
     pub(crate) fn allows(&self, value: &Value) -> bool {
         !is_deeper(value, MAX_JSON_DEPTH)
             && self.compiled(drop).map_or(true, |compiled| {
@@ -160,12 +165,13 @@ impl InputSchema {
             })
     }
 
-    /// Coerces evaluated arguments and checks them. With an unusable schema, they are only coerced,
-    /// and not even that if it would take too long.
+    /// Coerces the evaluated arguments of a call to the types in the schema, and validates them. If
+    /// the schema cannot be used for validation, the arguments are only coerced. If using the
+    /// schema would take too long, they are accepted unchanged.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists all violations of the schema.
+    /// Returns a refusal that lists the violations of the schema, or names the exceeded limit.
     pub(crate) fn fit(
         &self,
         tool: &str,
@@ -183,11 +189,11 @@ impl InputSchema {
                 return Ok(());
             }
         };
-        // One step budget for all operations on the arguments.
+        // The validations and the coercion share one budget of steps.
         let mut left = MAX_VALIDATION_STEPS;
         match compiled.verdict(arguments, &mut left) {
-            // Valid arguments are not coerced, except for floats: to JSON Schema `5.0` is an
-            // integer, but many tools reject it.
+            // Of valid arguments, only floats are coerced: `5.0` is an integer in JSON Schema, but
+            // many tools reject it.
             Verdict::Valid => {
                 if has_whole_float(arguments) {
                     coerce(&self.schema, arguments, &mut left);
@@ -222,7 +228,8 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Validates arguments if enough steps are left, and subtracts the steps.
+    /// Validates arguments unless this would take more than `left` steps. Subtracts the number of
+    /// steps that it takes from `left`.
     fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
         let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
         *left -= steps;
@@ -240,8 +247,8 @@ impl Compiled {
         }
     }
 
-    /// Returns the violations of invalid arguments, or a single one if collecting them is too
-    /// expensive.
+    /// Returns all violations in invalid arguments. If collecting them is too expensive, returns a
+    /// single violation that names no place.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
@@ -261,7 +268,7 @@ impl Compiled {
     }
 }
 
-/// Returns `true` if a schema may have `anyOf` or `oneOf` anywhere.
+/// Returns `true` if a schema contains `anyOf` or `oneOf` at any depth.
 fn has_alternatives(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => members.iter().any(|(name, member)| {
@@ -272,7 +279,7 @@ fn has_alternatives(schema: &Value) -> bool {
     }
 }
 
-/// Creates the refusal of invalid arguments.
+/// Creates the refusal of a call with invalid arguments.
 fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
 }
@@ -289,10 +296,11 @@ fn too_long() -> Violation {
     ))
 }
 
-/// Converts an error to violations: one for each argument that it is about.
+/// Converts an error of the validator to violations, one for each argument that is invalid.
 ///
-/// Names of arguments appear in paths only, so that a layer above can translate them for its
-/// client. Argument values do not appear in answers and logs.
+/// A violation contains the name of an argument only in its path, so that a layer above can
+/// translate the name for its client. It never contains the value of an argument, so values do not
+/// appear in answers and logs.
 fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violation> {
     use ValidationErrorKind as Kind;
 
@@ -324,13 +332,14 @@ fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violatio
     }
 }
 
-/// Describes a violation without the value and without names of arguments.
+/// Returns the message of a violation. It contains neither the violating value nor names of
+/// arguments.
 fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     use ValidationErrorKind as Kind;
 
     let is_name = what != "the value";
     match error.kind() {
-        // The allowed names are names of arguments.
+        // The message must not list the allowed names, which are names of arguments.
         Kind::Enum { .. } | Kind::Constant { .. } if is_name => {
             format!("{what} is not one of those allowed")
         }
@@ -358,14 +367,15 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     }
 }
 
-/// Returns `true` if the schema at this path is `false` for all members of an object.
+/// Returns `true` if the schema at `path` restricts the members of an object regardless of their
+/// names, because it is in `additionalProperties` or `propertyNames`.
 fn allows_no_members(path: &str) -> bool {
     let keyword =
         |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
     keyword("/additionalProperties") || keyword("/propertyNames")
 }
 
-/// Returns `true` if a value contains a float that could be an integer.
+/// Returns `true` if a value contains a float without a fraction, such as `5.0`.
 fn has_whole_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_whole_float(number),
@@ -375,12 +385,13 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Returns `true` if a value of a schema contains no names of arguments.
+/// Returns `true` if a value in a schema cannot contain names of arguments, because it is not an
+/// array or object.
 const fn is_plain(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }
 
-/// Returns the JSON Pointer of a member.
+/// Returns the JSON Pointer of the member `name` of the object at `path`.
 fn member(path: &str, name: &str) -> String {
     format!("{path}/{}", json_pointer::escape(name))
 }

@@ -1,15 +1,15 @@
-//! All layers in their fixed order.
+//! A layer that puts all layers of this crate around a service, in their fixed order.
 //!
-//! A [`StackLayer`] puts all layers of this crate around a service, and a [`BackendLayer`] those
-//! that apply to one of several backends. Layers that are not set change nothing, and cost next to
-//! nothing.
+//! A [`StackLayer`] puts all layers of this crate around a service. A [`BackendLayer`] puts only
+//! aliases, the filter and the validation of arguments around one of several backends. A layer that
+//! is not set changes nothing and costs next to nothing.
 //!
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("guide/layer_order.md")]
 //!
 //! # Examples
 //!
-//! "Hide the parts, show the whole":
+//! Clients see a composite but cannot call its parts:
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -80,18 +80,18 @@ use crate::{
     validate::{Validate, ValidateLayer},
 };
 
-/// The order above a router, or a single server. It is defined only here.
+/// The layers around a router or a single server, in their order, which is defined only here.
 type Layers<S> = Trace<Limit<AdvertiseAndBelow<S>>>;
 
-/// The layers from [`Advertise`] on.
+/// The layers from [`Advertise`] down to the inner service.
 type AdvertiseAndBelow<S> = Advertise<Truncate<Composite<BackendLayers<Redact<Budgeted<S>>>>>>;
 
-/// The order below a router.
+/// The layers between a router and one of its backends, in their order.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 
-/// A layer that puts all layers around a service, in their fixed order.
+/// A layer that puts all layers of this crate around a service, in their fixed order.
 ///
-/// See the [module docs](self) for the order and for an example.
+/// See the [module docs](self) for the order of the layers and for an example.
 #[derive(Clone, Default)]
 pub struct StackLayer {
     trace: TraceLayer,
@@ -101,15 +101,17 @@ pub struct StackLayer {
     composite: CompositeLayer,
     redact: RedactLayer,
     budget: BudgetLayer,
-    /// Observers of runs, in addition to those of the composite layer.
+    /// The observers of composite runs, in addition to those that the composite layer already has.
     observers: Observers,
-    /// Its common settings apply to all layers, its own and those above.
+    /// The alias, filter and validation layers. The common settings in it are used for all layers
+    /// of the stack.
     backend: BackendLayer,
 }
 
-/// A layer that puts around one of several backends the layers that use the backend's own names.
+/// A layer that puts aliases, the filter and the validation of arguments around one of several
+/// backends. These three layers work with the backend's own names of tools.
 ///
-/// See the [module docs](self) for their order.
+/// See the [module docs](self) for the order of the layers.
 #[derive(Clone, Default)]
 pub struct BackendLayer {
     alias: AliasLayer,
@@ -118,7 +120,7 @@ pub struct BackendLayer {
     common: Common,
 }
 
-/// The common settings of all layers that cache tools.
+/// The settings that are common to all layers that cache tools.
 #[derive(Clone, Default)]
 struct Common {
     changes: Option<Changes>,
@@ -127,13 +129,13 @@ struct Common {
 
 /// A service with all layers of a [`StackLayer`] around it.
 ///
-/// Ready when the service is.
+/// This service is ready when `S` is ready.
 #[derive(Clone, Debug)]
 pub struct Stack<S>(Layers<S>);
 
 /// A backend with the layers of a [`BackendLayer`] around it.
 ///
-/// Ready when the backend is.
+/// This service is ready when `S` is ready.
 #[derive(Clone, Debug)]
 pub struct BackendStack<S>(BackendLayers<S>);
 
@@ -146,96 +148,100 @@ impl StackLayer {
         Self::default()
     }
 
-    /// Sets the tracing of requests.
+    /// Sets the layer that traces requests.
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         self.trace = trace;
         self
     }
 
-    /// Sets the limits on the size and depth of requests.
+    /// Sets the layer that limits the size and depth of requests.
     #[must_use]
     pub fn limit(mut self, limit: LimitLayer) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets which tools clients see. The names of composites are added automatically.
+    /// Sets the layer that selects which tools clients can see and call. A composite is selected
+    /// unless its exact name is denied.
     #[must_use]
     pub fn advertise(mut self, advertise: AdvertiseLayer) -> Self {
         self.advertise = advertise;
         self
     }
 
-    /// Sets the composite tools.
+    /// Sets the layer with the composite tools.
     #[must_use]
     pub fn composite(mut self, composite: CompositeLayer) -> Self {
         self.composite = composite;
         self
     }
 
-    /// Adds an [observer](crate::observe) of the runs of composites.
+    /// Adds an [observer](crate::observe) that is notified of the runs of composites.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Sets the maximum size of results.
+    /// Sets the layer that truncates large results.
     #[must_use]
     pub fn truncate(mut self, truncate: TruncateLayer) -> Self {
         self.truncate = truncate;
         self
     }
 
-    /// Sets which parts of results are redacted.
+    /// Sets the layer that redacts parts of results.
     #[must_use]
     pub fn redact(mut self, redact: RedactLayer) -> Self {
         self.redact = redact;
         self
     }
 
-    /// Sets the budgets that calls share.
+    /// Sets the layer that limits calls with shared budgets.
     #[must_use]
     pub fn budget(mut self, budget: BudgetLayer) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Sets the aliases of tools, prompts and resources.
+    /// Sets the layer that renames tools, prompts and resources.
     #[must_use]
     pub fn alias(mut self, alias: AliasLayer) -> Self {
         self.backend = self.backend.alias(alias);
         self
     }
 
-    /// Sets which tools, prompts and resources are allowed.
+    /// Sets the layer that selects which tools, prompts and resources are allowed.
     #[must_use]
     pub fn filter(mut self, filter: FilterLayer) -> Self {
         self.backend = self.backend.filter(filter);
         self
     }
 
-    /// Sets the validation of arguments.
+    /// Sets the layer that validates the arguments of calls.
     #[must_use]
     pub fn validate(mut self, validate: ValidateLayer) -> Self {
         self.backend = self.backend.validate(validate);
         self
     }
 
-    /// Invalidates the cached tools of the layers when `changes` reports that tools have changed.
+    /// Sets the [`Changes`] that report changed tools. All layers then invalidate the tools that
+    /// they cache.
     ///
-    /// Without it, each layer keeps the epoch that it was given.
+    /// If this is not set, each layer uses the [`Epoch`](crate::changes::Epoch) in its own
+    /// settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.backend = self.backend.changes(changes);
         self
     }
 
-    /// Caches tools separately by a key of the request's context, for servers that show different
-    /// tools to different callers.
+    /// Caches tools separately for each key in all layers. The function `key` returns the key for a
+    /// request's context, such as the name of the caller. Use this for servers that list different
+    /// tools for different callers.
     ///
-    /// Without it, each layer keeps the key that it was given.
+    /// If this is not set, each layer uses the function in its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -245,27 +251,29 @@ impl StackLayer {
         self
     }
 
-    /// Returns the aliases of tools, prompts and resources.
+    /// Returns the layer that renames tools, prompts and resources.
     #[must_use]
     pub const fn aliases(&self) -> &AliasLayer {
         self.backend.aliases()
     }
 
-    /// Returns all URIs by which clients may know a resource of the service.
+    /// Returns all URIs that clients may use for a resource of the service. Returns no URIs if the
+    /// resource is hidden from clients.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.backend.uris_of(uri)
     }
 
-    /// Adds the capabilities of the layers to those of a server; see [`TruncateLayer::declare`].
+    /// Adds the capabilities that the layers provide to those of a server. See
+    /// [`TruncateLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         self.truncate.declare(capabilities);
     }
 
-    /// Returns the conflicts between the layers and the current tool lists, from the top layer to
-    /// the bottom.
+    /// Returns warnings about settings of the layers that conflict with the listed tools, from the
+    /// top layer to the bottom.
     ///
-    /// See the method of the same name of each layer.
+    /// See the method `warnings` of each layer for its warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.advertise.warnings(), self.composite.warnings(), self.backend.warnings()].concat()
@@ -286,7 +294,8 @@ impl<S> Layer<S> for StackLayer {
         let advertise = advertise.composites(composite.names());
         let trace = self.trace.clone().tools(composite.names());
         let inner = self.redact.layer(self.budget.layer(inner));
-        // Both use the same tool names, and do not list tools themselves.
+        // Redaction and budgets use the same names of tools as the filter but do not list tools, so
+        // the filter also checks their patterns.
         let mentioned = self.redact.patterns().chain(self.budget.patterns());
         let backend = self.backend.clone().mentioned(mentioned);
         let inner = composite.layer(backend.layer(inner).0);
@@ -303,53 +312,56 @@ impl BackendLayer {
         Self::default()
     }
 
-    /// Sets the aliases of tools, prompts and resources.
+    /// Sets the layer that renames tools, prompts and resources.
     #[must_use]
     pub fn alias(mut self, alias: AliasLayer) -> Self {
         self.alias = alias;
         self
     }
 
-    /// Sets which tools, prompts and resources are allowed.
+    /// Sets the layer that selects which tools, prompts and resources are allowed.
     #[must_use]
     pub fn filter(mut self, filter: FilterLayer) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Sets the validation of arguments.
+    /// Sets the layer that validates the arguments of calls.
     #[must_use]
     pub fn validate(mut self, validate: ValidateLayer) -> Self {
         self.validate = validate;
         self
     }
 
-    /// Returns the aliases of tools, prompts and resources.
+    /// Returns the layer that renames tools, prompts and resources.
     #[must_use]
     pub const fn aliases(&self) -> &AliasLayer {
         &self.alias
     }
 
-    /// Returns all URIs by which layers above may know a resource of the backend, or none if it is
-    /// hidden.
+    /// Returns all URIs that the layers above may use for a resource of the backend. Returns no
+    /// URIs if the resource is hidden from them.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }
     }
 
-    /// Invalidates the cached tools of the layers when `changes` reports that tools have changed.
+    /// Sets the [`Changes`] that report changed tools. All layers then invalidate the tools that
+    /// they cache.
     ///
-    /// Without it, each layer keeps the epoch that it was given.
+    /// If this is not set, each layer uses the [`Epoch`](crate::changes::Epoch) in its own
+    /// settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.common.changes = Some(changes.clone());
         self
     }
 
-    /// Caches tools separately by a key of the request's context, for servers that show different
-    /// tools to different callers.
+    /// Caches tools separately for each key in all layers. The function `key` returns the key for a
+    /// request's context, such as the name of the caller. Use this for servers that list different
+    /// tools for different callers.
     ///
-    /// Without it, each layer keeps the key that it was given.
+    /// If this is not set, each layer uses the function in its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -359,14 +371,15 @@ impl BackendLayer {
         self
     }
 
-    /// Also reports patterns of layers below that match nothing.
+    /// Adds patterns from the settings of layers below the filter. The filter warns about those
+    /// that match no listed item.
     fn mentioned(mut self, patterns: impl IntoIterator<Item = (&'static str, Patterns)>) -> Self {
         self.filter = self.filter.mentioned(patterns);
         self
     }
 
-    /// Returns the conflicts between the layers and the current tool lists, from the top layer to
-    /// the bottom.
+    /// Returns warnings about settings of the layers that conflict with the listed tools, from the
+    /// top layer to the bottom.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()].concat()
@@ -387,7 +400,8 @@ impl<S> Layer<S> for BackendLayer {
 // === impl Common ===
 
 impl Common {
-    /// Sets what is common to all layers in the settings of one.
+    /// Applies the common settings to one layer. A setting that is not set leaves the layer's own
+    /// setting unchanged.
     fn apply(&self, catalogs: &mut CatalogSettings) {
         if let Some(changes) = &self.changes {
             catalogs.epoch = changes.tools().clone();
@@ -432,12 +446,13 @@ impl<S> Stack<S>
 where
     S: ToolService,
 {
-    /// Lists tools in advance for all layers that need them, so that no request waits for it.
+    /// Lists tools in advance for all layers that need them, so that no request has to wait for a
+    /// listing.
     ///
     /// # Errors
     ///
-    /// Returns an error if they cannot be listed. They are listed again when they
-    /// are needed.
+    /// Returns an error if the tools cannot be listed. The next request that needs the tools lists
+    /// them again.
     pub async fn warm(&self) -> Result<(), ListError> {
         let advertise = self.advertise();
         let composite = advertise.get_ref().get_ref();
@@ -448,12 +463,12 @@ where
         advertise.warm().await
     }
 
-    /// Returns the calls that a composite would make with these arguments; see
-    /// [`Composite::preview`](crate::composite::Composite::preview).
+    /// Returns the calls that a composite would make for the given arguments, without making them.
+    /// See [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error of an actual call.
+    /// Returns the JSON-RPC error that an actual call of the composite would be answered with.
     pub async fn preview(
         &self,
         composite: &str,

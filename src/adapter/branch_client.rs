@@ -1,4 +1,5 @@
-//! The client of a branch of a composite, which relays to the client of the composite's request.
+//! A stand-in client for a handler that is called as one branch of a composite. It relays the
+//! handler's questions and progress to the client that called the composite.
 
 use std::{
     convert::Infallible,
@@ -24,24 +25,27 @@ use crate::message::{
     client::{LiveClient, unanswered},
 };
 
-/// A connection of one branch to a client that can be asked during its request.
+/// An in-process connection between the handler of one branch of a composite and the client that
+/// called the composite.
 ///
-/// When this value is dropped, the connection ends and its open questions are withdrawn. Each
-/// branch has its own connection because rmcp does not say which user of a shared peer has given up
-/// a question.
+/// Over this connection, the handler can ask the client for input while the composite runs.
+///
+/// Dropping this value ends the connection and withdraws the questions that the client has not
+/// answered yet. Branches do not share a connection, because rmcp would not say which branch has
+/// withdrawn a question.
 pub(super) struct BranchClient {
     connection: RunningService<RoleServer, StubHandler>,
-    /// The progress token of the branch; `None` if progress is not requested.
+    /// The progress token that the handler uses. `None` if the client has not requested progress.
     token: Option<ProgressToken>,
 }
 
 struct StubHandler;
 
-/// The other end of the connection.
+/// The client's end of the connection: passes the handler's requests and progress on to the client.
 struct Relay {
     client: LiveClient,
     progress: Option<(ProgressToken, Progress)>,
-    /// The open questions; seldom more than one.
+    /// The questions that the client has not answered yet. There is seldom more than one.
     asking: Vec<(RequestId, BoxFuture<'static, Result<ClientResult, ErrorData>>)>,
 }
 
@@ -51,7 +55,7 @@ impl BranchClient {
     /// Creates a connection to a client, or returns `None` outside a Tokio runtime.
     pub(super) fn new(client: LiveClient, progress: Option<Progress>) -> Option<Self> {
         Handle::try_current().ok()?;
-        // Handlers read the client's capabilities from it.
+        // Handlers read the client's capabilities from `info`.
         let info = client.info();
         let progress = progress.map(|progress| (new_token(), progress));
         let token = progress.as_ref().map(|(token, _)| token.clone());
@@ -59,12 +63,13 @@ impl BranchClient {
         Some(Self { connection: serve_directly(StubHandler, relay, info), token })
     }
 
-    /// Returns the progress token of the branch, or `None` if progress is not requested.
+    /// Returns the progress token for the handler, or `None` if the client has not requested
+    /// progress.
     pub(super) const fn token(&self) -> Option<&ProgressToken> {
         self.token.as_ref()
     }
 
-    /// Returns the peer for a handler's request.
+    /// Returns the peer over which the handler sends its requests and notifications.
     pub(super) fn peer(&self) -> Peer<RoleServer> {
         self.connection.peer().clone()
     }
@@ -121,13 +126,17 @@ impl Transport<RoleServer> for Relay {
         match message {
             JsonRpcMessage::Request(request) => self.ask(request.id, request.request),
             JsonRpcMessage::Notification(notification) => self.notify(notification.notification),
-            // This end never sends requests.
+            // Responses do not occur, because this end never sends requests.
             _ => (),
         }
         future::ready(Ok(()))
     }
 
-    /// rmcp calls this again after every message that it sends, so new questions need not wake it.
+    /// Waits until the client answers one of the open questions, and returns the answer to the
+    /// handler.
+    ///
+    /// No waker is needed for a new question: rmcp calls this function again after every message
+    /// that it sends.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         poll_fn(|cx| {
             for (place, (_, answer)) in self.asking.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Limits the connections of clients over HTTP and the size of their messages.
+//! Limits the number of sessions and open requests of HTTP clients, and the size of their messages.
 
 use std::{
     collections::HashMap,
@@ -22,28 +22,30 @@ use super::{
     value_count::{MAX_VALUES, ValueCount},
 };
 
-/// The maximum number of sessions, and of open requests, of all clients together.
+/// The default maximum number of sessions in total. Also the default for open requests.
 const MAX_CONNECTIONS: usize = 4096;
-/// The maximum number of sessions, and of open requests, of one caller.
+/// The default maximum number of sessions per caller. Also the default for open requests.
 const MAX_CONNECTIONS_PER_CALLER: usize = 256;
 
 tokio::task_local! {
-    /// The request for which rmcp creates a server.
+    /// The HTTP request for which rmcp calls the server's factory function.
     static ADMISSION: Arc<Admission>;
 }
 
-/// Limits the open sessions and requests of the clients of rmcp's `StreamableHttpService`, in all
-/// and per caller, and the number of JSON values in a request.
+/// A limit on the number of sessions and open requests of rmcp's `StreamableHttpService`, in total
+/// and per caller, and on the number of JSON values in a message.
 ///
-/// A request is open until its response has been sent, which for an event stream is its
-/// end. A request beyond a limit is answered with the status 429 and does not reach the
-/// service. Clones count together.
+/// A request is open until its whole response has been sent. If the response is an event stream,
+/// the request is open until the stream has ended. If too many requests are open, the next one
+/// receives the status 429 and does not reach the service. A request that would open one session
+/// too many also receives the status 429. Clones share their counts.
 ///
-/// A message may have 262 144 JSON values; keys, arrays and objects count as values, too. A
-/// larger one is answered with the status 413 before it is parsed, which would take hundreds
-/// of MiB of memory and a worker thread of the runtime for half a second.
+/// A message may contain at most 262 144 JSON values, where each key, array and object is also one
+/// value. A message with more values receives the status 413 before it is parsed. Parsing it would
+/// take hundreds of MiB of memory, and block a worker thread of the runtime for half a second.
 ///
-/// Use it in both places: as the layer around the service, and in its factory.
+/// Use clones of the same limit in two places: as the layer around the service, and with
+/// [`admit`](Self::admit) in the factory function of the service.
 ///
 /// # Examples
 ///
@@ -76,7 +78,7 @@ pub struct ConnectionLimit {
     requests: Arc<Counts>,
 }
 
-/// The middleware of [`ConnectionLimit`].
+/// A service that enforces a [`ConnectionLimit`] on the requests to an inner service.
 #[derive(Clone, Debug)]
 pub struct LimitConnections<S> {
     limit: ConnectionLimit,
@@ -84,7 +86,8 @@ pub struct LimitConnections<S> {
 }
 
 pin_project! {
-    /// The body of a request to the service within [`LimitConnections`].
+    /// A request body that counts the JSON values while it is read, and fails if there are too
+    /// many.
     pub struct CountedBody<B> {
         #[pin]
         inner: B,
@@ -94,7 +97,8 @@ pin_project! {
 }
 
 pin_project! {
-    /// The body of a response of [`LimitConnections`].
+    /// A response body of [`LimitConnections`]: either the body of the inner service, or a text
+    /// that says why the request was rejected.
     pub struct LimitedBody<B> {
         #[pin]
         inner: Option<B>,
@@ -104,13 +108,16 @@ pin_project! {
     }
 }
 
-/// Returns the account of a request's caller, or `None` if callers have no limit of their own.
+/// A function that returns the name of a request's caller. The open requests and sessions with the
+/// same name are limited together. `None` means that only the total limits hold.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// A request that is passing through the service.
+/// A record of a request while the inner service handles it: the caller, and why the request was
+/// rejected, if it was.
 struct Admission {
     caller: Option<Arc<str>>,
-    /// Why the request was refused after it had reached the service.
+    /// The reason why the request was rejected after it had reached the inner service. Empty if it
+    /// was not rejected.
     refused: OnceLock<Refusal>,
 }
 
@@ -123,7 +130,7 @@ struct Open {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
-/// An open session or request.
+/// A guard that counts an open session or request. Dropping it decrements the count.
 struct Permit {
     counts: Arc<Counts>,
     caller: Option<Arc<str>>,
@@ -140,8 +147,10 @@ enum Refusal {
 // === impl ConnectionLimit ===
 
 impl ConnectionLimit {
-    /// Limits sessions and open requests to 4096 of each in all, and to 256 of each per caller if
-    /// callers are recognized.
+    /// Creates a limit of 4096 sessions and 4096 open requests in total.
+    ///
+    /// If a [`caller`](Self::caller) function is set, each caller is also limited to 256 sessions
+    /// and 256 open requests.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -153,27 +162,29 @@ impl ConnectionLimit {
         }
     }
 
-    /// Sets the maximum number of sessions, and of open requests.
+    /// Sets the maximum number of sessions in total. The same maximum holds for open requests.
     ///
-    /// Defaults to 4096.
+    /// The maximum defaults to 4096.
     #[must_use]
     pub const fn max(mut self, max: usize) -> Self {
         self.max = max;
         self
     }
 
-    /// Sets the maximum number of sessions, and of open requests, per caller.
+    /// Sets the maximum number of sessions per caller. The same maximum holds for open requests.
     ///
-    /// Defaults to 256. Applies only with [`caller`](Self::caller).
+    /// Defaults to 256. This maximum has no effect without a [`caller`](Self::caller) function.
     #[must_use]
     pub const fn max_per_caller(mut self, max: usize) -> Self {
         self.max_per_caller = max;
         self
     }
 
-    /// Sets how the caller of a request is recognized.
+    /// Sets a function that identifies the caller of an HTTP request, and so enables the limits per
+    /// caller.
     ///
-    /// Requests for which it returns `None` count as those of one caller.
+    /// The function returns the caller's name. All requests for which it returns `None` are counted
+    /// as requests of one unnamed caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where
@@ -182,7 +193,8 @@ impl ConnectionLimit {
         self.caller_of(move |parts| Some(account(caller(parts))))
     }
 
-    /// Like [`caller`](Self::caller), but `None` turns the limit per caller off.
+    /// Like [`caller`](Self::caller), but requests for which the function returns `None` have no
+    /// limit per caller.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Parts) -> Option<Arc<str>> + Send + Sync + 'static,
@@ -191,12 +203,13 @@ impl ConnectionLimit {
         self
     }
 
-    /// Returns a clone of a server for a session, or for a request without one.
+    /// Returns a clone of the server for a new session, or for a request without a session. Call
+    /// this method in the factory function of the `StreamableHttpService`.
     ///
     /// # Errors
     ///
-    /// Returns an error if there are too many sessions. The layer then answers the request
-    /// with the status 429.
+    /// Returns an error if there are too many sessions. Pass the error on to rmcp: the layer then
+    /// answers the request with the status 429.
     pub fn admit<S>(&self, server: &ServeService<S>) -> io::Result<ServeService<S>> {
         let admission = ADMISSION.try_with(Arc::clone).ok();
         let caller = admission.as_ref().and_then(|admission| admission.caller.clone());
@@ -204,7 +217,7 @@ impl ConnectionLimit {
             Ok(permit) => Ok(server.clone().hold(permit)),
             Err(refusal) => {
                 if let Some(admission) = admission {
-                    // Only the first one is reported.
+                    // Only the first refusal is reported.
                     let _ = admission.refused.set(refusal.clone());
                 }
                 Err(io::Error::other(refusal))
@@ -293,8 +306,8 @@ where
         let response = ADMISSION.sync_scope(admission.clone(), || self.inner.call(request));
         Box::pin(async move {
             let response = ADMISSION.scope(admission.clone(), response).await?;
-            // The service responds so if it gets no server or cannot read the body. It also creates
-            // servers to look up tools, and ignores a failure of that.
+            // rmcp's service responds with this status if it gets no server or cannot read the
+            // body. It also creates servers to look up tools, and ignores a refusal then.
             let has_failed = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
             if let Some(refusal) = admission.refused.get().filter(|_| has_failed) {
                 return Ok(refusal.clone().into_response());
@@ -327,7 +340,7 @@ where
             this.values.add(data);
         }
         if this.values.is_too_large() {
-            // Only the first one is reported.
+            // Only the first refusal is reported.
             let _ = this.admission.refused.set(Refusal::TooLarge);
             return Poll::Ready(Some(Err(Refusal::TooLarge.into())));
         }

@@ -1,19 +1,22 @@
 //! Calls any rmcp [`ServerHandler`] as a Tower service.
 //!
-//! Requests go straight to the handler's methods. The work of rmcp at the edge to a client
-//! (protocol versions, capabilities, what an older client may see) happens once, where the stack
-//! is [served](super::ServeService).
+//! Requests go straight to the handler's methods. They skip the checks that rmcp makes for a
+//! client: its protocol version, its capabilities, and what an older client may see. rmcp makes
+//! these checks once, where the stack is [served](super::ServeService).
 //!
-//! No client is needed. A handler that is called in code, or as a branch of a composite, gets a
-//! stub peer: its notifications and log messages are discarded, and its requests to the client fail
-//! at once. Only its progress is forwarded to the request's
-//! [`Context`](crate::message::Context::progress): the handler finds a progress token in its
-//! `_meta`, as from a client. If the composite was called by a client older than 2026-07-28, the
-//! handler may send requests that this client declares: they are relayed to the client, and
-//! withdrawn when the branch ends. A newer client is asked only by answering `InputRequired`.
+//! No client is needed. If a handler is called in code or as a branch of a composite, its peer is a
+//! stub. The stub peer discards the handler's notifications and log messages, and rejects the
+//! handler's requests to the client at once. Only progress is forwarded, to the request's
+//! [`Context`](crate::message::Context::progress). For that purpose, `_meta` contains a progress
+//! token, as in a request from a client.
 //!
-//! `subscriptions/listen` is a stream, which a Tower service cannot return, so it is method not
-//! found here.
+//! If the client that called the composite speaks a protocol version before 2026-07-28, the handler
+//! may send it those requests for which the client declares the capability. They are relayed to the
+//! client, and withdrawn when the branch ends. To ask a newer client, the handler must answer with
+//! `InputRequired`.
+//!
+//! `subscriptions/listen` requests are rejected with "method not found", because a Tower service
+//! cannot return an open-ended stream of notifications.
 //!
 //! # Examples
 //!
@@ -74,8 +77,8 @@ use crate::message::{self, Reply, Request};
 
 /// A [`ServerHandler`] as a Tower service.
 ///
-/// It is always ready and never fails: an error of the handler is a [`Reply`].
-/// Clones share the handler. See the [module docs](self) for an example.
+/// The service is always ready and never fails. If the handler returns an error, the error is part
+/// of the [`Reply`]. Clones share the handler. See the [module docs](self) for an example.
 pub struct HandlerService<H> {
     shared: Arc<Shared<H>>,
 }
@@ -87,7 +90,7 @@ struct Shared<H> {
 
 /// The response future of [`HandlerService`].
 ///
-/// Dropping it drops the handler's work and cancels the token that the handler was given.
+/// Dropping this future drops the handler's future and cancels the handler's cancellation token.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture {
     reply: BoxFuture<'static, Reply>,
@@ -161,9 +164,11 @@ impl<H: ServerHandler> Shared<H> {
         let message::Context { meta, extensions, cancellation, peer, progress, .. } = context;
         let mut meta = meta.into_owned();
 
-        // Held until the handler has answered, since its peer ends with it.
+        // Held until the handler has answered, since dropping this client closes the handler's
+        // peer.
         let absent_client;
-        // Held until the handler has answered, so that its token is not reused before.
+        // Held until the handler has answered, since dropping the route ends the forwarding of
+        // progress.
         let route;
         let peer = match (peer, &branch_client) {
             (Some(peer), _) => peer,
@@ -192,7 +197,7 @@ impl<H: ServerHandler> Shared<H> {
         context.ct = cancellation.clone();
         context.meta = meta;
         context.extensions = extensions.into_owned();
-        // Cancels what the handler has started elsewhere when this call is over.
+        // When this call is over, cancels what the handler has started in other tasks.
         let _guard = cancellation.drop_guard();
 
         dispatch(&*self.handler, message, context).await
@@ -200,18 +205,19 @@ impl<H: ServerHandler> Shared<H> {
 
     async fn absent_client(&self, message: &ClientRequest) -> Option<Arc<StubClient>> {
         match message {
-            // A handler notes on its peer which client has initialized it. On a shared peer, all
-            // later calls would seem to come from that client.
+            // A handler notes on its peer which client has initialized the connection. On a shared
+            // peer, all later calls would seem to come from that client.
             ClientRequest::InitializeRequest(_) => StubClient::new().await.map(Arc::new),
             _ => self.absent_clients.shared().await,
         }
     }
 }
 
-/// Calls the handler's method for a message.
+/// Calls the handler's method that matches the method of the message.
 ///
-/// rmcp's `Service::handle_request` is not used because it is meant for the edge. For example, it
-/// would reject a tool's request for input before a layer could relay it to an older client.
+/// rmcp's `Service::handle_request` is not used, because it is meant for a connection to a client.
+/// For example, it would reject a tool's `InputRequired` answer to an older client before a layer
+/// could ask that client.
 #[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
 #[expect(clippy::too_many_lines, reason = "one arm per kind of message")]
 async fn dispatch<H: ServerHandler>(

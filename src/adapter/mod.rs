@@ -1,51 +1,54 @@
 //! Adapters between rmcp handlers and Tower services, in both directions.
 //!
-//! [`HandlerService`] turns a [`ServerHandler`] into a Tower service: requests go in, replies come
-//! out, and no connection is needed. [`ServeService`] is the reverse: it implements `ServerHandler`
-//! and runs over every transport of rmcp. Any stack of Tower layers can stand between the two.
+//! [`HandlerService`] turns a [`ServerHandler`] into a Tower service of requests and replies,
+//! without a connection. [`ServeService`] is the reverse: it implements `ServerHandler`, so any
+//! transport of rmcp can serve it to clients. Any stack of Tower layers can stand between the two.
 //!
-//! [`ServeService::wrap`] does both at once. All client requests pass through the layers to the
-//! handler. Everything else reaches the same handler directly: notifications,
-//! `subscriptions/listen` with its stream, and what rmcp queries synchronously (the server's
-//! description, its protocol versions, the schema of one tool). Messages from the handler to the
-//! client bypass the layers, too. With layers that do nothing, a wrapped handler behaves like a
-//! bare one, except for the following:
+//! [`ServeService::wrap`] does both at once. All client requests except `subscriptions/listen` pass
+//! through the layers to the handler. Everything else bypasses the layers: `subscriptions/listen`
+//! with its stream, the client's notifications, messages from the handler to the client, and what
+//! rmcp queries synchronously. The latter are the server's description, its protocol versions and
+//! the schema of a single tool. With layers that do nothing, a wrapped handler behaves like a bare
+//! one, except for the following:
 //!
-//! - A request that the client cancels, or whose client has disconnected, is dropped with all its
-//!   work. rmcp would only cancel the handler's token and let the handler run on. (rmcp notices a
-//!   disconnected client some seconds late.)
-//! - A panic is answered with an internal error. rmcp would never answer.
-//! - A client of 2026-07-28 or later gets the `resultType` that its protocol version requires, and
-//!   `logging/setLevel` is method not found for it.
-//! - If a handler answers with `InputRequired`, an older client that declares the capability is
-//!   asked for the input. The handler is then called again with the answers, ten times at most.
-//!   rmcp would reject the handler's answer.
-//! - rmcp compares the `Mcp-Param-*` headers of a call over HTTP with its arguments if it knows the
-//!   tool. A call of a tool that no client has listed yet first lists the tools, as its client
-//!   would, and is then checked in the same way. This needs the feature `http`; without it, such a
-//!   call is not checked. Calls of tools that are hidden from the client are not checked either,
-//!   nor any call while tools cannot be listed. After the tools have changed, a call of a tool that
-//!   had no such headers before is not checked until a background listing has finished.
+//! - If the client cancels a request or disconnects, the request's future is dropped with all its
+//!   work. rmcp would only cancel the handler's token and let the handler run on. (rmcp notices
+//!   some seconds late that a client has disconnected.)
+//! - If the handler panics, the client receives an internal error. rmcp alone would never send an
+//!   answer.
+//! - For a client that speaks protocol version 2026-07-28 or later, results have the `resultType`
+//!   that this version requires. Its `logging/setLevel` requests are rejected with "method not
+//!   found".
+//! - If the handler answers a request of an older client with `InputRequired`, and the client
+//!   declares the capability, the client is asked for the input. The handler is then called again
+//!   with the answers, at most ten times. rmcp would reject the handler's answer.
+//! - For a call over HTTP, rmcp compares the `Mcp-Param-*` headers with the arguments, but only if
+//!   it knows the tool. If no client has listed the tool yet, a wrapped handler first lists its
+//!   tools as the client would, and then makes the same check. This needs the feature `http`.
+//!   Without it, calls of tools that no client has listed are not checked. Calls of tools that are
+//!   hidden from the client are not checked either, nor is any call while the tools cannot be
+//!   listed. After the tools have changed, a call of a tool that had no such headers before is not
+//!   checked until a background listing has finished.
 //!
-//! A [`Router`] combines several services into one: it merges the lists of its backends, under
-//! distinct names, and sends every call to the backend that owns the name. A slow, failing or
-//! disconnected backend does not affect the others. See [`router`] for the rules. A
-//! [`RemoteService`](remote) is such a backend: it keeps a server connected, over HTTP or as a
-//! child process.
+//! A [`Router`] combines several services, its backends, into one. It merges the lists of the
+//! backends under distinct names, and sends each call to the backend that owns the name. A slow,
+//! failing or disconnected backend does not affect the others. See [`router`] for the rules. A
+//! [`RemoteService`](remote) is a backend that connects to another MCP server, over HTTP or as a
+//! child process, and reconnects if the connection is lost.
 //!
 //! # Changes
 //!
-//! If the tools, prompts or resources of a stack can change, the source of the change notifies
-//! [`Changes`](crate::changes::Changes). With [`ServeService::changes`], clients are notified as
-//! well: those of 2025-11-25 and older without a request, newer ones on their
-//! `subscriptions/listen` streams. `listChanged` is then declared in every description of the
-//! server, including that of a wrapped handler. A client of streamable HTTP without a session that
-//! is older than 2026-07-28 cannot be notified.
+//! If a backend or layer of a stack can change its tools, prompts or resources, it notifies a
+//! shared [`Changes`](crate::changes::Changes) value. Pass this value to [`ServeService::changes`]
+//! to notify clients as well. Clients of 2025-11-25 and older are notified without a request, newer
+//! clients on their `subscriptions/listen` streams. Every server description then declares
+//! `listChanged`, including that of a wrapped handler. Clients older than 2026-07-28 that use
+//! streamable HTTP without a session cannot be notified.
 //!
 //! # Many connections
 //!
-//! rmcp runs one `ServeService` for each connection, session or request, so transports such as
-//! streamable HTTP take a factory function. Create one `server` and pass
+//! rmcp needs a separate server for each connection, session or request, so transports such as
+//! streamable HTTP take a factory function. Create one `ServeService` named `server` and pass
 //! `move || Ok(server.clone())`: clones share the common state and are cheap.
 //!
 //! # Clients that are not trusted
@@ -55,10 +58,10 @@
 //!
 //! # Failures
 //!
-//! If the service fails (`S::Error`), the client receives the JSON-RPC error `-32603`: "the request
-//! timed out" for `tower::timeout`, "the server is overloaded" for `tower::load_shed`, and
-//! "internal error" for all other errors. Those are logged instead, since their text may hold what
-//! a client must not see.
+//! If the Tower service returns an error (`S::Error`), the client receives the JSON-RPC error
+//! `-32603`. Its message is "the request timed out" for errors of `tower::timeout`, "the server is
+//! overloaded" for errors of `tower::load_shed`, and "internal error" for all other errors. The
+//! text of these other errors is only logged, since it may contain what a client must not see.
 //!
 //! # Examples
 //!
@@ -142,7 +145,7 @@ pub use self::{
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 pub(crate) use self::serve::account;
 
-/// Returns `true` if a protocol version is 2026-07-28 or later.
+/// Returns `true` if the protocol version is 2026-07-28 or later.
 fn is_modern(version: &ProtocolVersion) -> bool {
     // ISO dates compare as text.
     version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()

@@ -1,4 +1,4 @@
-//! Routes progress notifications by token to the requests they belong to.
+//! Routes each progress notification to the request with the notification's token.
 
 use std::{
     collections::HashMap,
@@ -12,11 +12,12 @@ use rmcp::model::{NumberOrString, ProgressNotificationParam, ProgressToken};
 
 use crate::message::Progress;
 
-/// The requests over one connection whose progress is reported, by token.
+/// The pending requests of one connection that want progress: maps each request's progress token to
+/// the receiver of its progress.
 #[derive(Default)]
 pub(super) struct Routes(Mutex<HashMap<ProgressToken, Progress>>);
 
-/// The registration of one request, which is removed when this value is dropped.
+/// The registration of one request in [`Routes`]. Dropping this value removes the registration.
 pub(super) struct Route {
     routes: Arc<Routes>,
     token: ProgressToken,
@@ -25,13 +26,15 @@ pub(super) struct Route {
 // === impl Routes ===
 
 impl Routes {
-    /// Registers `progress` as the receiver of notifications with this token.
+    /// Registers `progress` as the receiver of progress notifications with this token, until the
+    /// returned route is dropped.
     pub(super) fn open(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Route {
         self.by_token().insert(token.clone(), progress);
         Route { routes: self.clone(), token }
     }
 
-    /// Forwards a notification to the receiver of its token, or discards it if there is none.
+    /// Forwards a progress notification to the receiver that is registered for its token. Discards
+    /// the notification if no receiver is registered.
     pub(super) fn report(&self, told: ProgressNotificationParam) {
         let progress = self.by_token().get(&told.progress_token).cloned();
         if let Some(progress) = progress {

@@ -1,9 +1,10 @@
-//! Remembers the lists of backends, for use while a backend is unavailable.
+//! Remembers the tools, prompts and resources that backends list, for use while a backend is
+//! unavailable.
 //!
-//! A reloaded file has a new router with empty lists. If a backend is unavailable at that moment,
-//! its tools and the composites that call them would disappear until it is back. So the lists of
-//! each backend are remembered below the layers that a file can change, and replayed for the new
-//! router.
+//! Reloading the configuration file creates a new router, whose lists are empty. If a backend were
+//! unavailable at that moment, its tools, and the composites that call them, would disappear until
+//! the backend is back. So the lists of each backend are remembered below the layers that the file
+//! can change, and replayed to the new router.
 
 use std::{
     collections::HashMap,
@@ -24,24 +25,26 @@ use crate::{
     message::{ItemKind, Reply, Request, Subject},
 };
 
-/// The last complete lists of a backend. Clones share them.
+/// The last complete lists of tools, prompts and resources of one backend. Clones share the lists.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory(Arc<Mutex<HashMap<ItemKind, Lists>>>);
 
-/// The pages of one kind of item.
+/// The remembered pages of one kind of item, such as tools.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     /// All pages of the last complete list.
     whole: Vec<Reply>,
-    /// The pages of a list that is still being read.
+    /// The pages of a list whose last page has not been received yet.
     begun: Vec<Reply>,
 }
 
-/// Whether lists are answered from memory. Clones share the switch.
+/// A switch. While it is on, [`Remember`] answers list requests from memory. Clones share the
+/// switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recall(Arc<AtomicBool>);
 
-/// The interceptor that remembers lists, and answers with them during a recall.
+/// The interceptor that remembers the lists of a backend. While the [`Recall`] switch is on, it
+/// answers list requests from memory instead of asking the backend.
 #[derive(Clone, Debug)]
 pub(crate) struct Remember {
     pub(crate) memory: Memory,
@@ -51,12 +54,13 @@ pub(crate) struct Remember {
 // === impl Memory ===
 
 impl Memory {
-    /// Returns an independent copy.
+    /// Returns an independent copy of the remembered lists.
     pub(crate) fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.lists().clone())))
     }
 
-    /// Returns a server description with only the capabilities of the remembered lists.
+    /// Returns a server description that declares only the capabilities for which a list is
+    /// remembered.
     pub(crate) fn describe(&self) -> ServerConfig {
         let lists = self.lists();
         let has = |kind| lists.get(&kind).is_some_and(|lists| !lists.whole.is_empty());
@@ -78,7 +82,7 @@ impl Memory {
         let Lists { whole, begun } = lists.entry(kind).or_default();
         match cursor {
             None => begun.clear(),
-            // A page of a list that another client has restarted meanwhile.
+            // Another client has restarted the list meanwhile, so this page does not continue it.
             Some(_) if after(begun, cursor) != Some(begun.len()) => return,
             Some(_) => (),
         }
@@ -101,7 +105,8 @@ impl Memory {
     }
 }
 
-/// Returns the index after the page whose next cursor is `cursor`.
+/// Returns the index of the page that `cursor` points to. Without a cursor, that is 0. Returns
+/// `None` if no page has this `nextCursor`.
 fn after(pages: &[Reply], cursor: Option<&str>) -> Option<usize> {
     let Some(cursor) = cursor else { return Some(0) };
     let is_before = |page: &Reply| page.page().is_some_and(|(_, next)| next == Some(cursor));
@@ -123,7 +128,7 @@ impl Recall {
 // === impl Remember ===
 
 impl Intercept for Remember {
-    /// The kind and the cursor of the requested page.
+    /// The kind and the cursor of the requested page. `None` if the request is not a list request.
     type Memo = Option<(ItemKind, Option<String>)>;
 
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo> {

@@ -2,23 +2,25 @@
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, fmt::Write, ops::Range, sync::Arc};
 
-/// The minimum number of characters of a secret; shorter texts occur in too many others.
+/// The minimum number of characters of a secret. Shorter secrets are ignored, because they would
+/// match too many harmless texts.
 const MIN_CHARACTERS: usize = 4;
 
-/// The replacement of a secret.
+/// The text that replaces each secret.
 const MASK: &str = "***";
 
-/// A set of secrets to redact from texts.
+/// A set of secrets, such as passwords and tokens, to redact from texts.
 ///
-/// The errors and log lines of a server are redacted before they are logged or returned. Clones
-/// share the secrets. `BackendConfig::secrets` returns those of a configured backend.
+/// A [`RemoteService`](super::remote) redacts the errors and log messages of its server before they
+/// are logged or returned. Clones share the secrets. `BackendConfig::secrets` returns the secrets
+/// of a backend in a configuration file.
 ///
 /// # Limits
 ///
-/// A secret is found as it is, percent-encoded, in standard base64 (as the user and password of
-/// HTTP's `Basic`) and as a JSON string. Each line of a multi-line secret is a secret of its own.
-/// Parts, other letter case and other encodings are not found. Secrets of less than four characters
-/// are ignored.
+/// A secret is found in four forms: unchanged, percent-encoded, in standard base64 (as in HTTP's
+/// `Basic` authentication) and as a JSON string. Each line of a multi-line secret is a secret of
+/// its own. Parts of a secret, other letter case and other encodings are not found. Secrets with
+/// less than four characters are ignored.
 ///
 /// # Examples
 ///
@@ -31,7 +33,7 @@ const MASK: &str = "***";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// Sorted by descending length.
+    /// All forms of all secrets, the longest first.
     texts: Arc<[String]>,
 }
 
@@ -51,7 +53,7 @@ impl Secrets {
         Self::of(texts)
     }
 
-    /// Returns the union of both sets.
+    /// Returns a set with the secrets of both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::of(self.texts.iter().chain(&*other.texts).cloned().collect())
@@ -63,9 +65,9 @@ impl Secrets {
         Self { texts: texts.into() }
     }
 
-    /// Returns the text with every secret replaced by `***`.
+    /// Replaces every secret in the text by `***`.
     ///
-    /// Overlapping and nested secrets are replaced as a whole.
+    /// Secrets that overlap or contain each other are replaced together by one `***`.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let places = self.places(text);
@@ -83,7 +85,8 @@ impl Secrets {
         Cow::Owned(redacted)
     }
 
-    /// Returns the disjoint ranges of secrets in a text, in order.
+    /// Returns the ranges of the text that contain secrets. The ranges are ordered and do not
+    /// overlap.
     fn places(&self, text: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for secret in self.texts.iter() {
@@ -120,13 +123,14 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// Returns the secret part of a header value such as `Authorization`: what follows the scheme.
+/// Returns the secret part of a header value such as `Bearer TOKEN`: the text after the first
+/// space. Returns `None` if there is no space.
 #[cfg(any(feature = "config", feature = "http"))]
 pub(crate) fn credentials(value: &str) -> Option<&str> {
     value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
 }
 
-/// Adds a secret in all its encodings.
+/// Adds a secret in each form in which it is searched for. Ignores a secret that is too short.
 fn add(secret: &str, texts: &mut BTreeSet<String>) {
     if secret.chars().nth(MIN_CHARACTERS - 1).is_none() {
         return;
@@ -136,7 +140,7 @@ fn add(secret: &str, texts: &mut BTreeSet<String>) {
         secret.to_owned(),
         percent_encoded(secret),
         base64(secret.as_bytes()),
-        // Without the quotes around it.
+        // The JSON string without its quotes.
         json.get(1..json.len() - 1).unwrap_or_default().to_owned(),
     ];
     texts.extend(forms);

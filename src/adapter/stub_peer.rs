@@ -1,4 +1,4 @@
-//! The stub client of a request without a client, such as a branch of a composite.
+//! A stub client for requests that come from no client, such as those of a composite's branches.
 
 use std::{
     convert::Infallible,
@@ -21,19 +21,20 @@ use tokio::{
 use super::progress_routes::{Route, Routes, new_token};
 use crate::message::{Progress, client::unanswered};
 
-/// A cache of the stub client for requests without a client.
+/// Caches the stub client that serves requests without a client.
 ///
-/// rmcp creates a peer only together with a task that runs its connection, so the client is created
-/// on first use and kept.
+/// A peer of rmcp needs a running connection. So the stub client and its connection are created on
+/// first use and reused.
 #[derive(Default)]
 pub(super) struct StubClients {
     latest: Mutex<Option<Arc<StubClient>>>,
 }
 
-/// A connection that accepts every notification and rejects every request.
+/// An in-process connection to a stub client, which accepts every notification and rejects every
+/// request.
 ///
-/// Progress goes to its registered [`Route`]; all other notifications are discarded. The connection
-/// ends when this value is dropped, so hold it as long as the peer is used.
+/// Progress notifications are forwarded to the [`Route`] with their token. All other notifications
+/// are discarded. Dropping this value ends the connection, so hold it as long as the peer is used.
 pub(super) struct StubClient {
     connection: RunningService<RoleServer, StubHandler>,
     routes: Arc<Routes>,
@@ -42,8 +43,8 @@ pub(super) struct StubClient {
 
 struct StubHandler;
 
-/// The other end of the connection: discards messages except progress, and answers requests with an
-/// error.
+/// The stub client's end of the connection. It forwards progress, rejects requests, and discards
+/// all other messages.
 struct StubTransport {
     routes: Arc<Routes>,
     refuse: mpsc::UnboundedSender<RxJsonRpcMessage<RoleServer>>,
@@ -53,7 +54,8 @@ struct StubTransport {
 // === impl StubClients ===
 
 impl StubClients {
-    /// Returns a stub client that all calls share, or `None` outside a Tokio runtime.
+    /// Returns the stub client that all calls in the current Tokio runtime share. Returns `None`
+    /// outside a Tokio runtime.
     pub(super) async fn shared(&self) -> Option<Arc<StubClient>> {
         let runtime = Handle::try_current().ok()?.id();
         // The guard must be dropped before the next await.
@@ -74,12 +76,12 @@ impl StubClients {
 // === impl StubClient ===
 
 impl StubClient {
-    /// Creates a stub client, or returns `None` outside a Tokio runtime.
+    /// Creates a stub client with a new connection, or returns `None` outside a Tokio runtime.
     pub(super) async fn new() -> Option<Self> {
         let runtime = Handle::try_current().ok()?.id();
         let (refuse, refused) = mpsc::unbounded_channel();
-        // rmcp keeps the current span open as long as the connection lives, which would be the span
-        // of the first call. A separate task has no span.
+        // rmcp keeps the current tracing span open as long as the connection lives. In this task,
+        // that would be the span of the first call. A separate task has no span.
         let routes = Arc::<Routes>::default();
         let nowhere = StubTransport { routes: routes.clone(), refuse, refused };
         let mut tasks = JoinSet::new();
@@ -88,20 +90,21 @@ impl StubClient {
         Some(Self { connection, routes, runtime })
     }
 
-    /// Returns the peer for a handler's request.
+    /// Returns the peer over which a handler sends its requests and notifications.
     pub(super) fn peer(&self) -> Peer<RoleServer> {
         self.connection.peer().clone()
     }
 
-    /// Forwards the progress of a call, under the token of the returned route, until it is dropped.
+    /// Creates a route with a new progress token. Until the route is dropped, progress with this
+    /// token is forwarded to `progress`.
     pub(super) fn listen(&self, progress: Progress) -> Route {
         self.routes.open(new_token(), progress)
     }
 
-    /// Returns `true` if a call in this runtime can use the connection.
+    /// Returns `true` if a call that runs in this Tokio runtime can use the connection.
     ///
-    /// The connection's task runs in the runtime that created it. A peer of another runtime is
-    /// closed if that runtime has ended, and hangs while that runtime is not driven.
+    /// The connection's task runs in the runtime that created it. When that runtime ends, the peer
+    /// is closed. While no thread drives that runtime, calls over the peer hang.
     fn serves(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.connection.peer().is_transport_closed()
     }

@@ -1,16 +1,16 @@
-//! Counts the values of a JSON text before it is parsed.
+//! Counts the values in a JSON text before it is parsed, to limit the cost of parsing.
 
-/// The maximum number of values in a message.
+/// The maximum number of JSON values in a message.
 ///
-/// A parsed value takes some 50 bytes and as many nanoseconds, and several times that when rmcp
-/// tries one type after another: a message of 4 MiB with a million empty arrays would take hundreds
-/// of MiB, and keep a worker thread of the runtime busy for half a second.
+/// Parsing a value takes about 50 bytes of memory and 50 nanoseconds, and several times as much
+/// when rmcp tries one type after another. For example, a message of 4 MiB with a million empty
+/// arrays would take hundreds of MiB, and block a worker thread of the runtime for half a second.
 pub(crate) const MAX_VALUES: usize = 1 << 18;
 
-/// Counts values in a JSON text that arrives in pieces.
+/// A counter of the values in a JSON text that arrives in pieces.
 ///
-/// Each bracket that opens, comma and colon outside a string counts as a value. The key of a
-/// member counts as one, and so does its value.
+/// Each opening bracket, comma and colon outside a string counts as one value. So each member of an
+/// object counts as two values: the key and the member's value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ValueCount {
     values: usize,
@@ -22,7 +22,7 @@ enum LexerState {
     #[default]
     Outside,
     String,
-    /// After a backslash in a string.
+    /// In a string, just after a backslash.
     Escape,
 }
 

@@ -10,7 +10,7 @@ use super::{
     definition::{OnLimit, Trace},
     limit_end::{LimitEnd, MAX_NAMED_STEPS},
     report::{add_content, attribute, failure_text, report_of, report_of_step, tool, trace},
-    strategy::{Labels, Order, Success},
+    strategy::{BranchOrder, Labels, Success},
     target_call::MAX_RESULT_DEPTH,
 };
 use crate::{
@@ -27,60 +27,79 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The key of a result's `_meta` for the trace of the run, and of a request's `_meta` to ask
-/// for it.
+/// The key of a run's trace in `_meta`. The `_meta` of a request asks for the trace under this key,
+/// and the `_meta` of a result contains the trace under the same key.
 ///
-/// The result has a trace if the request has `true` under this key, if the composite is
-/// defined with [`Trace::Always`], or if the run fails and reports. A trace is an array, with
-/// an object for each branch or step in declared order: `step`, `status`, `started_ms` (after
-/// the run) and `duration_ms`; `tool` if it is not `step`, `attempts` if it is not 1, and where
-/// there is one, `error` and the branch's own `_meta` as `meta`.
+/// A result contains the trace if the `_meta` of the request has `true` under this key, or if the
+/// composite is defined with [`Trace::Always`]. The result of a failed run always contains the
+/// trace, except for a fan-out without a [`report`](super::FanOut::report).
+///
+/// The trace is an array with an object for each branch or step, in the order of their declaration.
+/// The object has the following members:
+///
+/// - `step` and `status`: the id and the final status
+/// - `started_ms` and `duration_ms`: the start and the duration in milliseconds, where the start is
+///   relative to the start of the run
+/// - `tool`: the name of the tool, if it differs from `step`
+/// - `attempts`: the number of calls, if it is not 1
+/// - `error`: the error, if there is one
+/// - `meta`: the `_meta` that the tool returned, if any
 pub const TRACE: &str = "mcp-composite/trace";
 
-/// The key of a result's `_meta` for the limit that ended the run, if any.
+/// The key under which the `_meta` of a result describes the limit that ended the run early. The
+/// key is missing if no limit ended the run.
 ///
-/// The value is an object: `setting`, such as `max_calls`; `limit`; `of`, if the limit belongs to a
-/// composite that called this one; `skipped`, the names of the branches, steps and loop elements
-/// (`step[3]`) that did not begin; and `refused`, the names of those that failed because of the
-/// limit.
+/// The value is an object with the following members:
+///
+/// - `setting`: the name of the limit, such as `max_calls`
+/// - `limit`: the maximum that the limit allows
+/// - `of`: the name of the composite with the limit, if the limit belongs to a composite that
+///   called this one
+/// - `skipped`: the names of the branches, steps and loop elements (`step[3]`) that did not begin
+/// - `refused`: the names of the branches and steps that failed because of the limit, if any
 pub const LIMIT: &str = "mcp-composite/limit";
 
-/// The key of a result's `_meta` for the step report of a failed pipeline or workflow that
-/// advertises an output schema. Without an output schema, the report is the `steps` member of the
-/// structured content.
+/// The key under which the `_meta` of a failed pipeline or workflow reports its steps, if the
+/// composite advertises an output schema. Without an output schema, the steps are reported in the
+/// structured content instead, as the member `steps`.
 ///
-/// The value is an object with a member for each step: `status`, and if present, `output` and
-/// `error`. `truncated` is `true` if the output is too large: then `output` is the beginning of its
-/// text, or a loop without parts of its elements.
+/// The value is an object with a member for each step. This member has the `status` of the step
+/// and, if present, the `output` and the `error`. If the output is too large to report, `truncated`
+/// is `true`, and `output` is the beginning of the output's text. For a loop, `output` may instead
+/// lack some members of its elements. If no part of the output fits, `output` is missing.
 pub const STEPS: &str = step_output::STEPS;
 
-/// The detail in which a failed pipeline or workflow reports its completed steps.
+/// The way in which a failed pipeline or workflow reports its completed steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
-    /// Their names.
+    /// The names of the steps.
     Names,
-    /// Their outputs, as content and in `_meta`.
+    /// Reports the names and outputs of the steps as content blocks, and in `_meta`.
     Meta,
-    /// Their outputs, as content and as structured content.
+    /// Reports the names and outputs of the steps as content blocks, and as structured content.
     Structured,
 }
 
-/// Maximum nesting depth of the structured report of a failed run, so that the composites around it
-/// can pass it on within [`MAX_RESULT_DEPTH`].
+/// The maximum nesting depth of the structured report of a failed run. It is less than
+/// [`MAX_RESULT_DEPTH`], because each composite that passes the report on to its own caller adds
+/// levels.
 const MAX_REPORT_LEVELS: usize = 80;
 
-/// The output schema that a composite advertises, as far as its results depend on it.
+/// The origin of the output schema that a composite advertises. Decides how results are checked and
+/// how failed runs are reported.
 #[derive(Clone, Debug, Default)]
 pub(super) enum OutputSchema {
     #[default]
     None,
-    /// A declared or generated schema.
+    /// The schema is declared in the definition or generated from it.
     Own,
-    /// The schema of the tools whose results are passed on. The results may not fit it.
+    /// The schema is that of the tools whose results the composite passes on. These results are
+    /// checked, because they may not match the schema.
     OfTools(Arc<InputSchema>),
 }
 
-/// Builds the result of a finished run of a composite that was called in this context.
+/// Builds the result of a finished run. `context` is the context of the call, whose `_meta` may ask
+/// for a trace.
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
@@ -91,7 +110,7 @@ pub(super) fn answer(
     let mut limit = LimitEnd::of(compiled, &state);
     let is_traced = compiled.trace == Trace::Always
         || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
-    // Before the results are moved, because the trace includes their `_meta`.
+    // The trace is built before the results are moved, because it includes their `_meta`.
     let trace = |state: &RunState| {
         let steps = compiled.plan.steps();
         trace(steps, compiled.templates.of(steps), state)
@@ -106,7 +125,7 @@ pub(super) fn answer(
             let report = match (report, advertised) {
                 (false, _) => Report::Names,
                 (true, OutputSchema::None) => Report::Structured,
-                // Structured content must fit the schema.
+                // The report would not match the schema, as structured content must.
                 (true, _) => Report::Meta,
             };
             if state.failed.is_some() || state.timed_out {
@@ -120,7 +139,9 @@ pub(super) fn answer(
                 limit = None;
                 winner
             }
-            None => branches(compiled, &mut state, false, Order::Declared, false, Labels::Meta),
+            None => {
+                branches(compiled, &mut state, false, BranchOrder::Declared, false, Labels::Meta)
+            }
         },
     };
     if let (Some(limit), ResultForm::Branches { .. } | ResultForm::Winner) =
@@ -143,7 +164,7 @@ pub(super) fn answer(
     result
 }
 
-/// Returns `true` if a finished run has succeeded.
+/// Returns `true` if a finished run has succeeded according to the rule `success`.
 fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let succeeded =
         |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.is_success());
@@ -159,9 +180,11 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     }
 }
 
-/// Returns `true` if a run that was ended by a limit has succeeded so far.
+/// Returns `true` if a run that was ended by a limit counts as a success. This requires that a
+/// branch has succeeded, and that the composite returns partial results.
 ///
-/// Failures for other reasons count as usual.
+/// With [`Success::All`], the run still fails if a required target has failed for a reason other
+/// than the limit.
 fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let outcomes = || state.outcomes.iter().flatten();
     let failed = |outcome: &Outcome| outcome.has_failed() && !outcome.is_refused();
@@ -183,12 +206,13 @@ fn winner(state: &mut RunState) -> Option<CallToolResult> {
     outcomes[step].as_mut()?.result.take().map(ToolResult::into_inner)
 }
 
-/// Builds the result of all branches.
+/// Builds a result from the content of all branches. If `report` is set, the result also has a
+/// structured report of the branches.
 fn branches(
     compiled: &Compiled,
     state: &mut RunState,
     succeeded: bool,
-    order: Order,
+    order: BranchOrder,
     report: bool,
     labels: Labels,
 ) -> CallToolResult {
@@ -199,8 +223,8 @@ fn branches(
     let mut content = Vec::with_capacity(steps.len());
     for place in 0..steps.len() {
         let step = match order {
-            Order::Declared => place,
-            Order::Completion => state.finished[place],
+            BranchOrder::Declared => place,
+            BranchOrder::Completion => state.finished[place],
         };
         if let Some(outcome) = &mut state.outcomes[step] {
             let is_composite = matches!(compiled.targets[step].route, Route::Composite(_));
@@ -229,7 +253,7 @@ fn steps(
     }
 }
 
-/// Returns the result of a pipeline or workflow, or the reason of its failure.
+/// Returns the result of a pipeline or workflow, or the reason why it failed.
 fn output_of_steps(
     compiled: &Compiled,
     state: &mut RunState,
@@ -248,8 +272,8 @@ fn output_of_steps(
             return Err(told);
         }
     }
-    // Outputs are checked and counted again: parsed texts can be nested deeper than any result, and
-    // nested composites could otherwise build outputs without limit.
+    // Outputs are checked and counted again. Values parsed from texts can be nested deeper than any
+    // tool result, and nested composites could otherwise build ever larger outputs.
     let made = |output: Value| {
         if is_deeper(&output, MAX_RESULT_DEPTH) {
             return Err(format!("the output is nested deeper than {MAX_RESULT_DEPTH} levels"));
@@ -294,8 +318,8 @@ fn output_of_steps(
     Ok(result)
 }
 
-/// Builds the result of a failed pipeline or workflow: the reason, then the outputs of the
-/// completed steps.
+/// Builds the result of a failed pipeline or workflow. Its content is the reason of the failure,
+/// followed by the outputs of the completed steps.
 fn failed(
     compiled: &Compiled,
     report: Report,
@@ -344,7 +368,8 @@ fn failed(
     result
 }
 
-/// Describes a completed step and its output, or the progress of a loop.
+/// Describes a completed step and its output. For a loop that ended early, describes the elements
+/// that have ended.
 fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>) -> String {
     let mut text = format!("step `{}` ", step.id);
     if let Some(tool) = tool(step, outcome) {
@@ -367,8 +392,9 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
     text
 }
 
-/// Checks the structured content of a result against the output schema, unless the schema is
-/// generated. A result that does not fit becomes an error and keeps its content.
+/// Checks the structured content of a result against the advertised output schema, which is
+/// declared or belongs to the tool whose result is passed on. A result that does not match becomes
+/// an error. It keeps its content and loses its structured content.
 fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolResult) {
     let (schema, name) = match (&compiled.output_schema, advertised) {
         (Some(declared), _) => (declared, "`output_schema`"),
@@ -397,7 +423,8 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
     }
 }
 
-/// Describes the end of a run by a user who did not accept.
+/// Returns the text for the result of a run that ended early because the user did not accept the
+/// question of `step`.
 fn ended_text(step: &Step) -> String {
     format!(
         "the run ended at step `{}`, which was not accepted: what had not begun was skipped",
@@ -405,7 +432,7 @@ fn ended_text(step: &Step) -> String {
     )
 }
 
-/// Returns the reason why a run of steps has failed, if it has.
+/// Returns the reason why a pipeline or workflow has failed, or `None` if it has not.
 fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     let plan = &compiled.plan;
     let outcome = |step: usize| state.outcomes[step].as_ref();
@@ -423,7 +450,7 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     if late.is_empty() { Some(told) } else { Some(format!("{told}, in {}", late.join(", "))) }
 }
 
-/// Returns the failed steps with their causes, if any.
+/// Returns the failed steps with their causes, or `None` if no step failed.
 fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
     let mut failures: Vec<_> = outcomes

@@ -41,16 +41,17 @@ use crate::{
     schema::InputSchema,
 };
 
-/// All composites of a layer, checked against each other.
+/// All composites of a layer, compiled and checked against each other.
 #[derive(Debug, Default)]
 pub(super) struct Program {
     pub(super) composites: Vec<Compiled>,
     places: HashMap<String, usize>,
-    /// The composites, ordered so that each follows those that it calls.
+    /// The composites, ordered so that each composite follows the composites that it calls.
     pub(super) callees_first: Vec<usize>,
     /// The definitions, for fingerprints and flowcharts.
     definitions: Vec<CompositeTool>,
-    /// Computed on first use, because they take as long as the rest of the compilation.
+    /// The fingerprint of each composite. A fingerprint is computed on first use, because computing
+    /// all of them takes as long as the rest of the compilation.
     fingerprints: Vec<OnceLock<Fingerprint>>,
 }
 
@@ -61,28 +62,30 @@ pub(super) struct Compiled {
     pub(super) description: String,
     pub(super) title: Option<String>,
     pub(super) input_schema: Option<Arc<JsonObject>>,
-    /// The declared schema of the structured content, or that of the output block.
+    /// The schema of the structured content of results, if the definition declares it or has an
+    /// output block.
     pub(super) output_schema: Option<InputSchema>,
     pub(super) annotations: ToolAnnotations,
     pub(super) timeout: Duration,
     pub(super) limits: RunLimits,
     pub(super) on_limit: OnLimit,
-    /// Whether a limit may end a run, including a limit of a composite that calls it.
+    /// Whether a limit may end a run: a limit of this composite, or of a composite that calls it.
     is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
     pub(super) trace: Trace,
-    /// For each call site of the plan, the properties of the target that the plan does not know.
+    /// The target of each call site. It contains the properties of the call that the plan does not
+    /// contain.
     pub(super) targets: Vec<CompiledTarget>,
-    /// The steps that always ask a person when they begin, directly or in a composite that they
-    /// call, and that a run needs to succeed.
+    /// The steps that always ask the user when they begin, directly or in a composite that they
+    /// call. Only contains steps without which a run cannot succeed.
     pub(super) asking: StepSet,
-    /// Remarks on parts that are valid but probably not intended.
+    /// Remarks on parts of the definition that are valid but probably not intended.
     pub(super) remarks: Vec<String>,
     pub(super) templates: Templates,
 }
 
-/// The progress of the search for cycles at a composite.
+/// The progress of a depth-first search for cycles at one composite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Pending,
@@ -95,7 +98,7 @@ enum Visit {
 impl Program {
     /// Compiles and checks all definitions.
     ///
-    /// Their names may contain the `separator`, if any.
+    /// If `separator` is given, the names of composites may contain its characters.
     pub(super) fn compile(
         definitions: Vec<CompositeTool>,
         separator: Option<&str>,
@@ -153,7 +156,8 @@ impl Program {
             let own = fingerprint(&self.definitions[composite]);
             let own = Fingerprinter::default().and_fingerprint(&own);
             let targets = self.composites[composite].targets.iter().enumerate();
-            // The route of a name depends on all definitions, so it counts too.
+            // Which composite a name refers to depends on all definitions, so it is part of the
+            // fingerprint.
             let whole = targets.fold(own, |whole, (place, target)| match target.route {
                 Route::Inner => whole,
                 Route::Composite(callee) => {
@@ -179,8 +183,8 @@ impl Program {
     }
 }
 
-/// Orders composites so that each follows those that it calls; reports cycles and excessive
-/// nesting.
+/// Returns the composites in an order in which each composite follows those that it calls. Reports
+/// cycles of composites and composites that are nested too deep.
 fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     let mut visits = vec![Visit::Pending; composites.len()];
     let mut order = Vec::with_capacity(composites.len());
@@ -190,7 +194,8 @@ fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     order
 }
 
-/// Records the steps that call composites that always ask.
+/// Finds the steps that call a composite that always asks the user, and adds them to the `asking`
+/// steps of their own composite.
 fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     for &at in callees_first {
         let composite = &composites[at];
@@ -212,8 +217,8 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     }
 }
 
-/// Marks the plans that a limit may end: those of composites with limits and of all composites that
-/// they call.
+/// Marks the composites whose runs a limit may end. These are the composites with limits, and all
+/// composites that they call.
 fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
     // Callers before callees.
     for &at in callees_first.iter().rev() {
@@ -226,7 +231,8 @@ fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
     }
 }
 
-/// Visits a composite and all composites that it calls; returns the nesting depth.
+/// Visits a composite and all composites that it calls, and returns the nesting depth of the
+/// composite.
 fn visit(
     composite: usize,
     composites: &[Compiled],
@@ -247,7 +253,8 @@ fn visit(
                 .push::<&str>([], Kind::Cycle { composites: names(&cycle) });
             return 0;
         }
-        // Deep enough to report that it is too deep. The rest is visited from other composites.
+        // The path is long enough to report that it is too deep. The search visits the rest from
+        // other composites.
         Visit::Pending if path.len() > 4 * MAX_COMPOSITE_DEPTH => return 0,
         Visit::Pending => visits[composite] = Visit::Open,
     }
@@ -279,7 +286,7 @@ fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns the most deeply nested of the composites that a composite calls.
+/// Returns the most deeply nested composite among those that a composite calls.
 fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -> Option<usize> {
     callees(&composites[composite]).max_by_key(|&callee| match visits[callee] {
         Visit::Done { depth } => depth,
@@ -314,7 +321,8 @@ fn parts(
 // === impl Compiled ===
 
 impl Compiled {
-    /// Compiles a definition. The result must not be used if there are errors.
+    /// Compiles a definition, and adds its errors at the path `at`. If there are errors, the result
+    /// must not be used.
     fn new(
         definition: &CompositeTool,
         places: &HashMap<String, usize>,
@@ -373,8 +381,8 @@ impl Compiled {
         }
     }
 
-    /// Returns the minimum number of targets that must exist for a run to succeed. With fewer, the
-    /// composite is not listed.
+    /// Returns the minimum number of targets whose tools must exist so that a run can succeed. If
+    /// fewer exist, the composite is not listed.
     pub(super) fn needed(&self) -> usize {
         match self.answer {
             ResultForm::Winner | ResultForm::Branches { success: Success::Any, .. } => 1,
@@ -385,18 +393,19 @@ impl Compiled {
         }
     }
 
-    /// Returns `true` if each run that succeeds asks a person.
+    /// Returns `true` if a run of this composite cannot succeed without asking the user.
     fn is_certain_to_ask(&self) -> bool {
         let steps = self.plan.steps();
         { self.asking }.any(|step| steps[step].condition.is_none())
     }
 
-    /// Returns `true` if a limit may end a run with the result of a step other than the last.
+    /// Returns `true` if a limit may end a run so that the result of a step other than the last
+    /// becomes the answer.
     pub(super) fn may_be_partial(&self) -> bool {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }
 
-    /// Returns `true` if this target must succeed.
+    /// Returns `true` if a run can succeed only if this target succeeds.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
             ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {

@@ -14,15 +14,16 @@ use super::{
 };
 use crate::{engine::limits::RunLimits, named::named};
 
-/// Maximum nesting depth of composites, including the outermost.
+/// The maximum nesting depth of composites, including the outermost one.
 pub(crate) const MAX_COMPOSITE_DEPTH: usize = 8;
 /// Default timeout of a run.
 pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// The definition of a composite tool.
+/// The definition of a composite tool, which is a tool that calls other tools.
 ///
-/// A definition is only data. All errors in it are reported at once when it is built into a
-/// [`CompositeLayer`](super::CompositeLayer).
+/// A definition is only data, and is not checked when it is created. When a
+/// [`CompositeLayer`](super::CompositeLayer) is built from definitions, it reports all errors in
+/// them at once.
 ///
 /// # Examples
 ///
@@ -61,39 +62,42 @@ pub struct CompositeTool {
     pub(crate) strict: bool,
 }
 
-/// The result of a run that was ended by a limit.
+/// The kind of result that a run returns if a limit, such as [`CompositeTool::max_calls`], ends it
+/// early.
 ///
 /// See [what a run may use](crate::composite#what-a-run-may-use).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLimit {
-    /// Returns the partial result and the limit that was reached. It is an error only if nothing
-    /// has completed.
+    /// Returns the partial result, which names the limit that was reached. The partial result is an
+    /// error (`isError`) if nothing has completed, or if a required branch or step has failed for
+    /// another reason.
     #[default]
     Partial,
-    /// Returns an error that names the limit, with the same report of branches or completed steps
-    /// as other failures.
+    /// Returns an error that names the limit. Like the result of any other failed run, it reports
+    /// the branches or the completed steps.
     Fail,
 }
 
-/// The condition under which the result of a composite has the trace of its run in `_meta`, under
-/// [`TRACE`](super::TRACE).
+/// The condition under which the result of a composite contains the trace of its run. The trace is
+/// in the `_meta` of the result, under the key [`TRACE`](super::TRACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trace {
-    /// If the request has `true` in its own `_meta` under the same key, or if the run fails and
-    /// [reports](FanOut::report).
+    /// The result contains the trace if the `_meta` of the request has `true` under
+    /// [`TRACE`](super::TRACE), or if the run fails. The result of a failed fan-out without a
+    /// [`report`](FanOut::report) contains the trace only on request.
     #[default]
     OnRequest,
-    /// In each result.
+    /// Every result contains the trace.
     Always,
 }
 
 // === impl CompositeTool ===
 
 impl CompositeTool {
-    /// Defines a tool with a [`FanOut`], [`Race`](super::Race), [`Fallback`](super::Fallback),
-    /// [`Pipeline`] or [`Workflow`].
+    /// Defines a tool that calls other tools by a strategy: a [`FanOut`], [`Race`](super::Race),
+    /// [`Fallback`](super::Fallback), [`Pipeline`] or [`Workflow`].
     pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -115,7 +119,7 @@ impl CompositeTool {
         }
     }
 
-    /// Defines a tool that calls each of `targets`, with the defaults of a [`FanOut`].
+    /// Defines a tool that calls each of `targets`, with the default settings of a [`FanOut`].
     pub fn fan_out<T: Into<Target>>(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -124,7 +128,8 @@ impl CompositeTool {
         Self::new(name, description, FanOut::new(targets))
     }
 
-    /// Defines a tool that runs steps one after another, with the defaults of a [`Pipeline`].
+    /// Defines a tool that runs steps one after another, with the default settings of a
+    /// [`Pipeline`].
     pub fn pipeline(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -133,8 +138,8 @@ impl CompositeTool {
         Self::new(name, description, Pipeline::new(steps))
     }
 
-    /// Defines a tool that runs each step as soon as the steps that it refers to and [depends
-    /// on](Step::depends_on) have finished, with the defaults of a [`Workflow`].
+    /// Defines a tool with the default settings of a [`Workflow`]. Each step runs as soon as the
+    /// steps that it refers to and [depends on](Step::depends_on) have finished.
     pub fn workflow(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -143,7 +148,7 @@ impl CompositeTool {
         Self::new(name, description, Workflow::new(steps))
     }
 
-    /// Returns all tools that it calls, with their paths in the definition.
+    /// Returns all tool calls in the definition, each with its path in the definition.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         match &mut self.strategy {
@@ -180,29 +185,37 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the input schema. By default it is derived from the targets.
+    /// Sets the input schema. By default, the schema is derived from the input schemas of the tools
+    /// that the composite calls.
     #[must_use]
     pub fn input_schema(mut self, schema: JsonObject) -> Self {
         self.input_schema = Some(schema);
         self
     }
 
-    /// Sets the output schema. Defaults to that of the report of a fan-out, of the
-    /// [`output`](Workflow::output) block, or of the tool whose result is passed on: the last
-    /// step's, or that of all targets of a race or fallback if it is the same.
+    /// Sets the output schema, which describes the structured content of results. The default
+    /// depends on the strategy:
     ///
-    /// A result that does not fit the schema is an error. An output schema must describe
-    /// the answer as it is: the report, the result of the last step, or that of any winner.
+    /// - For a fan-out, it is the schema of the structured report.
+    /// - For a pipeline or workflow, it is the schema of the [`output`](Workflow::output) block.
+    ///   Without such a block, it is the output schema of the last step's tool.
+    /// - For a race or fallback, it is the output schema of the targets' tools, if they all have
+    ///   the same one.
+    ///
+    /// A result that does not match the output schema becomes an error. The schema must therefore
+    /// describe the structured content of whatever the strategy returns: the report of a fan-out,
+    /// the result of the last step, or the result of any target that may win a race.
     #[must_use]
     pub fn output_schema(mut self, schema: JsonObject) -> Self {
         self.output_schema = Some(schema);
         self
     }
 
-    /// Sets annotations. Those that are not set are derived from the targets.
+    /// Sets the annotations, which describe the effects of the tool. Annotations that are not set
+    /// are derived from the annotations of the tools that the composite calls.
     ///
-    /// An annotation that claims more safety than the targets have is ignored, and a warning is
-    /// logged.
+    /// An annotation is ignored if it claims more safety than the called tools have, such as
+    /// `readOnlyHint` for a tool that is not read-only. A warning is then logged.
     #[must_use]
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = annotations;
@@ -216,44 +229,46 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the maximum number of tool calls of a run. By default only the
-    /// [`Limits`](super::Limits) of all runs apply.
+    /// Sets the maximum number of tool calls in a run. By default, only the
+    /// [`CallLimits`](super::CallLimits) of the layer bound this number.
     ///
-    /// Each attempt, each element of a loop and each call within a nested composite counts. See
-    /// [what a run may use](crate::composite#what-a-run-may-use).
+    /// Each attempt, each element of a loop and each call of a nested composite counts as one call.
+    /// See [what a run may use](crate::composite#what-a-run-may-use).
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.limits.max_calls = Some(calls);
         self
     }
 
-    /// Sets the maximum total size of the tool results of a run, in bytes of their texts, data and
-    /// values. By default only the [`Limits`](super::Limits) of all runs apply.
+    /// Sets the maximum total size of the tool results in a run: the bytes of their texts, binary
+    /// data and JSON values. By default, only the [`CallLimits`](super::CallLimits) of the layer
+    /// bound this size.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.limits.max_result_bytes = Some(bytes);
         self
     }
 
-    /// Sets the maximum total cost of the calls of a run, as counted by a
-    /// [`BudgetLayer`](crate::budget::BudgetLayer) below. Unlimited by default. Without such a
-    /// layer, calls have no cost.
+    /// Sets the maximum total cost of the calls in a run. A
+    /// [`BudgetLayer`](crate::budget::BudgetLayer) behind the composites determines the cost of
+    /// each call; without such a layer, calls cost nothing. By default, the cost is unlimited.
     #[must_use]
     pub const fn max_cost(mut self, cost: u64) -> Self {
         self.limits.max_cost = Some(cost);
         self
     }
 
-    /// Sets the result of a run that was ended by one of these limits, or by a limit of a composite
-    /// that called it. Defaults to the partial result.
+    /// Sets the result of a run that is ended early by [`max_calls`](Self::max_calls),
+    /// [`max_result_bytes`](Self::max_result_bytes) or [`max_cost`](Self::max_cost). The limit may
+    /// also belong to a composite that calls this one. Defaults to [`OnLimit::Partial`].
     #[must_use]
     pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
         self.on_limit = on_limit;
         self
     }
 
-    /// Sets when the result has the trace of the run in `_meta`: the times and attempts of
-    /// each branch or step. Defaults to [`Trace::OnRequest`].
+    /// Sets when the `_meta` of the result contains the trace of the run, which lists the times and
+    /// attempts of each branch or step. Defaults to [`Trace::OnRequest`].
     ///
     /// # Examples
     ///
@@ -284,11 +299,11 @@ impl CompositeTool {
         self
     }
 
-    /// Sets whether a string that begins with `$` must be a reference and its value must exist.
-    /// Defaults to `true`.
+    /// Sets whether each string that begins with `$` must be a valid reference to a value that
+    /// exists. Defaults to `true`.
     ///
-    /// If `false`, an unknown reference is a literal string and a missing value is omitted, as if
-    /// each reference ended in `?`. Templates are not affected.
+    /// If `false`, a string that is not a known reference is a literal string. A reference to a
+    /// missing value is then omitted, as if it ended in `?`. Templates are not affected.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

@@ -30,7 +30,7 @@ pub enum DefinitionErrorKind {
         /// The key of the text.
         key: &'static str,
     },
-    /// The name breaks the protocol's rule for tool names.
+    /// The name of a composite breaks the protocol's rule for tool names.
     #[error(
         "illegal tool name {name:?}: expected 1 to 128 of {}",
         Characters { separator }
@@ -38,11 +38,11 @@ pub enum DefinitionErrorKind {
     IllegalName {
         /// The name.
         name: String,
-        /// The separator that names may contain besides the characters the protocol allows; may be
-        /// empty.
+        /// The separator that names may contain in addition to the characters that the protocol
+        /// allows. Empty if no separator is set.
         separator: String,
     },
-    /// The separator is empty, too long, or contains characters that are never allowed.
+    /// The separator is empty, too long, or contains characters other than visible ASCII.
     #[error(
         "illegal separator {separator:?}: expected 1 to {max} visible ASCII characters, such as `/`"
     )]
@@ -112,10 +112,10 @@ pub enum DefinitionErrorKind {
     /// Steps depend on each other in a cycle.
     #[error("a cycle of steps: {}", Chain(steps))]
     StepCycle {
-        /// The steps, the first again at the end.
+        /// The ids of the steps in the cycle. The first id is repeated at the end.
         steps: Vec<String>,
     },
-    /// The item variable of a loop has an illegal name.
+    /// The name of a loop's current element, `item_var`, is illegal.
     #[error(
         "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no word with a meaning of its own"
     )]
@@ -123,16 +123,18 @@ pub enum DefinitionErrorKind {
         /// The name.
         name: String,
     },
-    /// A reference to the output of a step that may be skipped or fail and lacks a default for it.
+    /// A reference to the output of a step that may be skipped or fail. The step has no default
+    /// results, or they do not contain the referenced value.
     #[error("{}", NoDefault { step, by: by.as_deref(), reference, lacks: lacks.as_deref() })]
     NoDefault {
         /// The step that can be skipped or fail.
         step: String,
-        /// The step that contains the reference; `None` for the output.
+        /// The step that contains the reference; `None` if the output block contains it.
         by: Option<String>,
         /// The reference as written.
         reference: String,
-        /// The part that the default results lack; `None` if there are no default results.
+        /// The referenced part that the default results do not contain; `None` if there are no
+        /// default results.
         lacks: Option<String>,
     },
     /// A reference to an unknown input property.
@@ -166,13 +168,13 @@ pub enum DefinitionErrorKind {
         /// The maximum number of levels.
         max: usize,
     },
-    /// The default of a property does not have its type.
+    /// The default of a property does not have the type of the property.
     #[error("the default is not of type {kind}")]
     DefaultType {
         /// The type.
         kind: &'static str,
     },
-    /// The id breaks the rule for ids.
+    /// The id of a target or step has an illegal length or illegal characters.
     #[error("illegal id {id:?}: expected 1 to 64 letters, digits, `_` and `-`")]
     IllegalId {
         /// The id.
@@ -184,7 +186,7 @@ pub enum DefinitionErrorKind {
         /// The id.
         id: String,
     },
-    /// A quorum that no run can meet, or that every run meets.
+    /// The quorum of a fan-out is zero, or greater than its number of targets.
     #[error("a quorum of {quorum} of {targets} targets: expected 1 to {targets}")]
     Quorum {
         /// The required number of successes.
@@ -192,12 +194,12 @@ pub enum DefinitionErrorKind {
         /// The number of targets.
         targets: usize,
     },
-    /// A key has no effect here.
+    /// A key that has no effect in combination with another setting.
     #[error("`{key}` has no meaning with `{with}`")]
     Meaningless {
         /// The key.
         key: &'static str,
-        /// The setting that the key cannot be combined with.
+        /// The other setting, such as `strategy = "pipeline"`.
         with: String,
     },
     /// A number or duration is zero.
@@ -206,7 +208,8 @@ pub enum DefinitionErrorKind {
         /// The key.
         key: &'static str,
     },
-    /// Default results of a step that always has an output of its own.
+    /// A step has default results that are never used, because the step always runs and has an
+    /// output of its own.
     #[error(
         "`default_results` are never used: the step cannot be skipped, and if it fails, so does the run"
     )]
@@ -219,23 +222,24 @@ pub enum DefinitionErrorKind {
         /// The reason.
         reason: String,
     },
-    /// A reference or template that does not parse, or that refers to an unknown value.
+    /// A reference or template that cannot be parsed, or that refers to an unknown value.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
-    /// A form that clients cannot display.
+    /// The form of a question to the user is invalid: clients cannot display it.
     #[error(transparent)]
     Form(#[from] FormError),
-    /// A reference to a tool result field of an elicitation step.
-    #[error("step `{step}` asks a person and has no `{field}`: its answer is `{near}`")]
+    /// A reference to a field that only tool results have, such as `content`. The referenced step
+    /// has no tool result, because it is a loop or asks the user.
+    #[error("step `{step}` has no `{field}`, which only the result of one tool has: use `{near}`")]
     NoToolResult {
-        /// The elicitation step.
+        /// The step.
         step: String,
         /// The referenced field.
         field: &'static str,
-        /// The reference that yields the answer.
+        /// A reference to the output of the step, as a suggestion.
         near: String,
     },
-    /// A reference to a property that the answer to an elicitation does not have.
+    /// A reference to a property that the answer of the user to a question does not have.
     #[error("the answer to step `{step}` has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownAnswer {
         /// The elicitation step.
@@ -248,13 +252,13 @@ pub enum DefinitionErrorKind {
     /// Composites call each other in a cycle.
     #[error("a cycle of composites: {}", Chain(composites))]
     Cycle {
-        /// The composites, the first again at the end.
+        /// The names of the composites in the cycle. The first name is repeated at the end.
         composites: Vec<String>,
     },
     /// Composites are nested too deep.
     #[error("composites nested {depth} deep, expected at most {max}: {}", Chain(composites))]
     TooDeep {
-        /// The composites, from the outermost.
+        /// The names of the composites, beginning with the outermost.
         composites: Vec<String>,
         /// The nesting depth.
         depth: usize,
@@ -263,7 +267,7 @@ pub enum DefinitionErrorKind {
     },
 }
 
-/// Prints names as a chain of calls.
+/// Prints names separated by arrows, as a chain of calls.
 struct Chain<'a>(&'a [String]);
 
 /// Prints that a referenced output may be missing.
@@ -335,14 +339,18 @@ impl DefinitionError {
         Self { composite, path, kind }
     }
 
-    /// Returns the name of the composite as given; empty if the error is not in a composite.
+    /// Returns the name of the composite that contains the error, as written in its definition.
+    /// Returns an empty string if the error is not in a composite.
     #[must_use]
     pub fn composite(&self) -> &str {
         &self.composite
     }
 
-    /// Returns the path to the error: the position of the composite among the definitions, then the
-    /// keys, as in the TOML form of the long `targets`. Empty if the error is not in a composite.
+    /// Returns the path of the error. The first segment is the position of the composite among the
+    /// definitions. The following segments are the keys in the TOML configuration of the composite,
+    /// written in the long form in which each target is a table.
+    ///
+    /// The path is empty if the error is not in a composite.
     #[must_use]
     pub fn path(&self) -> &[Segment] {
         &self.path
@@ -373,7 +381,8 @@ impl fmt::Display for DefinitionError {
 // `Display` includes the kind, so the kind is not a `source`.
 impl std::error::Error for DefinitionError {}
 
-/// Prints a path as TOML would write it: `targets[0].arguments."odd key"`.
+/// Prints a path of keys and indexes as TOML would write it, such as
+/// `targets[0].arguments."odd key"`.
 pub(crate) struct DisplayPath<'a>(pub(crate) &'a [Segment]);
 
 impl fmt::Display for DisplayPath<'_> {
@@ -395,7 +404,7 @@ impl fmt::Display for DisplayPath<'_> {
     }
 }
 
-/// Maximum printed length of a key.
+/// The maximum length to which a key is printed.
 const MAX_DISPLAYED_KEY: usize = 64;
 
 /// Returns `true` if TOML needs no quotes around the key.

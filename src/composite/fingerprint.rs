@@ -1,7 +1,9 @@
-//! Fingerprints of definitions, which change when the behavior of a run changes.
+//! Fingerprints of definitions. A change of a definition changes its fingerprint if the behavior of
+//! a run may change.
 //!
-//! A suspended run can be resumed only by the definition that started it. Each type is destructured
-//! without `..`, so that a new field does not compile until it is decided whether it counts.
+//! A suspended run can be resumed only by the definition that started it, which is recognized by
+//! its fingerprint. Each type is destructured without `..`. So a new field does not compile until
+//! it is either included in the fingerprint or explicitly ignored.
 
 use std::time::Duration;
 
@@ -157,7 +159,7 @@ fn output(output: &Output) -> Value {
     json!({ "properties": members(properties), "required": required })
 }
 
-/// As an array, because the order of properties matters.
+/// Encodes the properties of an output as an array, because their order matters.
 fn members(properties: &[(String, OutputProperty)]) -> Value {
     all(properties, |(name, property)| json!([name, self::property(property)]))
 }
@@ -182,7 +184,7 @@ fn all<T>(values: &[T], of: impl Fn(&T) -> Value) -> Value {
     values.iter().map(of).collect()
 }
 
-/// Encodes an optional value; null differs from `None`.
+/// Encodes an optional value so that `Some` with a null differs from `None`.
 fn given(value: Option<&Value>) -> Value {
     value.map(|value| json!([value])).unwrap_or_default()
 }

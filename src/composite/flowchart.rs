@@ -10,7 +10,7 @@ use crate::{
     suggest::DidYouMean,
 };
 
-/// The error for an unknown composite.
+/// The error for the name of a composite that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown composite `{name}`{}", DidYouMean(near.as_deref()))]
 pub struct UnknownComposite {
@@ -19,10 +19,11 @@ pub struct UnknownComposite {
     near: Option<String>,
 }
 
-/// The composites of a chart, in the order in which they are found.
+/// The composites of a flowchart, in the order in which they are found.
 struct Drawn<'p> {
     program: &'p Program,
-    /// Each composite is drawn once. Drawing it at each call could make the chart too large.
+    /// The indexes of the composites. Each composite is drawn only once, because drawing it at each
+    /// call could make the chart too large.
     composites: Vec<usize>,
 }
 
@@ -126,8 +127,8 @@ impl Drawn<'_> {
         Node { is_conditional, calls, ..Node::new(shape, lines) }
     }
 
-    /// Returns the name of the tool if it differs from that of the step. A call of a composite is
-    /// added to `calls` as an arrow.
+    /// Returns the name of the called tool, or `None` if the step is named after the tool. If the
+    /// tool is a composite, adds an arrow to the graph of this composite to `calls`.
     fn tool(
         &mut self,
         compiled: &Compiled,
@@ -154,7 +155,7 @@ impl Drawn<'_> {
     }
 }
 
-/// Describes how a composite calls tools.
+/// Describes in words how a composite calls its tools, such as `workflow, 3 at a time`.
 fn manner(strategy: &Strategy) -> String {
     let (max_parallel, default) = match strategy {
         Strategy::FanOut(FanOut { max_parallel, .. })
@@ -170,7 +171,7 @@ fn manner(strategy: &Strategy) -> String {
     }
 }
 
-/// Describes the result of a composite.
+/// Describes in words the result of a composite, such as `one must succeed`.
 fn answer(compiled: &Compiled) -> String {
     match (&compiled.answer, &compiled.plan.answer) {
         (ResultForm::Winner, _) => "of the first that succeeds".to_owned(),
@@ -194,7 +195,7 @@ fn answer(compiled: &Compiled) -> String {
     }
 }
 
-/// Returns the edges from the input through the steps to the answer.
+/// Returns the edges of a graph, from the input through the steps to the answer.
 fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     let count = plan.steps().len();
     let (input, answer) = (0, count + 1);
@@ -227,7 +228,8 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// Returns the direct dependencies of each step, without those that are implied by others.
+/// Returns the direct dependencies of each step. Omits a dependency that another dependency of the
+/// step implies.
 fn direct_needs(plan: &Plan) -> Vec<StepSet> {
     let count = plan.steps().len();
     let mut all: Vec<Option<StepSet>> = vec![None; count];

@@ -1,4 +1,5 @@
-//! The form of an elicitation: the subset of JSON Schema that MCP allows there.
+//! The form of an elicitation, which is a question to the user. MCP allows only a subset of JSON
+//! Schema in such forms.
 
 mod check;
 
@@ -17,19 +18,21 @@ use crate::{
     schema::InputSchema,
 };
 
-/// Maximum size of the schema as JSON, in bytes.
+/// The maximum size of the JSON Schema of a form, in bytes.
 const MAX_FORM_BYTES: usize = 64 * 1024;
 
 /// A form that clients can display.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// The schema, with the references and templates in its texts.
+    /// The schema of the form, with the references and templates in its titles and descriptions.
     pub(super) expression: Expression,
-    /// The schema that answers must match, without evaluated texts.
+    /// The schema that answers must match: the schema of the form without the texts that contain
+    /// references or templates.
     pub(super) schema: InputSchema,
 }
 
-/// Words in property names that suggest a secret, each between two `_`.
+/// Parts of property names that suggest a secret. Each begins and ends with `_`, which separates
+/// the words of a name.
 const SECRETS: [&str; 18] = [
     "_password_",
     "_passwd_",
@@ -54,11 +57,12 @@ const SECRETS: [&str; 18] = [
 // === impl Form ===
 
 impl Form {
-    /// Parses the schema of a form. Its texts may refer to `names`.
+    /// Parses the JSON Schema of a form. References in its titles and descriptions may refer to
+    /// `names`.
     ///
     /// # Errors
     ///
-    /// Returns all errors, each with its path in the schema.
+    /// Returns all errors in the schema, each with its path.
     pub(super) fn parse(
         schema: &Value,
         names: &ScopeNames<'_>,
@@ -113,7 +117,7 @@ impl Form {
     }
 }
 
-/// A form without properties: a question that is only accepted or declined.
+/// Creates a form without properties. The user can only accept or decline it.
 impl Default for Form {
     fn default() -> Self {
         Self {
@@ -123,14 +127,15 @@ impl Default for Form {
     }
 }
 
-/// Returns `true` if the value at this path is only displayed.
+/// Returns `true` if `place` is the path of a text in a form that clients only display, such as a
+/// title.
 fn is_text(place: &[Segment]) -> bool {
     const TEXTS: [&str; 2] = ["title", "description"];
     let names: Vec<_> = place
         .iter()
         .map(|segment| match segment {
             Segment::Key(key) => key.as_str(),
-            // Not a key of any path that can contain an index.
+            // No key can be `[]` where the patterns below expect an index.
             Segment::Index(_) => "[]",
         })
         .collect();
@@ -143,10 +148,11 @@ fn is_text(place: &[Segment]) -> bool {
     }
 }
 
-/// Returns the schema without these texts, which are not known before a run.
+/// Returns the schema of a form without the texts at the paths `texts`, which are not known before
+/// a run.
 fn without(mut schema: Value, texts: &[Vec<Segment>]) -> JsonObject {
     for place in texts {
-        // Names of options are removed together.
+        // If the text is one of an array of option names, the whole array is removed.
         let keys = place.iter().rposition(|segment| matches!(segment, Segment::Key(_)));
         let Some((Segment::Key(key), way)) = keys.and_then(|end| place[..=end].split_last()) else {
             continue;

@@ -9,14 +9,15 @@ use crate::{expr::kind, suggest::DidYouMean};
 /// The string formats that clients can check.
 pub(super) const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
-/// An error in the form of an elicitation.
+/// An error in the form of an [`Elicitation`](super::Elicitation), which is a question of a step to
+/// the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {
     /// A value has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The position of the value.
+        /// The name of the value or of the keyword.
         what: String,
         /// The actual type or value.
         found: String,
@@ -28,11 +29,11 @@ pub enum FormError {
     UnknownKeyword {
         /// The keyword.
         keyword: String,
-        /// The kind of schema that contains the keyword.
+        /// The kind of schema that contains the keyword, such as `a string`.
         of: &'static str,
         /// The closest known keyword, as a suggestion.
         near: Option<String>,
-        /// The keywords that are allowed there.
+        /// The keywords that this kind of schema allows.
         expected: Vec<&'static str>,
     },
     /// A required keyword is missing.
@@ -40,7 +41,7 @@ pub enum FormError {
     MissingKeyword {
         /// The keyword.
         keyword: &'static str,
-        /// The kind of schema that requires it.
+        /// The kind of schema that requires the keyword, such as `a form`.
         of: &'static str,
     },
     /// An unsupported property type.
@@ -71,7 +72,7 @@ pub enum FormError {
         /// The option.
         choice: String,
     },
-    /// The number of options and the number of their names differ.
+    /// The number of options differs from the number of their names.
     #[error("{names} names of {choices} choices: expected one for each")]
     EnumNames {
         /// The number of names.
@@ -93,7 +94,8 @@ pub enum FormError {
         /// The reason.
         reason: String,
     },
-    /// A reference or template in a part of the schema that must be constant.
+    /// A reference or template in a part of the schema that must be constant. Only texts that
+    /// clients display may contain references.
     #[error(
         "only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`"
     )]
@@ -122,10 +124,10 @@ pub enum FormError {
     },
 }
 
-/// Creates the error of a value of the wrong type.
+/// Creates the error for a value of the wrong type.
 pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> FormError {
     let found = match found {
-        // The type may be right and the value wrong, so print the value.
+        // The type may be right but the value wrong, so the message contains the value.
         Value::Number(number) => number.to_string(),
         Value::String(text) => format!("{text:?}"),
         other => kind(Some(other)).to_owned(),
@@ -133,7 +135,7 @@ pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> F
     FormError::WrongKind { what: what.to_owned(), found, expected }
 }
 
-/// Prints a suggestion, or the keywords that are allowed.
+/// Prints the suggestion or, if there is none, the allowed keywords.
 struct Instead<'a> {
     near: Option<&'a str>,
     expected: &'a [&'a str],

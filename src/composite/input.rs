@@ -1,4 +1,4 @@
-//! Checks the arguments of a composite and adds defaults.
+//! Checks the arguments of a call of a composite, and adds the defaults of its input schema.
 
 use std::sync::Arc;
 
@@ -11,30 +11,33 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Maximum nesting depth of schemas that is searched for defaults.
+/// The maximum nesting depth to which a schema is searched for defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
-/// Maximum number of places in schemas and values that are visited to add defaults. A recursive
-/// schema can have an enormous number of places.
+/// The maximum number of visits to schemas and values while defaults are added. Without this
+/// maximum, a recursive schema could cause an enormous number of visits.
 const MAX_DEFAULT_VISITS: usize = 10_000;
-/// Bytes of a default that count as one visit when copied.
+/// The number of bytes of a default that can be copied at the cost of one visit.
 const BYTES_PER_VISIT: usize = 64;
 
-/// An input schema and its defaults.
+/// The input schema of a tool. Checks arguments against the schema, and adds defaults of the schema
+/// to them.
 #[derive(Debug)]
 pub(super) struct Input {
     schema: InputSchema,
     has_defaults: bool,
 }
 
-/// Arguments that fit the schema, including its defaults.
+/// Arguments that match an input schema, with the defaults of the schema added.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) arguments: Value,
-    /// The arguments without the defaults, if defaults were added and the caller asked for them.
+    /// The arguments without the defaults. `None` if no defaults were added, or if [`Input::check`]
+    /// was called without `keeps_given`.
     pub(super) given: Option<Box<JsonObject>>,
 }
 
-/// Returns an error if a schema cannot describe the input or output of a tool.
+/// Returns an error if a schema is not a valid JSON Schema of an object, and so cannot describe the
+/// input or output of a tool.
 pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
     match schema.get("type") {
         None => (),
@@ -44,7 +47,7 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
     schema::reject(schema).map_err(|unusable| format!("it is not a valid JSON Schema: {unusable}"))
 }
 
-/// Adds `"type": "object"`, which the protocol requires at the root of a tool's schema.
+/// Adds `"type": "object"` to a schema. The protocol requires this at the root of a tool's schema.
 pub(super) fn with_object_type(mut schema: JsonObject) -> JsonObject {
     schema.entry("type").or_insert_with(|| "object".into());
     schema
@@ -58,12 +61,12 @@ impl Input {
         Self { schema: InputSchema::new(schema), has_defaults }
     }
 
-    /// Adds defaults and checks the result; `keeps_given` also keeps the arguments without
-    /// the defaults.
+    /// Adds the defaults of the schema to the arguments and checks the result. If `keeps_given` is
+    /// `true`, also returns the arguments without the defaults.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists every place where the arguments do not fit.
+    /// Returns a refusal that lists every place where the arguments do not match the schema.
     pub(super) fn check(
         &self,
         tool: &str,
@@ -85,8 +88,8 @@ impl Input {
         self.schema.schema()
     }
 
-    /// Adds the default of each missing argument, also within objects and arrays. Returns `true` if
-    /// it has added any.
+    /// Adds the default of each argument that is missing, and of each missing member of an object
+    /// within the arguments. Returns `true` if any default was added.
     pub(super) fn add_defaults(&self, tool: &str, arguments: &mut Value) -> bool {
         if !self.has_defaults {
             return false;
@@ -100,11 +103,12 @@ impl Input {
         defaults.has_added
     }
 
-    /// Coerces arguments and checks them; see [`InputSchema::fit`].
+    /// Coerces arguments to the types that the schema declares, and checks them; see
+    /// [`InputSchema::fit`].
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists every place where the arguments do not fit.
+    /// Returns a refusal that lists every place where the arguments do not match the schema.
     pub(super) fn fit(&self, tool: &str, arguments: &mut Value) -> Result<(), Refusal> {
         self.schema.fit(tool, arguments, |unusable| {
             let error = Reason(unusable);
@@ -128,7 +132,7 @@ fn mentions_default(schema: &Value, depth: usize) -> bool {
     }
 }
 
-/// Adds the defaults of a schema to a value.
+/// A walk through a schema and a value, which adds the defaults of the schema to the value.
 struct Defaults<'s> {
     walk: Walk<'s>,
     /// Whether any default was added.
@@ -163,12 +167,13 @@ impl<'s> Defaults<'s> {
         for (key, property) in properties {
             let Value::Object(property) = property else { continue };
             if !members.contains_key(key) {
-                // A default beside a reference takes precedence over that of the referenced schema.
+                // A default beside a `$ref` takes precedence over the default of the referenced
+                // schema.
                 let mut applying = self.applying(property).into_iter();
                 let Some(default) = applying.find_map(|schema| schema.get("default")) else {
                     continue;
                 };
-                // A schema can have a large default in each element of an array.
+                // A large default can be copied into each element of an array.
                 if !self.walk.take(visits(default)) {
                     return;
                 }
@@ -181,7 +186,8 @@ impl<'s> Defaults<'s> {
         }
     }
 
-    /// Returns a schema and all others that it always applies to the same value.
+    /// Returns all schemas that apply to a value to which `schema` applies: the schema itself and,
+    /// for example, the schemas in its `allOf`.
     fn applying(&mut self, schema: &'s JsonObject) -> Vec<&'s JsonObject> {
         let mut schemas = Vec::new();
         self.walk.collect(schema, &mut schemas);
@@ -189,7 +195,7 @@ impl<'s> Defaults<'s> {
     }
 }
 
-/// Returns the number of visits that copying a value counts as.
+/// Returns the cost of copying a value, as a number of visits.
 fn visits(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() / BYTES_PER_VISIT,

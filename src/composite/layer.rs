@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     catalog::{CatalogSettings, catalog_setters},
-    engine::limits::{HEARTBEAT, Limits},
+    engine::limits::{CallLimits, HEARTBEAT},
     mermaid::Flowchart,
     message::{Context, ContextKey},
     observe::{Observer, Observers},
@@ -19,21 +19,21 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Adds composite tools to the service it wraps.
+/// Layer that adds composite tools to the service that it wraps.
 ///
-/// See the [module docs](crate::composite) for a description and an example. Without composites it
-/// changes nothing.
+/// See the [module docs](crate::composite) for a description and an example. A layer without
+/// composites changes nothing.
 ///
 /// # Panics
 ///
-/// A call of a composite panics on a Tokio runtime without time enabled. Without any runtime it
-/// returns an internal error.
+/// A call of a composite panics on a Tokio runtime without time enabled. Outside a Tokio runtime, a
+/// call returns an internal error.
 #[derive(Clone)]
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
     pub(super) warnings: Warnings,
     pub(super) remarks: Warnings,
-    pub(super) limits: Limits,
+    pub(super) limits: CallLimits,
     pub(super) heartbeat: Duration,
     pub(crate) catalogs: CatalogSettings,
     pub(super) state: Arc<dyn Store>,
@@ -44,17 +44,18 @@ pub struct CompositeLayer {
 // === impl CompositeLayer ===
 
 impl CompositeLayer {
-    /// Compiles composites to a layer.
+    /// Creates a layer from the definitions of composites.
     ///
-    /// It does not check that the tools of the composites exist, because tools come and go. A
-    /// composite whose tools are missing is not listed, and a log message names them.
+    /// Does not check whether the tools that the composites call exist, because tools come and go.
+    /// While a required tool of a composite is missing, the composite is not listed, and a log
+    /// message names the tool.
     ///
     /// # Errors
     ///
-    /// Returns all errors in the definitions: an illegal, blank or duplicate name, no targets or
-    /// too many, a reference that does not parse, a quorum that cannot be met, a key that has no
-    /// effect, an invalid schema, composites that call each other in a cycle or are nested too
-    /// deep.
+    /// Returns all errors in the definitions, such as an illegal, blank or duplicate name, no
+    /// targets or too many, a reference that does not parse, a quorum that cannot be met, a key
+    /// that has no effect, an invalid schema, or composites that call each other in a cycle or are
+    /// nested too deep.
     pub fn new(
         composites: impl IntoIterator<Item = CompositeTool>,
     ) -> Result<Self, DefinitionErrors> {
@@ -62,9 +63,10 @@ impl CompositeLayer {
     }
 
     /// Like [`new`](Self::new), but the names of composites may also contain the characters of
-    /// `separator`, for a router that puts a `/` between the name of a server and that of its tool.
+    /// `separator`, such as the `/` that a router puts between the name of a server and the name of
+    /// its tool.
     ///
-    /// If the separator contains a character that tool names cannot have otherwise, no part of a
+    /// If the separator contains a character that tool names cannot otherwise contain, no part of a
     /// name may be empty: `all/` and `all//search` are illegal.
     ///
     /// ```
@@ -100,42 +102,52 @@ impl CompositeLayer {
         self.program.composites.iter().map(|composite| &*composite.name)
     }
 
-    /// Sets the limits of one call of a composite.
+    /// Sets the resource limits of each call of a composite, including all nested composites.
     #[must_use]
-    pub const fn limits(mut self, limits: Limits) -> Self {
+    pub const fn limits(mut self, limits: CallLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets the interval after which a client with a progress token receives a heartbeat if nothing
-    /// has changed. Defaults to 15 seconds; zero disables heartbeats.
+    /// Sets the time without progress after which a client receives a heartbeat: a progress
+    /// notification that names the running steps. Only clients that sent a progress token receive
+    /// heartbeats. Defaults to 15 seconds. Zero disables heartbeats.
     ///
-    /// Clients that reset their timeout on progress then keep waiting for a long call.
+    /// Because of the heartbeats, a client that resets its timeout on each progress notification
+    /// keeps waiting for a long call.
     #[must_use]
     pub const fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = every;
         self
     }
 
-    /// Returns the warnings about composites and the current tools: missing tools, and annotations
+    /// Returns the warnings about composites that do not match the current tools. A warning is
+    /// about a missing tool, arguments that do not match the schema of their tool, or annotations
     /// that claim more safety than the tools have.
     ///
-    /// Warnings are found when tools are listed. Each is logged once and kept even if the tools
-    /// appear later. At most 1000 are kept.
+    /// Composites are checked whenever tools are listed. Each warning is logged once, and kept even
+    /// if a missing tool appears later. At most 1000 warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
     }
 
-    /// Returns remarks on definitions that are valid but probably not intended: a loop that may
-    /// take longer than its run, output properties without a description, questions for secrets,
-    /// references to answers that may not exist.
+    /// Returns remarks on parts of definitions that are valid but probably not intended, such as a
+    /// loop that may take longer than its run, an output property without a description, a question
+    /// for a secret, or a reference to an answer that may not exist.
     ///
-    /// Once tools have been listed, it also includes states that may become too large: a step that
-    /// is not read-only precedes a question, the output of that step, or of one that does not
-    /// finish before it, is kept until the answer, and the [store](Self::state) accepts less than
-    /// the tools may return together (`max_result_bytes`). Such a run fails after a step that
-    /// changed something; a run whose state is too large before that step is rejected before it.
+    /// Once tools have been listed, the remarks also name composites whose runs may become too
+    /// large to be suspended for a question. Such a run fails after a step that may have changed
+    /// something. A composite is named if it meets all of these conditions:
+    ///
+    /// - A step that is not read-only precedes a question.
+    /// - The output of this step, or of a step that may finish later, is kept until the question is
+    ///   answered.
+    /// - The maximum size of a state in the [store](Self::state) is smaller than the maximum total
+    ///   size of the tool results (`max_result_bytes`).
+    ///
+    /// If the state of a run is known to be too large before the step that may change something,
+    /// the run is rejected before this step instead.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
@@ -148,7 +160,7 @@ impl CompositeLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error with the closest known name if no composite has this name.
+    /// Returns an error with the closest known name if no composite has the name `composite`.
     pub fn flowchart(&self, composite: &str) -> Result<Flowchart, UnknownComposite> {
         let Some(at) = self.program.find(composite) else {
             let near = nearest(composite, &self.names().collect::<Vec<_>>());
@@ -157,10 +169,11 @@ impl CompositeLayer {
         Ok(flowchart::flowchart(&self.program, at))
     }
 
-    /// Sets the store of suspended runs. Defaults to sending them to their clients,
-    /// [signed](SignedStore::ephemeral) with a key of this process.
+    /// Sets the store of suspended runs, which wait for the answers of a user. By default, the
+    /// state of a suspended run is sent to its client, [signed](SignedStore::ephemeral) with a key
+    /// of this process.
     ///
-    /// An `Arc` of a store is a store too, so that layers can share one.
+    /// An `Arc` of a store is a store too, so several layers can share one store.
     #[must_use]
     pub fn state(mut self, store: impl Store + 'static) -> Self {
         self.state = Arc::new(store);
@@ -168,12 +181,13 @@ impl CompositeLayer {
     }
 
     /// Sets the function that returns the caller of a request. Only the caller that started a run
-    /// can resume it after a question.
+    /// can resume the run after a question.
     ///
-    /// A suspended run also counts toward its caller's share of the [store](Self::state).
+    /// The size of a suspended run also counts toward the share of the [store](Self::state) that
+    /// its caller may use.
     ///
-    /// By default all requests have the same caller, as do all requests for which the function
-    /// returns `None`.
+    /// By default, all requests have the same caller. All requests for which the function returns
+    /// `None` also have the same caller.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -183,9 +197,10 @@ impl CompositeLayer {
         self
     }
 
-    /// Adds an [observer](crate::observe) of the runs.
+    /// Adds an [observer](crate::observe), which receives the events of all runs.
     ///
-    /// An `Arc` of an observer is an observer too, so that the caller can keep a handle to it.
+    /// An `Arc` of an observer is an observer too. So the caller of this method can keep a clone of
+    /// the `Arc` to read what was observed.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
@@ -194,8 +209,8 @@ impl CompositeLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, a change of the tools behind the layer is noticed within a minute, or when
-    /// a composite is called that could not run before.
+    /// Without an epoch, the layer notices a change of the tools behind it within a minute, or
+    /// earlier if a composite is called whose tools were missing.
     CompositeLayer: catalogs
 }
 
@@ -208,13 +223,13 @@ impl CompositeLayer {
 }
 
 impl Default for CompositeLayer {
-    /// A layer without composites, which changes nothing.
+    /// Creates a layer without composites, which changes nothing.
     fn default() -> Self {
         Self {
             program: Arc::default(),
             warnings: Warnings::default(),
             remarks: Warnings::default(),
-            limits: Limits::default(),
+            limits: CallLimits::default(),
             heartbeat: HEARTBEAT,
             catalogs: CatalogSettings::default(),
             state: Arc::new(SignedStore::ephemeral()),

@@ -1,4 +1,4 @@
-//! The end of a run by a limit, for its result.
+//! Describes the limit that ended a run early, for the result of the run.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 use super::compile::Compiled;
 use crate::engine::{meter::Reached, outcome::Status, state::RunState};
 
-/// The maximum number of steps that a text names.
+/// The maximum number of steps that one message names.
 pub(super) const MAX_NAMED_STEPS: usize = 10;
 
-/// The end of a run by a limit.
+/// The limit that ended a run early, with the names of the steps that were skipped or refused
+/// because of it.
 pub(super) struct LimitEnd {
     reached: Reached,
     /// The name of the run that was ended.
@@ -22,7 +23,8 @@ pub(super) struct LimitEnd {
 // === impl LimitEnd ===
 
 impl LimitEnd {
-    /// Returns the limit that ended this run, if any.
+    /// Returns the limit that ended a run, with the steps that it affected. Returns `None` if no
+    /// limit ended the run.
     pub(super) fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
         let reached = state.reached.clone()?;
         let steps = compiled.plan.steps();
@@ -44,7 +46,7 @@ impl LimitEnd {
         })
     }
 
-    /// Describes the limit and the affected steps.
+    /// Returns a message that names the limit and the affected steps.
     pub(super) fn message(&self) -> String {
         let mut text = format!("the run ended early: {}", self.reached.message(&self.run));
         for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {
@@ -61,7 +63,7 @@ impl LimitEnd {
         text
     }
 
-    /// Returns the value of [`LIMIT`](super::answer::LIMIT).
+    /// Returns the object for `_meta` under the key [`LIMIT`](super::answer::LIMIT).
     pub(super) fn into_value(self) -> Value {
         let Reached { setting, limit, of } = self.reached;
         let mut value = Map::with_capacity(5);

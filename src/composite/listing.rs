@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     catalog::{Known, Needs, Tools},
-    engine::{limits::Limits, plan::Step},
+    engine::{limits::CallLimits, plan::Step},
     intercept::InterceptInformed,
     message::{ItemKind, Reply, Request},
     warnings::Warnings,
@@ -18,21 +18,23 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    /// Shared because each call of a composite holds it.
+    /// The checks of composites. In an `Arc`, because each call of a composite holds a reference to
+    /// them.
     pub(super) checks: Arc<Checks>,
 }
 
-/// The checks of composites once their tools are known.
+/// Settings and results of the checks that are made whenever the tools behind the layer are listed.
 #[derive(Debug)]
 pub(super) struct Checks {
     pub(super) warnings: Warnings,
     pub(super) remarks: Warnings,
-    /// The maximum size of a state in the store, if known.
+    /// The maximum size of a suspended run's state that the store accepts. `None` if it is not
+    /// known.
     pub(super) state_room: Option<usize>,
-    pub(super) limits: Limits,
+    pub(super) limits: CallLimits,
 }
 
-/// The part of a request that composites change.
+/// The part of a reply that composites change. It depends on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
     /// The list of tools.
@@ -59,8 +61,8 @@ impl Concern {
 // === impl Checks ===
 
 impl Checks {
-    /// Adds a remark for a composite whose state may turn out too large for the store at a
-    /// question, after a step that may have changed something.
+    /// Adds a remark if a run of the composite may fail at a question because its state is too
+    /// large for the store, although an earlier step may have changed something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {
         let max = self.limits.result_bytes(composite.limits);
         let Some(room) = self.state_room.filter(|&room| room < max) else { return };
@@ -133,10 +135,10 @@ impl InterceptInformed for Listing {
             return;
         }
         let Some(list) = reply.tools_mut() else { return };
-        // The composite owns its name even while it cannot run: a tool must not appear under it and
-        // vanish again.
+        // The composite owns its name even while it cannot run: a tool of the same name must not
+        // appear and vanish again.
         list.tools.retain(|tool| self.program.find(&tool.name).is_none());
-        // Only the first page needs the tools; the composites are appended to it.
+        // The tools are known only for the first page, to which the composites are appended.
         let Some(known) = known else { return };
         let composites = 0..self.program.composites.len();
         list.tools.reserve_exact(composites.len());

@@ -1,9 +1,9 @@
 //! Tools made of other tools.
 //!
 //! A [`CompositeLayer`] wraps any `Service<Request, Response = Reply>` and adds composite tools to
-//! it. Clients list and call them like any other tool. The service behind the layer sees only calls
-//! of its own tools, each exactly as if a client had made it, so filters, limits and timeouts below
-//! the layer apply to composites too.
+//! it. Clients list and call composites like any other tool. The service behind the layer receives
+//! only calls of its own tools, each as if a client had made it. Therefore, filters, limits and
+//! timeouts behind the layer also apply to the calls that composites make.
 //!
 //! # Calling
 //!
@@ -13,110 +13,131 @@
 //! | [`Race`] | all at once, the rest cancelled after the first success | that success, unchanged |
 //! | [`Fallback`] | one after another, until one succeeds | that success, unchanged |
 //! | [`Pipeline`] | step by step, each with the outputs of earlier steps | the last result, or an [`Output`] |
-//! | [`Workflow`] | each step as soon as the steps that it needs have finished | the same |
+//! | [`Workflow`] | each step as soon as the steps that it needs have finished | the last result, or an [`Output`] |
 //!
-//! Branches that run at the same time are polled once in the task of the call. A branch that is
-//! then pending becomes a task in a `JoinSet` of the call; a branch that runs alone stays. A panic
-//! fails its own branch, and dropping the call aborts all branches. A target finds the data of its
+//! A branch is one target or step while it runs. Branches that run at the same time are each polled
+//! once in the task of the call. A branch that is pending after this poll becomes a task in a
+//! `JoinSet` of the call. A branch that runs alone stays in the task of the call. A panic fails
+//! only its own branch, and dropping the call aborts all branches. A target finds the data of its
 //! call in the extensions of its [`Context`](crate::message::Context), and must not rely on
 //! task-locals.
 //!
-//! A target that computes for a long time delays those after it. On a multi-threaded runtime it
-//! does so at its first call only: if a first poll takes more than 50 µs, the branches after it
-//! become tasks at once, and so do the next calls of the same target. On a current-thread runtime
-//! such a target cannot be timed out before it returns, and no further branch is started after the
-//! deadline.
+//! A target that computes for a long time without yielding delays the branches after it. On a
+//! multi-threaded runtime, it does so only at its first call. If the first poll of a branch takes
+//! more than 50 µs, the branches after it become tasks at once, and so do the next calls of the
+//! same target. On a current-thread runtime, a target that never yields cannot time out before it
+//! returns, and no further branch starts after the deadline.
 //!
-//! Timeouts default to 60 seconds for a target, 5 minutes for an attempt of a step and 30 minutes
-//! for a run; the time to [answer a question](#asking-a-person) does not count. A run that ends
-//! early returns its partial result. The arguments, including defaults, are checked against the
-//! composite's input schema before anything is called.
+//! Timeouts default to 60 seconds for a target, 5 minutes for an attempt of a step, and 30 minutes
+//! for a run. The time that a user takes to [answer a question](#asking-a-person) does not count. A
+//! run that ends early returns its partial result. The arguments of a call, including defaults, are
+//! checked against the composite's input schema before any tool is called.
 //!
 //! # The answer of a fan-out
 //!
-//! The result with all branches, also that of a race without a winner:
+//! The result of a fan-out has the fields below. If no target of a race or fallback succeeds, its
+//! result has the same fields, but neither labels nor a report.
 //!
-//! - `content` has the content of each branch, in declared order. Each is preceded by a label, a
-//!   text that names the branch, and its tool if the branch is not named after it:
-//!   ``price (tool `get_price`):``. A branch without content has no label; the branches of a nested
-//!   fan-out are named by their path: `shop/price:`. Each block has the branch ([`BRANCH`]) in its
-//!   `_meta`, the tool ([`TOOL`]) if the branch is not named after it, and a label the mark
-//!   [`LABEL`]. A branch that did not complete has a text with the reason. [`Labels::Meta`] omits
-//!   the labels.
-//! - `structuredContent` is the report, which the advertised `outputSchema`
-//!   describes: `{ "branches": { id: { "status", "output"?, "error"? } } }`.
-//!   `status` is `completed`, `failed`, `timed_out`, `skipped` or `cancelled`;
-//!   `output` is the branch's own structured content, or its text; `error` is
-//!   `{ kind, message, code?, data? }` with `kind` one of `tool`, `protocol`,
-//!   `service`, `panic`, `timeout`, `limit`, `definition`, `declined` and `dismissed`.
-//! - `_meta` has the trace ([`TRACE`]: tools, times, attempts, errors) of a run that failed, and of
-//!   any other if the request asks for it or the composite has [`Trace::Always`].
-//! - `isError` is `false` if the run has succeeded by its success rule.
+//! - `content` contains the content of each branch, in the order of declaration. A label precedes
+//!   the content of a branch. It is a text with the name of the branch and, if the branch is not
+//!   named after its tool, the tool: ``price (tool `get_price`):``. A branch without content has no
+//!   label. The branches of a nested fan-out are labeled with their path: `shop/price:`. The
+//!   `_meta` of each block names the branch under [`BRANCH`] and, if the branch is not named after
+//!   its tool, the tool under [`TOOL`]. The `_meta` of a label also has the mark [`LABEL`]. A
+//!   branch that did not complete has a text with the reason. [`Labels::Meta`] omits the labels.
+//! - `structuredContent` is the report, which the advertised `outputSchema` describes:
+//!   `{ "branches": { id: { "status", "output"?, "error"? } } }`. `status` is `completed`,
+//!   `failed`, `timed_out`, `skipped` or `cancelled`; `output` is the structured content that the
+//!   tool returned or, if it returned none, its text; `error` is `{ kind, message, code?, data? }`
+//!   with `kind` one of `tool`, `protocol`, `service`, `panic`, `timeout`, `limit`, `definition`,
+//!   `declined` and `dismissed`.
+//! - `_meta` contains the trace of the run under [`TRACE`]: tools, times, attempts and errors. The
+//!   trace is included if the run failed, if the request asks for the trace, or with
+//!   [`Trace::Always`].
+//! - `isError` is `false` if the run has succeeded according to its [`Success`] rule.
 //!
-//! Without a [`report`](FanOut::report), the result has only content and `isError`.
+//! If the [`report`](FanOut::report) of a fan-out is disabled, its result has no structured
+//! content, and contains the trace only on request or with [`Trace::Always`].
 //!
-//! The same outcomes give the same bytes, except for the times in the trace.
+//! With [`BranchOrder::Declared`], two runs whose branches have equal outcomes return the same
+//! bytes, except for the times in the trace.
 //!
 //! # The answer of a pipeline or workflow
 //!
-//! A run that succeeds returns its output block, or else the result of the last step, unchanged. A
-//! run in which no step completed and some failed has failed. A failed run returns `isError`:
+//! A run that succeeds returns the output of its [`Output`] block or, without such a block, the
+//! unchanged result of the last step. A run fails if a step fails, unless its
+//! [`on_error`](Step::on_error) setting continues the run. It also fails if no step completed and
+//! at least one failed, unless an output block can be built from the default results of all failed
+//! steps. The result of a failed run has `isError` and the following fields:
 //!
-//! - `content` has a text with the step that failed, its tool and the cause; then, for each
-//!   step that has completed, a text with its output, labeled with [`BRANCH`] and [`TOOL`]
-//!   as in fan-outs. A loop that failed or timed out reports the elements that have
-//!   ended.
-//! - `structuredContent` is
-//!   `{ "steps": { id: { "status", "output"?, "truncated"?, "error"? } } }`. If the
-//!   composite advertises an `outputSchema`, which this does not fit, the steps are in
-//!   `_meta` under [`STEPS`].
+//! - `content` begins with a text that names the failed step, its tool and the cause. For each
+//!   completed step, a text with the step's output follows. The `_meta` of this text names the step
+//!   under [`BRANCH`] and the tool under [`TOOL`], as in fan-outs. For a loop that failed or timed
+//!   out, the text contains the elements that have ended.
+//! - `structuredContent` is `{ "steps": { id: { "status", "output"?, "truncated"?, "error"? } } }`.
+//!   A composite that advertises an `outputSchema`, which this object would not match, has the
+//!   steps in `_meta` under [`STEPS`] instead.
 //!
-//! The outputs are at most 64 KiB together. An output that is too large is truncated to the first
-//! 1 KiB of its text, and that of a loop to the `index`, `status` and `error` of each element; the
-//! text mentions the truncation, and `truncated` is `true`. Images, audio and resources are named.
-//! While a run is suspended for a question, the outputs of the steps before it take at most a
-//! quarter of the size that the [store](CompositeLayer::state) allows a run. Answers of a person
-//! are left out. With [`report(false)`](Workflow::report) the steps are named without their
-//! outputs.
+//! The reported outputs have at most 64 KiB in total. If the output of a loop is too large, the
+//! `output` of each element is removed first, then the `item`, then the `error`. An output that is
+//! still too large is truncated to the first 1 KiB of its text. The text mentions the truncation,
+//! and `truncated` is `true`. Images, audio and resources are only named. While a run is suspended
+//! for a question, the outputs of earlier steps may use at most a quarter of the size that the
+//! [store](CompositeLayer::state) allows for a run. Answers of a person are not reported. With
+//! [`report(false)`](Workflow::report), the completed steps are named without their outputs.
 //!
-//! A result that does not fit the advertised
-//! [`output_schema`](CompositeTool::output_schema), declared or of the tool whose result is
-//! passed on, is an error: it keeps its content, loses its structured content, and its last
-//! text names the mismatch.
+//! A result that does not match the advertised output schema becomes an error. It keeps its content
+//! and loses its structured content, and its last text names the mismatch. The advertised schema is
+//! the declared [`output_schema`](CompositeTool::output_schema), or that of the tool whose result
+//! is passed on.
 //!
 //! # What a run may use
 //!
-//! [`Limits`] bound the resources of each call of a composite. Work that would exceed them fails;
-//! everything else continues. A composite can have limits of its own, which are part of its
-//! definition:
+//! [`CallLimits`] bound the resources of each call of a composite. Work that would exceed these
+//! limits fails, and everything else continues. A composite can also have limits of its own, which
+//! are part of its definition:
 //!
 //! | setting | bounds |
 //! |---|---|
 //! | [`max_calls`](CompositeTool::max_calls) | number of tool calls: each attempt, each element of a loop, and each further call of a tool that asked a question |
-//! | [`max_result_bytes`](CompositeTool::max_result_bytes) | total size of the tool results; outputs built from them do not count |
-//! | [`max_cost`](CompositeTool::max_cost) | total cost of the calls, as counted by a [budget](crate::budget) below |
+//! | [`max_result_bytes`](CompositeTool::max_result_bytes) | total size of the tool results, without outputs that are built from the results |
+//! | [`max_cost`](CompositeTool::max_cost) | total cost of the calls, as charged by a [budget](crate::budget) layer behind the composites |
 //!
-//! Reaching one ends the run. When it is used up, no further call begins. A call that would cost
-//! more than is left is refused, and so is a result that is larger: that branch has failed, with an
-//! error of the kind `limit`. Running calls finish, but a wait for a retry or for a person ends. A
-//! step or element that waits for a person is `cancelled`, and a loop continues without it.
-//! Branches and steps that have not begun are `skipped`, with an error of the kind `limit` that
-//! names the setting. A run that needs exactly its limit has not ended early, and neither has a
-//! race or fallback with a winner.
+//! Reaching a limit of the composite ends the run:
 //!
-//! The result is then the partial result, unless [`on_limit`](CompositeTool::on_limit) is set
-//! otherwise: the branches of a fan-out, the result of the last step that completed, or the output,
-//! if it can be built, with defaults if necessary. Its last text says that the run ended early, by
-//! which setting and its value, and what was refused and skipped; `_meta` has the same under
-//! [`LIMIT`]. It is an error (`isError`) if nothing has completed, if the output cannot be built,
-//! if the partial result does not fit an [`output_schema`](CompositeTool::output_schema) of the
-//! definition, if a required branch or step has failed for another reason, and with
-//! [`OnLimit::Fail`].
+//! - No further call begins once the limit is used up.
+//! - A call or a result that would exceed the limit is refused. The branch that made the call fails
+//!   with an error of the kind `limit`.
+//! - Running calls finish, but the run no longer waits for retries or for answers of a person. A
+//!   step or loop element that waits for an answer is `cancelled`, and its loop continues without
+//!   the element.
+//! - Branches and steps that have not begun are `skipped`, with an error of the kind `limit` that
+//!   names the limit.
 //!
-//! The usage of a nested run counts toward all runs around it. A limit of the nested run ends only
-//! the nested run, which returns its partial result to the branch that called it; a limit of a run
-//! around it ends both, and the text names that run. A run keeps its usage while it waits for a
-//! person.
+//! A run that needs exactly as much as its limit allows has not ended early. Neither has a race or
+//! fallback that has a winner.
+//!
+//! A run that ended early returns its partial result, unless [`on_limit`](CompositeTool::on_limit)
+//! is set otherwise. The partial result of a fan-out contains all branches. The partial result of a
+//! pipeline or workflow is its output, with defaults if necessary, or without an output block the
+//! result of the last completed step. The last text of the result says that the run ended early. It
+//! names the limit, its value, and the refused and skipped steps. `_meta` contains the same data
+//! under [`LIMIT`].
+//!
+//! The result of a run that ended early is an error (`isError`) in these cases:
+//!
+//! - Nothing has completed.
+//! - The output cannot be built.
+//! - The partial result does not match an [`output_schema`](CompositeTool::output_schema) of the
+//!   definition.
+//! - A required branch or step has failed for a reason other than the limit.
+//! - The definition sets [`OnLimit::Fail`].
+//!
+//! The calls, results and costs of a nested run also count toward the limits of all runs around it.
+//! If the nested run reaches a limit of its own, only the nested run ends, and returns its partial
+//! result to the branch that called it. If the nested run reaches a limit of an outer run, both
+//! runs end, and the text in the result names the outer run. The counts are kept while a run waits
+//! for a person.
 //!
 //! ```
 //! # #[cfg(feature = "testing")]
@@ -148,65 +169,83 @@
 //!
 //! # Listing
 //!
-//! Composites are appended to the first page, in the order of definition, and replace tools of the
-//! same name. Properties that a definition does not set are derived from the targets: the input
-//! schema is the union of theirs, and annotations combine the effects of all targets, where unknown
-//! counts as yes. The output schema is that of the last step, if no other step can be the last,
-//! including because of a limit. A composite is not listed if a required tool is missing, and a log
-//! message names the tool; if an optional tool is missing, the composite is listed and lacks a
-//! branch.
+//! Composites are appended to the first page of the list of tools, in the order of their
+//! definition. A composite replaces a tool of the same name. Properties of the tool that a
+//! definition does not set are derived from the targets:
+//!
+//! - The input schema is the union of the input schemas of the targets.
+//! - The annotations combine the effects of all targets. If a target does not declare whether it
+//!   has an effect, it is assumed to have the effect.
+//! - The output schema is that of the last step, if every successful run ends with this step. For
+//!   example, a condition or a limit may end a run with an earlier step.
+//!
+//! If a required tool is missing, the composite is not listed, and a log message names the tool. If
+//! an optional tool is missing, the composite is listed, and calls of the tool fail.
 //!
 //! # Names
 //!
-//! A target may be another composite, nested up to 8 deep; its run counts toward the [`Limits`] and
-//! the timeout of the call it is part of. If a composite calls a tool of its own name, that is the
-//! tool behind the layer. [`Target::behind`] always calls the tool behind the layer.
+//! A target may be another composite. Composites can be nested up to 8 deep. A nested run counts
+//! toward the [`CallLimits`] and the timeout of the call that it is part of. A composite that calls
+//! a tool of its own name calls the tool behind the layer. [`Target::behind`] always calls the tool
+//! behind the layer.
 //!
 //! # What targets see
 //!
-//! A target gets the context of the call without the parts that belong to the client alone: the
-//! progress token, its connection, and all of its capabilities except those to be asked. So a
-//! target cannot log to the client. If a target asks for input (an `InputRequired` result), the
-//! composite asks the client on its behalf, and calls the target again with its own answers and
-//! state. If the client does not support the request, or the target continues as a task, the branch
-//! fails.
+//! A target receives the context of the call without the parts that concern only the client: its
+//! progress token, its connection, and all of its capabilities except those for being asked
+//! questions. Therefore, a target cannot send log messages to the client. If a target asks for
+//! input (an `InputRequired` result), the composite asks the client on behalf of the target. Then
+//! it calls the target again with the answers and the state that the target returned. The branch
+//! fails if the client does not support the request, or if the target continues as a task.
 //!
 //! # Asking the client
 //!
-//! [Steps](#asking-a-person) and targets may ask. A run continues as far as it can, and then sends
-//! all open questions at once. A client of 2026-07-28 gets an `InputRequired` result, in which the
-//! key of a step's question is the id of the step, and that of a target's question is `branch:key`.
-//! It calls again with the answers and the `requestState`, which contains the run: see
-//! [`store`](crate::store). An older client receives requests while its call continues, at most 32
-//! at a time. No client receives more than 1000 questions in one call. Unanswered questions are
-//! repeated, up to [`Limits::max_rounds`] times. The time to answer does not count toward the run,
-//! except if a target asks in the middle of its call, as older ones do.
+//! [Steps](#asking-a-person) and targets may ask the client questions. A run continues as far as it
+//! can without answers, and then sends all open questions at once. In one call, a client receives
+//! at most 1000 questions. Unanswered questions are repeated, in up to [`CallLimits::max_rounds`]
+//! rounds.
 //!
-//! A client declares the capability `elicitation` if it can ask a user, in the `_meta` of each
-//! request or when it initializes. Without it, a run is rejected before the first call of a tool
-//! that is not read-only, provided that a later question is certain: it has no condition, or one
-//! that is known to be true; in a fan-out, if all targets must succeed. A question whose condition
-//! is not known yet fails when the run reaches it. A run is rejected likewise if its state is
-//! certain to be larger at a later question than the [store](CompositeLayer::state) accepts. A
-//! caller in code declares the capability in `_meta`, or is not asked.
+//! - A client that speaks protocol version 2026-07-28 receives an `InputRequired` result. The key
+//!   of a step's question is the id of the step, and the key of a target's question is
+//!   `branch:key`. The client calls again with the answers and the `requestState`, which contains
+//!   or identifies the suspended run; see [`store`](crate::store).
+//! - A client that speaks an older version receives requests while its call continues, at most 32
+//!   at a time.
+//!
+//! The time to answer does not count toward the time of the run, except if a target that speaks an
+//! older version asks in the middle of its call.
+//!
+//! A client that can ask a user declares the capability `elicitation`, in the `_meta` of each
+//! request or when it initializes. A caller in code declares the capability in `_meta`, or is not
+//! asked. If the capability is missing and a later question is certain, the run is rejected before
+//! it first calls a tool that is not read-only. A question is certain if its step has no condition,
+//! or one that is known to be true. In a fan-out, all targets must also be required to succeed. A
+//! question whose condition is not known yet fails when the run reaches it.
+//!
+//! If the state of a run is certain to be larger at a later question than the
+//! [store](CompositeLayer::state) accepts, the run is also rejected before it first calls a tool
+//! that is not read-only.
 //!
 //! # Progress
 //!
-//! A client that sends a progress token receives a progress notification when a step of a
-//! pipeline or workflow, or a branch of a fan-out, begins and ends: `step 2/5 fetch_logs`. The
-//! progress that a target reports, under the token in its own `_meta`, is part of that:
-//! `step 2/5 fetch_logs: 40 of 100 lines`. So are the elements of loops and the steps of nested
-//! composites: `step 2/5 deploy: step 1/3 build`.
+//! A client that sends a progress token receives a progress notification whenever a step of a
+//! pipeline or workflow, or a branch of a fan-out, begins or ends: `step 2/5 fetch_logs`. A target
+//! can report its own progress under the token in its own `_meta`. This progress is forwarded to
+//! the client as part of the step's progress: `step 2/5 fetch_logs: 40 of 100 lines`. The elements
+//! of loops and the steps of nested composites are reported in the same way:
+//! `step 2/5 deploy: step 1/3 build`.
 //!
-//! The client receives at most one notification in 20 milliseconds, with the latest progress,
-//! and the first of them 20 milliseconds after its request: a composite that ends sooner sends
-//! only its answer. While nothing changes, a notification names the steps that still run every
-//! 15 seconds, or as often as [`CompositeLayer::heartbeat`] sets. No notification follows the
-//! answer, and a run does not wait for a client that reads slowly.
+//! The client receives at most one notification every 20 milliseconds, with the latest progress.
+//! The first notification follows 20 milliseconds after the request, so a composite that ends
+//! sooner sends only its answer. While nothing changes, a heartbeat names the running steps every
+//! 15 seconds; see [`CompositeLayer::heartbeat`]. No notification follows the answer, and a run
+//! does not wait for a client that reads slowly.
 //!
-//! Each step counts for one. The protocol requires each value to be greater than the one
-//! before. An event that completes nothing, such as the start of a step, increases the value by
-//! a millionth of a step, and never so far that an unfinished step seems finished.
+//! Each finished step adds one to the progress value, and a running step adds its completed
+//! fraction, if known. The protocol requires each value to be greater than the one before. An event
+//! that completes nothing, such as the start of a step, therefore increases the value by a
+//! millionth of a step. These increments never add up to a whole step, so no unfinished step seems
+//! finished.
 //!
 //! # Examples
 //!
@@ -297,10 +336,10 @@ pub use self::{
         Action, Case, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Switch, Then, ToolCall,
     },
     strategy::{
-        Fallback, FanOut, Labels, Order, Pipeline, Race, Strategy, Success, Target, Workflow,
+        BranchOrder, Fallback, FanOut, Labels, Pipeline, Race, Strategy, Success, Target, Workflow,
     },
 };
 pub use crate::{
-    engine::{limits::Limits, plan::OnRefusal},
+    engine::{limits::CallLimits, plan::OnRefusal},
     message::branch::{BRANCH, LABEL, TOOL},
 };

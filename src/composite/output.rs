@@ -4,10 +4,11 @@ use serde_json::Value;
 
 pub use crate::schema::json_type::JsonType;
 
-/// The output of a pipeline or workflow: an object built from the outputs of its steps.
+/// The output block of a pipeline or workflow, which builds an object from the outputs of its
+/// steps.
 ///
-/// It becomes the structured content of the result and, as JSON, its text. The tool's output schema
-/// describes it.
+/// The object becomes the structured content of the composite's result and, serialized as JSON, the
+/// text of the result. The composite advertises an output schema that describes the object.
 ///
 /// # Examples
 ///
@@ -45,7 +46,8 @@ pub struct OutputProperty {
 /// The source of a property's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PropertySource {
-    /// Any JSON in which strings can be references and templates, converted to this type.
+    /// A JSON value in which strings can be references and templates, and the type to which the
+    /// evaluated value is converted.
     Value(JsonType, Value),
     /// An object of nested properties.
     Properties(Vec<(String, OutputProperty)>),
@@ -67,7 +69,8 @@ impl Output {
         self
     }
 
-    /// Sets the properties that must be present and not null; otherwise the run fails.
+    /// Sets the properties that must be present and not null. If one is missing or null, the run
+    /// fails.
     #[must_use]
     pub fn required<I: Into<String>>(mut self, names: impl IntoIterator<Item = I>) -> Self {
         self.required = names.into_iter().map(Into::into).collect();
@@ -78,15 +81,16 @@ impl Output {
 // === impl OutputProperty ===
 
 impl OutputProperty {
-    /// Creates a property with this value: any JSON in which strings can be [references and
-    /// templates](crate::expr) to the steps and to the input.
+    /// Creates a property from a JSON value, in which strings can be [references and
+    /// templates](crate::expr) that use the steps and the input.
     ///
-    /// A string is converted to the type if it represents one, such as `"42"`.
+    /// A string that represents a value of the type `kind`, such as `"42"` for an integer, is
+    /// converted to this type.
     pub fn new(kind: JsonType, value: impl Into<Value>) -> Self {
         PropertySource::Value(kind, value.into()).into()
     }
 
-    /// Creates a property that is an object of properties.
+    /// Creates a property whose value is an object of nested properties.
     pub fn object<N: Into<String>>(properties: impl IntoIterator<Item = (N, Self)>) -> Self {
         let properties = properties.into_iter().map(|(name, property)| (name.into(), property));
         PropertySource::Properties(properties.collect()).into()
@@ -99,8 +103,12 @@ impl OutputProperty {
         self
     }
 
-    /// Sets the default for when the value is missing or does not have the type. Without a default,
-    /// the run then fails.
+    /// Sets the default, which is used if the value of the property is missing, null or not of the
+    /// declared type.
+    ///
+    /// Without a default, the run fails if the value does not have the declared type, or if a
+    /// referenced value is missing. The property is omitted if its value is null or if an optional
+    /// reference (`?`) has no value.
     #[must_use]
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     engine::{
         caller::{Call, ToolReply},
-        limits::Limits,
+        limits::CallLimits,
         outcome::StepError,
         run::Run,
         scope::Scope,
@@ -31,9 +31,9 @@ use crate::{
 
 /// A composite that calls its tools through a function.
 ///
-/// A [`CompositeLayer`](super::CompositeLayer) calls the tools of the service behind it; a plan
-/// calls a function instead. Arguments are not fitted to the schemas of the tools, because these
-/// are not known.
+/// A [`CompositeLayer`](super::CompositeLayer) calls the tools of the service behind it. In
+/// contrast, a plan calls a function, which is passed to [`run`](Self::run). Arguments are not
+/// coerced to the schemas of the tools, because a plan does not know these schemas.
 ///
 /// # Examples
 ///
@@ -68,7 +68,7 @@ use crate::{
 pub struct Plan {
     program: Arc<Program>,
     input: Arc<Input>,
-    limits: Limits,
+    limits: CallLimits,
     observers: Observers,
 }
 
@@ -86,38 +86,40 @@ impl Plan {
         Ok(Self {
             program: Arc::new(program),
             input: Arc::new(Input::new(schema)),
-            limits: Limits::default(),
+            limits: CallLimits::default(),
             observers: Observers::default(),
         })
     }
 
-    /// Sets the limits of one run.
+    /// Sets the resource limits of each run.
     #[must_use]
-    pub const fn limits(mut self, limits: Limits) -> Self {
+    pub const fn limits(mut self, limits: CallLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Adds an observer of the runs.
+    /// Adds an [observer](crate::observe), which receives the events of all runs.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Runs the plan: calls `call` for each tool call and combines the outcomes into one result.
+    /// Runs the plan. Calls the function `call` for each tool call, and combines the outcomes into
+    /// one result.
     ///
-    /// Each call gets a part of the context. Dropping the future drops all calls. A step that asks
-    /// a person fails, because there is no client to ask.
+    /// The function receives a separate context for each call, which is derived from `context`.
+    /// Dropping the returned future drops all calls. A step that asks a person fails, because there
+    /// is no client to ask.
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments do not fit the input schema. A failed run is a result with
-    /// `isError`.
+    /// Returns an error if the arguments do not match the input schema. If the run fails, returns a
+    /// result with `isError` and no error.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with time enabled.
+    /// Panics outside a Tokio runtime, or if time is not enabled in the runtime.
     pub async fn run<F, R>(
         &self,
         arguments: JsonObject,
@@ -161,12 +163,12 @@ impl Plan {
         Ok(result)
     }
 
-    /// Returns the calls that a run would make with these arguments, as far as they are known
-    /// before anything is called.
+    /// Returns the calls that a run would make with these arguments, as far as they can be
+    /// determined before any tool is called.
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments do not fit the input schema.
+    /// Returns an error if the arguments do not match the input schema.
     pub fn preview(&self, arguments: JsonObject) -> Result<Preview, ErrorData> {
         let compiled = &self.program.composites[0];
         let arguments = self.checked(arguments)?;

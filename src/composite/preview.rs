@@ -9,28 +9,29 @@ pub use crate::engine::preview::{
     CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, Wave,
 };
 
-/// The calls that a composite would make with an input, as far as they are known before anything is
-/// called.
+/// The calls that a composite would make with given arguments, as far as they can be determined
+/// before any tool is called.
 ///
-/// `Display` prints a number for each wave of steps that may start at the same time, and the calls
-/// and questions of each step. Values that are not known yet are printed as written. It can also be
-/// serialized.
+/// `Display` prints the calls and questions of each step, in numbered waves of steps that may start
+/// at the same time. Values that only a run can determine, such as the outputs of other steps, are
+/// printed as they are written in the definition. A preview can also be serialized.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Preview {
     /// The name of the composite.
     pub composite: String,
-    /// The steps or targets, in waves.
+    /// The steps grouped into waves. The steps of a wave may start at the same time.
     ///
-    /// A step is in the wave after the last step that it waits for. In a run it starts when those
-    /// steps have finished, independently of the rest of their wave.
+    /// A step is in the first wave after the waves of all steps that it waits for. In an actual
+    /// run, a step starts as soon as the steps that it waits for have finished, without waiting for
+    /// others in their waves.
     pub waves: Vec<Wave>,
 }
 
 /// Prints lines with the same left margin.
 struct Lines<'a, 'f> {
     f: &'a mut fmt::Formatter<'f>,
-    /// A label printed before the next line, once.
+    /// The label to print before the next line. Empty for all lines after it.
     label: String,
     margin: usize,
 }

@@ -16,25 +16,30 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, is_label},
 };
 
-/// The parts that are equal in all results of a composite, created with the first result.
+/// The parts that all results of a composite have in common. They are created with the first
+/// result.
 ///
-/// Cloning a map is faster than filling it, which allocates and places each key.
+/// Each result begins with clones of these parts, because cloning a map is faster than filling a
+/// new one.
 #[derive(Debug, Default)]
 pub(super) struct Templates(OnceLock<Box<Cached>>);
 
 #[derive(Debug)]
 pub(super) struct Cached {
-    /// An entry for each step; `Some` for steps that call a single tool.
+    /// The template of each step that makes exactly one call; `None` for a loop, a switch or a
+    /// question.
     pub(super) steps: Vec<Option<Template>>,
-    /// The `branches` of a report in which all branches have completed with the output null.
+    /// The member `branches` of a report in which all branches have completed with null as their
+    /// output.
     branches: Map<String, Value>,
-    /// For each member of `branches`, the index of its step.
+    /// The index of the step of each member of `branches`.
     order: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Template {
-    /// The `_meta` of content without `_meta`, with the branch and its tool.
+    /// The `_meta` that names the branch and its tool. Used for content blocks that have no `_meta`
+    /// of their own.
     attribution: MetaObject,
     /// The trace entry of a completed branch.
     trace: Map<String, Value>,
@@ -78,8 +83,9 @@ impl Template {
     }
 }
 
-/// Moves the content of one branch to `content`, below its label. Adds the reason if the branch did
-/// not complete.
+/// Moves the content of one branch to the end of `content`, after a label if `labels` requires one.
+/// If the branch did not complete, the texts of the branch are replaced by one text with the
+/// reason.
 pub(super) fn add_content(
     content: &mut Vec<ContentBlock>,
     step: &Step,
@@ -101,7 +107,8 @@ pub(super) fn add_content(
         // The text of a failed tool is already in the error above.
         blocks.retain(|block| block.as_text().is_none());
     }
-    // Only labels of nested composites are trusted; a server could forge them.
+    // Only labels in the results of nested composites are trusted, because a server could forge
+    // labels.
     let has_labels = completed && labels == Labels::Text;
     if has_labels && blocks.first().is_some_and(|first| !(is_composite && is_label(first))) {
         let mut label = label(&step.id, tool);
@@ -126,7 +133,8 @@ pub(super) fn add_content(
     content.append(blocks);
 }
 
-/// Returns the label of a branch, which names its tool if the branch is not named after it.
+/// Returns the label of a branch. If the branch is not named after its tool, the label names the
+/// tool too.
 fn label(branch: &str, tool: &str) -> ContentBlock {
     ContentBlock::text(match tool == branch {
         true => format!("{branch}:"),
@@ -142,7 +150,8 @@ fn mark(block: &mut ContentBlock) {
     }
 }
 
-/// Returns the tool that a step has called or would have called.
+/// Returns the tool that a step has called, or would have called if it was skipped. Returns `None`
+/// if the step calls no tool, or if it is a switch that has chosen no case.
 pub(super) fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
     if let Some(call) = step.action.as_call() {
         return Some(&call.tool);
@@ -174,7 +183,7 @@ pub(super) fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String
     text
 }
 
-/// Writes the branch and its tool to the `_meta` of a block.
+/// Writes the names of the branch and of its tool to the `_meta` of a content block.
 pub(super) fn attribute(
     block: &mut ContentBlock,
     template: Option<&Template>,
@@ -203,16 +212,17 @@ fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
     meta.insert(BRANCH.to_owned(), Value::from(branch));
     meta.remove(LABEL);
     if tool == branch {
-        // It may be set by a nested branch or forged by a server.
+        // A nested branch may have set it, or a server may have forged it.
         meta.remove(TOOL);
     } else {
         meta.insert(TOOL.to_owned(), Value::from(tool));
     }
 }
 
-/// Builds the structured report: the status and output of each branch.
+/// Builds the structured report of a fan-out, with the status, the output and the error of each
+/// branch.
 ///
-/// Moves the branches' structured content into it.
+/// Moves the structured content out of the results of the branches into the report.
 pub(super) fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     let mut branches = templates.branches.clone();
     let mut is_complete = true;
@@ -255,7 +265,7 @@ pub(super) fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<St
     report
 }
 
-/// Takes the output of a branch: its structured content, or else its text.
+/// Takes the output of a branch: its structured content or, if there is none, its text.
 fn output(result: &mut CallToolResult) -> Option<Value> {
     if let Some(structured) = result.structured_content.take() {
         return Some(structured);
@@ -267,7 +277,8 @@ fn output(result: &mut CallToolResult) -> Option<Value> {
     output_text(result).map(Value::from)
 }
 
-/// Builds the trace: steps, times and outcomes, without arguments and outputs.
+/// Builds the trace of a run: the times and the outcome of each step, without arguments and
+/// outputs.
 pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Value {
     let steps = steps.iter().zip(&state.outcomes).zip(&templates.steps);
     steps
@@ -295,7 +306,8 @@ pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Val
         .collect()
 }
 
-/// Returns the trace entry of a step that was called once and took no time.
+/// Returns a trace entry for a step with one call and a duration of zero. The caller of this
+/// function overwrites these values.
 fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
     let mut entry = Map::with_capacity(4);
     entry.insert("step".to_owned(), Value::from(&*step.id));

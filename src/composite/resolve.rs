@@ -27,10 +27,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The composites of a program, resolved against the current tools.
+/// The composites of a layer, matched with the tools that exist at the moment.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    /// In the order of the program.
+    /// The composites, in the order of the program.
     pub(super) composites: Vec<Resolution>,
 }
 
@@ -49,22 +49,23 @@ pub(super) struct Available {
     /// The composite as a tool.
     pub(super) tool: Tool,
     input: Input,
-    /// Whether targets get the input as given, without the defaults of other targets.
+    /// Whether targets that are called with the whole input receive it as the client sent it,
+    /// without the defaults that belong to other targets.
     passes_given: bool,
-    /// The output schema that it advertises.
+    /// The output schema that the composite advertises.
     pub(super) output: OutputSchema,
     /// The targets, in order of their call sites.
     pub(super) targets: Vec<ResolvedTarget>,
 }
 
-/// A target, resolved against the current tools.
+/// A target, matched with the tool that exists at the moment.
 #[derive(Debug)]
 pub(super) struct ResolvedTarget {
     /// The tool's name in the definition.
     name: Arc<str>,
     /// The input schema of the tool; `None` if the tool does not exist.
     schema: Option<Input>,
-    /// Whether the schema rejects arguments that it does not name.
+    /// Whether the input schema rejects arguments that it does not name.
     closed: bool,
     arguments: ArgumentSource,
     /// Whether the tool is annotated as read-only.
@@ -74,11 +75,12 @@ pub(super) struct ResolvedTarget {
 /// The source of the arguments of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArgumentSource {
-    /// The expressions of the definition.
+    /// The values of the expressions in the definition.
     Mapped,
-    /// The input of the composite.
+    /// The whole input of the composite.
     Input,
-    /// The input of the composite, which was checked against the schema of the target.
+    /// The whole input of the composite. It needs no further check, because the schema of the
+    /// target equals that of the composite.
     CheckedInput,
 }
 
@@ -94,7 +96,7 @@ impl Resolved {
         Self { composites }
     }
 
-    /// Returns the composite if it can run.
+    /// Returns the composite if it can run with the current tools.
     pub(super) fn available(&self, composite: usize) -> Option<&Available> {
         self.composites[composite].available()
     }
@@ -114,7 +116,8 @@ impl Resolution {
         let calls = compiled.plan.sites().zip(&found);
         let targets: Vec<_> =
             calls.map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
-        // The defaults of a declared schema belong to the composite itself.
+        // The defaults of a declared schema belong to the composite itself, so all targets receive
+        // them.
         let passes_given = compiled.input_schema.is_none()
             && targets.iter().any(|target| target.arguments == ArgumentSource::Input);
         let of_tools = schema_of_tools(compiled, &found);
@@ -141,8 +144,8 @@ impl Resolution {
     }
 }
 
-/// Returns the tools that the targets of a composite call, in order of their call sites; `None` for
-/// a tool that is missing.
+/// Returns the tool that each target of a composite calls, in order of the call sites; `None` for a
+/// tool that is missing.
 fn find_tools<'t>(
     compiled: &Compiled,
     tools: &'t Tools,
@@ -157,7 +160,7 @@ fn find_tools<'t>(
         .collect()
 }
 
-/// Returns `true` if a composite can run with the tools that were found. Warns of missing tools.
+/// Returns `true` if a composite can run with the tools in `found`. Warns about missing tools.
 fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) -> bool {
     let calls = compiled.plan.sites().zip(found);
     let missing: Vec<_> = calls
@@ -178,7 +181,8 @@ fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warni
     true
 }
 
-/// Warns of arguments that certainly do not fit the tools that were found.
+/// Warns about arguments in a definition that are certain not to match the input schema of their
+/// tool.
 fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) {
     let name = &compiled.name;
     for step in compiled.plan.steps() {
@@ -197,7 +201,8 @@ fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warn
     }
 }
 
-/// Returns the annotations of a composite. Warns if it declares more safety than its targets have.
+/// Returns the annotations of a composite. Warns if the definition claims more safety than the
+/// called tools have.
 fn annotations(
     compiled: &Compiled,
     found: &[Option<&Tool>],
@@ -236,7 +241,7 @@ pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<
     Arc::new(schema::derive_input(&sources, needs(&compiled.plan)))
 }
 
-/// Returns the arguments of a call that certainly do not fit the tool.
+/// Returns the arguments of a call that are certain not to match the input schema of the tool.
 fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     match &call.arguments {
         Arguments::Input => Vec::new(),
@@ -244,7 +249,9 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Returns the input properties that a plan needs besides the arguments of its targets.
+/// Returns the parts of the input that a plan uses for other purposes than arguments: in
+/// conditions, in its output block, and where an action decides what to do, such as in the
+/// collection of a loop.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
     fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
         needs.extend(uses.into_iter().map(|used| Need { used, certain, schema: None }));
@@ -258,7 +265,8 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
         }
         let certain = aborts && step.condition.is_none();
         for (is_first, used) in step.action.decisions() {
-            // Only the whole collection is an array, and not an element of a literal.
+            // Only a reference to the whole collection must be an array, and not one that is an
+            // element of a literal array.
             let is_collection = step.action.as_loop().is_some() && used.place.len() == 1;
             let schema = is_collection.then(|| json!({ "type": "array" }));
             needs.push(Need { used, certain: certain && is_first, schema });
@@ -270,8 +278,9 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     needs
 }
 
-/// Returns the output schema of the tools whose results a composite passes on, if the composite
-/// declares none and each of its results comes from these tools.
+/// Returns the output schema of the tools whose results a composite passes on unchanged. Returns
+/// `None` if the composite declares an output schema, or if not all of its results come from tools
+/// with the same schema.
 fn schema_of_tools<'t>(
     compiled: &Compiled,
     found: &[Option<&'t Tool>],
@@ -293,7 +302,8 @@ fn schema_of_tools<'t>(
     }
 }
 
-/// Returns the last step of a pipeline or workflow, if every successful run ends with it.
+/// Returns the last step of a pipeline or workflow if every successful run ends with this step.
+/// Otherwise, returns `None`.
 fn certain_last(compiled: &Compiled) -> Option<&Step> {
     let is_certain = |last: &&Step| {
         !last.may_be_skipped() && !compiled.plan.may_end_early() && !compiled.may_be_partial()
@@ -344,7 +354,8 @@ impl Available {
 // === impl ResolvedTarget ===
 
 impl ResolvedTarget {
-    /// Creates a target of a composite with this input schema.
+    /// Matches the target of a call with its tool. `input_schema` is the input schema of the
+    /// composite.
     fn new(call: &CallSite, tool: Option<&Tool>, input_schema: &JsonObject) -> Self {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
@@ -370,15 +381,17 @@ impl ResolvedTarget {
         self.schema.is_some()
     }
 
-    /// Fits arguments to the input schema of the tool.
+    /// Coerces arguments to the input schema of the tool and checks them.
     ///
-    /// The input of the composite is replaced by `given`, which is the input without the
-    /// defaults of the targets; it loses the arguments that the tool does not take and gets
-    /// the defaults of this tool. All arguments are coerced and checked.
+    /// If the tool is called with the whole input of the composite, the input is adapted to the
+    /// tool. If `given` is set, it replaces the input: it lacks the defaults of other targets.
+    /// Arguments that the tool would reject as unknown are then removed, and the defaults of this
+    /// tool are added. An input that was already checked against an equal schema is not checked
+    /// again.
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every place where the arguments do not fit.
+    /// Returns an error that lists every place where the arguments do not match the schema.
     pub(super) fn prepare(
         &self,
         mut arguments: JsonObject,
@@ -406,7 +419,7 @@ impl ResolvedTarget {
         match (fits, arguments) {
             (Ok(()), Value::Object(arguments)) => Ok(arguments),
             (Ok(()), _) => Ok(JsonObject::new()),
-            // Reported as if the tool had rejected them.
+            // The error is reported as if the tool had rejected the arguments.
             (Err(refusal), _) => Err(StepError::protocol(refusal.to_error())),
         }
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     engine::{
-        limits::Limits,
+        limits::CallLimits,
         plan::Plan,
         question::{Question, Response, Responses, requests},
         scope::{Scope, Used},
@@ -33,12 +33,14 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Default time to answer a question, once it is its turn.
+/// Default time that a client has to answer a question, from the moment when the question is sent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// The preserved outputs of a suspended run may take the state size divided by this number.
+/// Preserved outputs may use at most a fraction of the maximum size of a state: one divided by this
+/// number. They are outputs that only the report of a failed run needs.
 const PRESERVED_SHARE: usize = 4;
-/// Maximum size of the preserved outputs if the limit of the store is unknown.
+/// The maximum size of the preserved outputs in a state, in bytes, if the store has no known
+/// maximum size of a state.
 const MAX_PRESERVED: usize = 4 * 1024;
 
 /// Maximum number of pending questions that a message names.
@@ -46,7 +48,7 @@ const MAX_NAMED_QUESTIONS: usize = 3;
 
 /// Settings for all composites of a layer.
 pub(super) struct Settings {
-    pub(super) limits: Limits,
+    pub(super) limits: CallLimits,
     pub(super) heartbeat: Duration,
     /// The store of suspended runs.
     pub(super) store: Arc<dyn Store>,
@@ -58,16 +60,16 @@ pub(super) struct Settings {
 /// A run that waits for answers.
 #[derive(Debug, Serialize, Deserialize)]
 struct SuspendedRun {
-    /// The number of rounds of questions so far.
+    /// The number of rounds of questions until now.
     round: usize,
-    /// The number of questions so far.
+    /// The number of questions until now.
     #[serde(default)]
     asked: usize,
     used: Used,
     run: Box<RunState>,
 }
 
-/// The rounds of questions of a call so far.
+/// The rounds of questions that a call has had until now.
 #[derive(Default)]
 struct Rounds {
     /// The number of rounds.
@@ -75,9 +77,9 @@ struct Rounds {
     /// The number of questions.
     asked: usize,
     used: Used,
-    /// The run to continue; `None` before the first round.
+    /// The suspended run to resume; `None` before the first round.
     run: Option<Box<RunState>>,
-    /// The reason why the run is closed to further questions, if it is.
+    /// The reason why the run may not ask further questions; `None` while it may.
     closed: Option<Arc<str>>,
 }
 
@@ -86,7 +88,7 @@ struct Called<'c> {
     at: usize,
     compiled: &'c Compiled,
     fingerprint: Fingerprint,
-    /// The arguments as received.
+    /// The arguments as the client sent them.
     arguments: Option<JsonObject>,
     context: &'c Context,
     settings: &'c Settings,
@@ -105,8 +107,8 @@ where
 {
     request.context_mut().note_live_client();
     let program = runner.program.clone();
-    // The block comes after everything else instead of in an `async fn`, which would reserve space
-    // for its arguments twice.
+    // An `async` block after all other code, and not an `async fn`, which would reserve space for
+    // its arguments twice.
     async move {
         let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
         let arguments = call.arguments.take();
@@ -128,7 +130,7 @@ where
         let fingerprint = program.fingerprint(composite);
         let context = request.context();
         let called = Called { at: composite, compiled, fingerprint, arguments, context, settings };
-        // Boxed because it is rare and large.
+        // Boxed because the future is large and rarely needed.
         Box::pin(called.answer(runner, answers.unwrap_or_default(), state)).await
     }
 }
@@ -136,7 +138,7 @@ where
 // === impl SuspendedRun ===
 
 impl SuspendedRun {
-    /// Gives the run the answers of the client.
+    /// Adds the answers of the client to the suspended run, so that the run can be resumed.
     fn resume(mut self, plan: &Plan, answers: InputResponses) -> Rounds {
         let answers = answers.into_iter();
         let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
@@ -153,8 +155,8 @@ impl Rounds {
     ///
     /// # Errors
     ///
-    /// Returns a text that names the limit if there are too many rounds or questions.
-    fn count(&mut self, questions: usize, limits: Limits) -> Result<(), String> {
+    /// Returns a text that names the exceeded limit if there are too many rounds or questions.
+    fn count(&mut self, questions: usize, limits: CallLimits) -> Result<(), String> {
         self.round += 1;
         self.asked = self.asked.saturating_add(questions);
         limits.check_rounds(self.round)?;
@@ -196,7 +198,7 @@ impl Called<'_> {
             };
             rounds.used = scope.used();
             let client = self.context.live_client();
-            // A live client counts its questions itself, per request.
+            // A live client, which is asked while its call continues, counts its questions itself.
             let more = if client.is_some() { 0 } else { asks.question_count() };
             let within = rounds.count(more, self.settings.limits);
             let why = match (within, client) {
@@ -237,14 +239,15 @@ impl Called<'_> {
         let scope = scope.observers(self.settings.observers.clone());
         match (&rounds.closed, self.settings.store.max_bytes()) {
             (Some(why), _) => scope.close(why.clone()),
-            // Other clients are asked while the run stays in memory.
+            // A live client is asked while the run stays in memory, so only other clients limit the
+            // state.
             (None, Some(room)) if self.context.live_client().is_none() => scope.state_room(room),
             (None, _) => scope,
         }
     }
 
-    /// Asks a client all open questions at once and waits for the answers while the run needs them.
-    /// Sends heartbeats meanwhile.
+    /// Asks the client all open questions at once. Waits until all are answered, or until an answer
+    /// ends the run. Sends heartbeats while it waits.
     async fn ask(&self, client: &LiveClient, run: &RunState) -> Responses {
         let plan = &self.compiled.plan;
         let questions = run.questions(plan);
@@ -264,11 +267,11 @@ impl Called<'_> {
         }
     }
 
-    /// Suspends a run and returns its questions.
+    /// Puts a suspended run into the store, and returns its questions as a reply.
     ///
     /// # Errors
     ///
-    /// Returns the reason why it cannot be suspended, as a text that may be sent to clients.
+    /// Returns the reason why the run cannot be suspended, as a text that may be sent to clients.
     async fn put(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let mut preserved = Vec::new();
         kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
@@ -276,14 +279,15 @@ impl Called<'_> {
         if put.is_ok() {
             kept.run.hand_over();
         } else {
-            // The run continues here, to its end.
+            // The run is not suspended and continues here, so it gets its preserved outputs back.
             let mut preserved = preserved.into_iter();
             kept.run.each_preserved(&mut |outputs| *outputs = preserved.next().unwrap_or_default());
         }
         put
     }
 
-    /// Like `put`, with the preserved outputs trimmed to the size that the store accepts.
+    /// Truncates the preserved outputs of a run to the size that the store accepts, puts the run
+    /// into the store, and returns its questions.
     async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let room = self.settings.store.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
@@ -319,7 +323,8 @@ impl Called<'_> {
         }
     }
 
-    /// Resumes a suspended run, if `text` is a state of this call.
+    /// Takes a suspended run from the store. Returns an error reply if `text` is not the handle of
+    /// a run that this call may resume.
     async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
@@ -346,13 +351,15 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the key of the caller's share of the store; `None` if callers have no shares.
+    /// Returns the key for the caller's share of the store. Returns `None` if the layer does not
+    /// distinguish callers.
     fn caller_key(&self) -> Option<Vec<u8>> {
         let caller = self.settings.caller.as_ref()?;
         Some(caller_key(caller(self.context).as_deref()))
     }
 
-    /// The binding of a suspended run: the composite, its definition, the arguments and the caller.
+    /// Returns the binding of a suspended run: a fingerprint of the composite, its definition, the
+    /// arguments and the caller. Only a call with the same binding can resume the run.
     fn binding(&self) -> Fingerprint {
         let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
         let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
@@ -364,12 +371,14 @@ impl Called<'_> {
     }
 }
 
-/// Returns an error if a client that stores its run has been asked too many questions.
+/// Returns an error if `asked`, the number of questions in the rounds of one call, exceeds
+/// [`MAX_ASKED`].
 fn check_asked(asked: usize) -> Result<(), String> {
     if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
 }
 
-/// Describes the open questions by the first of their keys, which may come from a tool.
+/// Returns a text that names the first open questions by their keys. The keys are escaped, because
+/// a tool may have chosen them.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     let more = keys.len().saturating_sub(MAX_NAMED_QUESTIONS);
     let told: Vec<_> =
@@ -378,8 +387,8 @@ fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     format!("waiting for an answer to {}{more}", told.join(", "))
 }
 
-/// Asks a client all questions at once, or as many as allowed at a time. When an answer ends the
-/// run, the remaining questions are withdrawn.
+/// Asks a client all questions, with as many at the same time as the client allows. When an answer
+/// ends the run, withdraws the remaining questions.
 async fn ask(
     client: &LiveClient,
     questions: BTreeMap<String, Question>,
@@ -390,8 +399,8 @@ async fn ask(
         let is_form = matches!(question.request, InputRequest::Elicitation(_));
         let asked = async {
             let turn = client.turn(&question.request).await.map_err(Response::Refused)?;
-            // The time starts only now; otherwise questions that wait for their turn would time
-            // out.
+            // The time to answer starts only now. Otherwise questions that wait for their turn
+            // would time out.
             let answer = turn.ask(question.request);
             Ok(timeout(left.unwrap_or(ANSWER_TIMEOUT), answer).await)
         };
@@ -406,7 +415,7 @@ async fn ask(
                 Response::Refused("the client could not be asked".to_owned())
             }
             Ok(Err(_)) if left.is_some() => Response::Late,
-            // An unanswered question of a tool is reported as dismissed by the user.
+            // An unanswered question of a tool is reported to the tool as dismissed by the user.
             Ok(Err(_)) if is_form => Response::Answer(json!({ "action": "cancel" })),
             Ok(Err(_)) => Response::Refused("the client has not answered".to_owned()),
             Err(response) => response,
@@ -433,7 +442,7 @@ impl From<Ended> for Reply {
     fn from(ended: Ended) -> Self {
         match ended {
             Ended::Result { result, .. } => result.into(),
-            // A nested question without a client that waits for the run.
+            // A nested run asks, but no client can answer and wait for the run.
             Ended::Asks(_) => failed("nobody can be asked".to_owned()),
         }
     }

@@ -41,31 +41,35 @@ use crate::{
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
     pub(super) known: Arc<Known<Resolved>>,
-    /// Boxed because it may be large and the future of a run reserves space for it more than once.
+    /// The service behind the layer. Boxed because it may be large, and the future of a run
+    /// reserves space for it more than once.
     pub(super) inner: Box<S>,
 }
 
-/// Calls the targets of one composite, for the engine.
+/// The [`Caller`] through which the engine calls the targets of one composite.
 struct Targets<S>
 where
     S: Service<Request>,
 {
     runner: Runner<S>,
     composite: usize,
-    /// The arguments without the defaults of the derived schema, if it has added any.
+    /// The arguments without the defaults that the derived input schema added. `None` if no
+    /// defaults were added, or if no target needs the arguments without them.
     given: Option<Box<JsonObject>>,
-    /// The kinds of questions that targets may ask.
+    /// The kinds of questions to the client that targets may ask.
     abilities: Abilities,
-    /// The last call that ended at its first poll; the next one uses its allocation and its
-    /// clone of the service.
+    /// The last call that ended at its first poll, kept for reuse. The next call reuses its
+    /// allocation and its clone of the service.
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
 /// The end of a run.
 pub(super) enum Ended {
-    /// A result, which may be partial because of a limit.
+    /// The result of the run. If `reached` is `true`, a limit has ended the run, and the result may
+    /// be partial.
     Result { result: CallToolResult, reached: bool },
-    /// Questions; the run continues when they are answered.
+    /// The state of a suspended run with open questions. Once they are answered, the run can resume
+    /// from this state.
     Asks(Box<RunState>),
 }
 
@@ -75,10 +79,11 @@ impl<S> Runner<S>
 where
     S: ToolService,
 {
-    /// Runs a composite with these arguments, from the beginning or from a suspended state.
+    /// Runs a composite with these arguments. Resumes from `state` if a state is given, or starts
+    /// from the beginning.
     ///
-    /// Work that does not wait is done here instead of in the future, which would reserve space for
-    /// it. `program` is that of the runner.
+    /// Work that needs no waiting is done before the future is created, so that the future reserves
+    /// no space for it. `program` must be the program of the runner.
     pub(super) fn run<'r>(
         self,
         program: &'r Program,
@@ -96,7 +101,7 @@ where
         let is_long = now - scope.started > LONG;
         async move {
             let (state, targets) = prepared?;
-            // The first steps fit arguments to their tools, which can take as long again.
+            // The first steps coerce arguments for their tools, which can take as long again.
             if is_long {
                 yield_now().await;
                 now = Instant::now();
@@ -118,7 +123,7 @@ where
         }
     }
 
-    /// Returns the state to continue from, and the caller of the targets.
+    /// Returns the state with which the run starts or resumes, and the [`Caller`] of its targets.
     fn prepare(
         self,
         compiled: &Compiled,
@@ -150,22 +155,23 @@ impl<S: Clone> Clone for Runner<S> {
 // === impl Targets ===
 
 impl<S: Service<Request>> Targets<S> {
-    /// The output schema that the composite advertises.
+    /// Returns the output schema that the composite advertises.
     fn output_schema(&self) -> OutputSchema {
         let available = self.runner.known.derived().available(self.composite);
         available.map(|available| available.output.clone()).unwrap_or_default()
     }
 
-    /// Returns the route of a call site.
+    /// Returns whether a call site calls a tool behind the layer or another composite.
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }
 
-    /// The request that calls a tool behind the layer.
+    /// Returns the request that calls a tool behind the layer.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tool does not exist or cannot accept the answers.
+    /// Returns an error if the tool does not exist, or if a question to the client was not
+    /// answered.
     #[inline]
     fn request(
         &self,
@@ -245,7 +251,7 @@ where
             Ok(request) => request,
             Err(refused) => return FirstPoll::Ended(Err(refused)),
         };
-        // Taken out, so that a panic does not leave it in an inconsistent state.
+        // Taken out, so that after a panic no call in an inconsistent state is reused.
         let mut called = match self.spare.take() {
             Some(mut spare) => {
                 spare.as_mut().restart(request);
@@ -293,7 +299,7 @@ where
     let around = scope.nested(timeout.saturating_sub(active));
     let run = runner.run(&program, composite, Some(arguments), state, &context, around.clone());
     match run.await {
-        // A limit of an outer run ended it: report that limit rather than a failure of this
+        // A limit of an outer run ended this run: report that limit rather than a failure of this
         // composite.
         Ok(Ended::Result { result, reached: true })
             if result.is_error == Some(true)
@@ -310,7 +316,8 @@ where
     }
 }
 
-/// Adds the answers to a tool's questions to its next call.
+/// Adds the answers to a tool's questions to the parameters of the tool's next call. Returns an
+/// error if a question was not asked or not answered.
 fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
     let Resume::Tool(state) = answered.resume else {
         return Err(protocol("the tool cannot go on from where it was"));

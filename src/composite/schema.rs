@@ -16,7 +16,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// Keywords that allow properties beyond those in `properties`.
+/// The keywords with which a JSON Schema can allow properties that are not named in `properties`.
 const OPENING_KEYWORDS: [&str; 8] = [
     "$ref",
     "allOf",
@@ -27,25 +27,27 @@ const OPENING_KEYWORDS: [&str; 8] = [
     "patternProperties",
     "propertyNames",
 ];
-/// A keyword for clients that call the server's own tools directly (SEP-2243). It would be wrong on
-/// composites.
+/// The keyword of a property whose value clients repeat in an HTTP header when they call a server's
+/// own tools (SEP-2243). The keyword would be wrong for composites, so it is removed from their
+/// schemas.
 const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// A target as a source of schemas.
+/// A target from which the input schema of a composite is derived.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
-    /// Whether it is called in each run that succeeds.
+    /// Whether each run that succeeds calls the target.
     pub(super) certain: bool,
     pub(super) arguments: &'a Arguments,
-    /// `None` if the tool is not known.
+    /// The input schema of the tool; `None` if the tool is not known.
     pub(super) schema: Option<&'a JsonObject>,
 }
 
-/// A part of the input that is needed to decide which tools are called.
+/// A part of the input that a composite uses outside the arguments of its targets, such as in a
+/// condition.
 pub(super) struct Need<'a> {
     pub(super) used: Use<'a>,
-    /// Whether it is needed in each run that succeeds.
+    /// Whether every run that succeeds uses this part.
     pub(super) certain: bool,
     /// The schema of the whole property, if known.
     pub(super) schema: Option<Value>,
@@ -53,10 +55,11 @@ pub(super) struct Need<'a> {
 
 /// Derives the input schema of a composite.
 ///
-/// If every run passes its input to all targets and their schemas are equal, that schema is used
-/// with all its keywords. Otherwise the schema has the properties of all targets and all referenced
-/// properties; different schemas of a property are combined with `anyOf`. A property is required if
-/// each successful run needs it. `$schema` is kept if all targets have the same one.
+/// If every run passes its input to all targets and their schemas are equal, the common schema is
+/// returned with all its keywords. Otherwise, the derived schema has the properties of all targets
+/// and all referenced properties. Different schemas of the same property are combined with `anyOf`.
+/// A property is required if every successful run needs it. `$schema` is kept if it is the same for
+/// all targets.
 pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> JsonObject {
     if let Some(schema) = common_schema(sources).filter(|_| needs.is_empty()) {
         return adopt_whole(schema);
@@ -90,15 +93,16 @@ pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> Json
     schema
 }
 
-/// Returns the `$schema` of all known targets, if they have the same one.
+/// Returns the `$schema` in the schemas of all known targets. Returns `None` if it is not the same
+/// for all of them.
 fn common_dialect<'a>(sources: &[Source<'a>]) -> Option<&'a Value> {
     let mut dialects = sources.iter().filter_map(|source| Some(source.schema?.get("$schema")));
     let first = dialects.next()??;
     dialects.all(|dialect| dialect == Some(first)).then_some(first)
 }
 
-/// Returns the schema of all targets, if they have the same one and are always called with the
-/// input.
+/// Returns the common input schema of all targets. Returns `None` if their schemas differ, or if a
+/// successful run may not call all of them with its input.
 fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     let first = sources.first()?.schema?;
     let is_common = |source: &Source<'_>| {
@@ -107,8 +111,8 @@ fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     sources.iter().all(is_common).then_some(first)
 }
 
-/// Returns `true` if the arguments pass on the input properties of a schema, each under its own
-/// name.
+/// Returns `true` if the arguments of a call contain all properties of `schema`, each as a
+/// reference to the input property of the same name.
 fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
     let Arguments::Mapped(expression) = arguments else { return true };
     let root = resolve_root(schema);
@@ -135,22 +139,23 @@ fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
         && properties(root).all(|(name, property)| passes(name, property))
 }
 
-/// Converts the whole schema of a tool to that of a composite.
+/// Converts the input schema of a tool to the input schema of a composite that accepts the same
+/// input.
 pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
     with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
 }
 
-/// Whether a schema names a property.
+/// Returns `true` if a schema names a property.
 pub(super) fn declares(schema: &JsonObject, property: &str) -> bool {
     let properties = resolve_root(schema).get("properties");
     properties.is_some_and(|properties| properties.get(property).is_some())
 }
 
-/// Returns the first key of a path that a schema certainly does not have, and the closest known
-/// name.
+/// Returns the first key of a path that a schema does not declare, and the closest name that it
+/// declares.
 ///
-/// Returns `None` for a schema that explicitly allows other properties. A schema that merely does
-/// not forbid them counts as complete.
+/// Returns `None` if the schema declares the whole path, or if it has a keyword that allows other
+/// properties. A schema without such a keyword is considered to declare all properties that exist.
 pub(super) fn undeclared(
     schema: &JsonObject,
     path: &[PathSegment],
@@ -188,7 +193,7 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
 
 /// Derives annotations that cover the effects of all targets.
 ///
-/// `None` stands for an unknown target.
+/// An unknown target (`None`) is assumed to have all effects.
 pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAnnotations {
     let read_only = |target: &Option<&ToolAnnotations>| {
         target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
@@ -206,8 +211,9 @@ pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAn
         .open_world(targets.iter().any(open_world))
 }
 
-/// Merges given annotations over derived ones, except those that claim more safety; also returns
-/// the names of the exceptions.
+/// Overrides the derived annotations with the given ones, except for those that claim more safety
+/// than the derived ones. Also returns the names of the annotations that were not overridden for
+/// this reason.
 pub(super) fn merge_annotations(
     given: &ToolAnnotations,
     derived: &ToolAnnotations,
@@ -231,7 +237,7 @@ pub(super) fn merge_annotations(
     (merged, unsafe_claims)
 }
 
-/// Returns the schema of the report of a fan-out with these branches.
+/// Returns the schema of the structured report of a fan-out whose branches have these ids.
 pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> JsonObject {
     let branch = json!({
         "type": "object",
@@ -334,14 +340,15 @@ struct Union<'a> {
     required: BTreeSet<String>,
     /// The properties that are required unless they have a default.
     needed: BTreeSet<String>,
-    /// Whole schemas of targets that adopted properties refer to.
+    /// The schemas of targets that become definitions, because copied properties refer to parts of
+    /// them. The key is the name of the definition.
     definitions: BTreeMap<String, (&'a JsonObject, Value)>,
 }
 
 // === impl Union ===
 
 impl<'a> Union<'a> {
-    /// Adds all properties of a target that is called with the input.
+    /// Adds all properties from the schema of a target that is called with the whole input.
     fn add_all(&mut self, source: &Source<'a>) {
         let Some(schema) = source.schema else { return };
         let root = resolve_root(schema);
@@ -371,7 +378,7 @@ impl<'a> Union<'a> {
 
     /// Adds a referenced property, and its schema if known.
     fn refer(&mut self, name: &str, property: Option<Value>, is_needed: bool) {
-        // Also if its schema is unknown.
+        // A property whose schema is unknown is added too.
         self.properties.entry(name.to_owned()).or_default();
         if let Some(property) = property {
             self.add(name, property);
@@ -388,14 +395,15 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Adopts a property from the schema of a target.
+    /// Copies a property from the schema of a target.
     ///
-    /// The parts of the schema that it refers to become a definition of their own, so that equal
-    /// names in several schemas do not conflict.
+    /// If the property refers to other parts of the target's schema, this whole schema becomes a
+    /// definition of its own. So equal names in the schemas of several targets do not conflict.
     fn adopt(&mut self, source: &Source<'a>, schema: &'a JsonObject, property: &Value) -> Value {
         match refers(property) {
             Refers::Nowhere => return rehome(property, None),
-            // Anchors of several targets could conflict. The target itself validates the property.
+            // Anchors of several targets could conflict, so any value is accepted here. The target
+            // itself validates the property.
             Refers::ToAnchors => return json!({}),
             Refers::ToPlaces => (),
         }
@@ -422,7 +430,7 @@ impl<'a> Union<'a> {
                     name.push('_');
                 }
                 let mut whole = schema.clone();
-                // They would give the definition a base URI of its own.
+                // These keywords would give the definition a base URI of its own.
                 whole.remove("$id");
                 whole.remove("$schema");
                 let whole = rehome(&Value::Object(whole), Some(&name));
@@ -464,7 +472,7 @@ fn any_of(mut alternatives: Vec<Value>) -> Value {
     if let [_] = *alternatives {
         return alternatives.remove(0);
     }
-    // The first default applies to all alternatives.
+    // The union has the first default of its alternatives.
     let default = alternatives.iter().find_map(|schema| schema.get("default")).cloned();
     // If one alternative accepts anything, so does the union.
     let mut merged =
@@ -479,7 +487,7 @@ fn any_of(mut alternatives: Vec<Value>) -> Value {
     merged
 }
 
-/// Returns the root of a schema, following a reference to a definition.
+/// Returns the root of a schema. If the root only refers to a definition, returns the definition.
 fn resolve_root(schema: &JsonObject) -> &JsonObject {
     if schema.contains_key("properties") { schema } else { resolve(schema, schema) }
 }
@@ -488,7 +496,7 @@ fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The kinds of references of a schema to its own document.
+/// The kinds of references from a schema to parts of the same document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Refers {
     /// No references.
@@ -499,7 +507,8 @@ enum Refers {
     ToAnchors,
 }
 
-/// Returns the kind of references of a schema to its own document.
+/// Returns the kind of references from a schema to parts of the same document. If there are several
+/// kinds, returns the last one in the order of [`Refers`].
 fn refers(schema: &Value) -> Refers {
     match schema {
         Value::Object(members) => members
@@ -521,11 +530,12 @@ fn refers(schema: &Value) -> Refers {
     }
 }
 
-/// Copies a schema; redirects references to its own document to the definition `home`.
+/// Copies a schema without [`HEADER_KEYWORD`]. If `home` is given, redirects references within the
+/// document to the definition of this name.
 fn rehome(schema: &Value, home: Option<&str>) -> Value {
     let members = match schema {
         Value::Object(members) => members,
-        // In an unknown keyword.
+        // An array in an unknown keyword.
         Value::Array(elements) => {
             return elements.iter().map(|element| rehome(element, home)).collect();
         }

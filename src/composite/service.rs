@@ -29,9 +29,9 @@ use crate::{
     message::{ItemKind, Refusal, Reply, Request, ToolService},
 };
 
-/// Middleware that adds composite tools; created by [`CompositeLayer`].
+/// Middleware that adds composite tools to a service. Created by [`CompositeLayer`].
 ///
-/// It is ready when the inner service is.
+/// The middleware is ready when the inner service is.
 #[derive(Clone)]
 pub struct Composite<S> {
     listing: Informed<Listing, S>,
@@ -59,7 +59,7 @@ pin_project! {
     }
 }
 
-/// The part of the layer that answers a request.
+/// The part of the middleware that answers a request.
 enum Route {
     /// The service behind the layer.
     Inner,
@@ -113,12 +113,13 @@ impl<S> Composite<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the composites now, so that no request waits for it. Does nothing if
-    /// they are known or there are no composites.
+    /// Lists the tools behind the composites now, so that no later request has to wait for the
+    /// list. Does nothing if the tools are already known, or if there are no composites.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. They are then listed when they are needed.
+    /// Returns an error if the tools cannot be listed now. In this case, the first request that
+    /// needs the tools lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         self.listing.warm().await
     }
@@ -128,16 +129,18 @@ impl<S> Composite<S>
 where
     S: ToolService,
 {
-    /// Returns the calls that a composite would make with these arguments, as far as they are known
-    /// before anything is called: the order of its steps, and their calls with arguments fitted to
-    /// the schemas of the tools.
+    /// Returns the calls that a composite would make with these arguments, as far as they can be
+    /// determined before any tool is called.
     ///
-    /// It may list the tools behind the composites, and calls none.
+    /// The preview contains the steps in the order in which they may start, each with its calls.
+    /// The arguments of the calls are coerced to the schemas of their tools.
+    ///
+    /// This method may list the tools behind the composites, but calls no tool.
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error of an actual call if the composite does not exist, its tools are
-    /// missing, or the arguments do not fit.
+    /// Returns the same JSON-RPC error as an actual call if the composite does not exist, its tools
+    /// are missing, or the arguments do not match its input schema.
     pub async fn preview(
         &self,
         composite: &str,
@@ -229,8 +232,9 @@ where
     }
 }
 
-/// Returns the tools of a composite and the time at which they became known: the current ones at
-/// `now`, unless the composite cannot run with them and they must be listed first.
+/// Returns the tools behind the composites. If `composite` can run with the tools that are known,
+/// returns these tools and `now`. Otherwise, lists the tools first, and returns them with the time
+/// after listing. Returns `None` if listing fails.
 fn known<S>(
     mut lookup: Lookup<Resolved>,
     composite: usize,
@@ -248,7 +252,7 @@ where
         return Either::Left(ready(known.ok().map(|known| (known, now))));
     }
     let (name, rule, inner) = (name.clone(), rule.clone(), inner.clone());
-    // Boxed because it is rare and large.
+    // Boxed because the future is large and rarely needed.
     let listed = async move {
         let load = |context| crate::intercept::load(rule, inner, context);
         let known = lookup.wait(Needs::Tool(&name), can_run, load).await.ok()?;

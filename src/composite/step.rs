@@ -25,8 +25,8 @@ const ITEM: &str = "item";
 
 /// A step of a pipeline or workflow: an [`Action`], and the settings that all actions share.
 ///
-/// Like a [`CompositeTool`](super::CompositeTool) it is only data; errors in it are reported when a
-/// layer is built.
+/// Like a [`CompositeTool`](super::CompositeTool), a step is only data. Errors in a step are
+/// reported when a layer is built from its definition.
 ///
 /// # Examples
 ///
@@ -78,30 +78,36 @@ pub enum Action {
     Elicitation(Elicitation),
 }
 
-/// A tool and its arguments.
+/// A call of a tool: the name of the tool and the arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// The tool: a name as clients see it, `backend/tool`, or another composite.
+    /// The name of a tool as clients see it, such as `backend/tool`, or the name of another
+    /// composite.
     pub(crate) tool: String,
-    /// Whether composites of that name are ignored.
+    /// Whether a tool behind the layer is called even if a composite has the same name.
     pub(crate) behind: bool,
     /// Arguments of the tool, such as `{ q = "$input.query" }`. Defaults to none in a step, and to
     /// the arguments of the composite in a target.
     pub(crate) arguments: Option<Value>,
-    /// How to parse a result that consists of text only.
+    /// Whether the text of a result that consists only of text is parsed as JSON.
     pub(crate) parse_json: bool,
 }
 
 /// A loop: calls a tool for each element of a collection.
 ///
-/// In the arguments of the call, `$item` is the element and `$index` its index from zero. The
-/// output is an object with `iterations`, in the order of the collection, each an object with
-/// `index`, `item`, `status` and `output` or `error`; and with the numbers `count`, `completed` and
-/// `failed`.
+/// In the arguments of the call, `$item` refers to the current element, and `$index` to its index,
+/// which begins at zero.
 ///
-/// [`on_error`](Step::on_error) and [`timeout`](Step::timeout) of the step apply to each element.
-/// With [`OnError::Continue`] the step completes even if elements fail; otherwise the first failure
-/// cancels the other elements.
+/// The output of a loop is an object with these members:
+///
+/// - `iterations`: an array with an object for each element, in the order of the collection. The
+///   object has the members `index`, `item`, `status`, and `output` or `error`.
+/// - `count`, `completed` and `failed`: the number of all elements, of completed elements and of
+///   failed elements. If a limit has skipped elements, the member `skipped` is their number.
+///
+/// For a loop, the [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of the step
+/// are applied to each element. With [`OnError::Continue`], the step completes even if elements
+/// fail. Otherwise, the first failure cancels the other elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForEach {
     pub(crate) collection: Value,
@@ -111,7 +117,7 @@ pub struct ForEach {
     pub(crate) max_iterations: usize,
 }
 
-/// A choice: calls the tool of the first case that applies.
+/// A choice: calls the tool of the first [`Case`] whose condition is true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
     pub(crate) cases: Vec<Case>,
@@ -125,7 +131,7 @@ pub struct Case {
     pub(crate) call: ToolCall,
 }
 
-/// The behavior of a [`Switch`] if no case applies.
+/// The behavior of a [`Switch`] if the condition of no case is true.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Otherwise {
@@ -137,12 +143,13 @@ pub enum Otherwise {
 
 /// A question to the user of the client.
 ///
-/// The output is an object with the `action`, `accept`, `decline`, `cancel` or `timeout`, and after
-/// `accept` the `content`, which fits the schema.
+/// The output of the step is an object. Its member `action` is `accept`, `decline`, `cancel` or
+/// `timeout`. After `accept`, its member `content` is the completed form, which matches the schema.
 ///
-/// [`timeout`](Step::timeout) of the step limits the time to answer, which does not count toward
-/// the time of the run. With [`OnError::Retry`] the question is repeated if an answer does not fit
-/// the schema; a delay of its retries is an error in the definition.
+/// The [`timeout`](Step::timeout) of the step limits the time to answer. This time does not count
+/// toward the time of the run. With [`OnError::Retry`], the question is repeated if an answer does
+/// not match the schema of the form. Because questions are repeated without delay, a definition
+/// that sets a delay for these retries is rejected.
 ///
 /// # Examples
 ///
@@ -176,7 +183,7 @@ pub struct Elicitation {
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// Behavior of a run when one of its steps fails.
+/// The behavior of a run when one of its steps fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
@@ -185,15 +192,17 @@ pub enum OnError {
     Abort,
     /// Continues the run, including the steps that depend on this one.
     Continue,
-    /// Retries the step first.
+    /// Retries the step first. If all retries fail, fails or continues the run; see
+    /// [`Retry::then`].
     Retry(Retry),
 }
 
 /// The retries of a step.
 ///
-/// Each attempt is preceded by a random delay of at most an upper bound, which doubles each time up
-/// to a maximum ([full jitter]). Results with `isError` count as failures. If all attempts fail,
-/// the last error is reported.
+/// A random delay precedes each retry. The upper bound of the delay doubles with each retry, up to
+/// a maximum ([full jitter]). A result with `isError` is a failure and is retried too. Errors that
+/// a retry would repeat, such as invalid arguments, are not retried. If all attempts fail, the last
+/// error is reported.
 ///
 /// [full jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +213,7 @@ pub struct Retry {
     pub(crate) then: Then,
 }
 
-/// Behavior of a run when a step has failed and its retries are exhausted.
+/// The behavior of a run when a step has failed and its retries are exhausted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Then {
@@ -218,10 +227,11 @@ pub enum Then {
 // === impl Step ===
 
 impl Step {
-    /// Creates a step. Its action is a [`ToolCall`] or the name of a tool, a [`ForEach`], a
+    /// Creates a step. The action is a [`ToolCall`] or the name of a tool, a [`ForEach`], a
     /// [`Switch`] or an [`Elicitation`].
     ///
-    /// The id names the step in references and in the trace: 1 to 64 letters, digits, `_` and `-`.
+    /// The id names the step in references and in the trace. It has 1 to 64 letters, digits, `_`
+    /// and `-`.
     pub fn new(id: impl Into<String>, action: impl Into<Action>) -> Self {
         Self {
             id: id.into(),
@@ -234,17 +244,23 @@ impl Step {
         }
     }
 
-    /// Sets the steps that must finish before this one, in addition to those that it refers to. An
-    /// error in a pipeline, whose steps always run in their order.
+    /// Sets the steps that must finish before this step, in addition to the steps that it refers
+    /// to.
+    ///
+    /// The steps of a pipeline always run in their order, so setting this in a pipeline is an
+    /// error.
     #[must_use]
     pub fn depends_on<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
         self.depends_on = steps.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Skips the step unless the condition is true: a reference, a template or an expression such
-    /// as `steps.scan.output.count > 3` that gives a boolean or the text `true` or `false`. Any
-    /// other value fails the step.
+    /// Sets the condition under which the step runs. If the condition is false, the step is
+    /// skipped.
+    ///
+    /// The condition is a reference, a template or an expression such as
+    /// `steps.scan.output.count > 3`. Its value must be a boolean or the text `true` or `false`.
+    /// Any other value fails the step.
     #[must_use]
     pub fn condition(mut self, condition: impl Into<String>) -> Self {
         self.condition = Some(condition.into());
@@ -267,14 +283,16 @@ impl Step {
 
     /// Sets the output of the step if it is skipped or fails.
     ///
-    /// Required if another step refers to the output of a step that can be skipped or fail.
+    /// Another step or the output block may refer to the output of this step with a reference that
+    /// is not optional (`?`). In this case, default results are required if this step can be
+    /// skipped or fail.
     #[must_use]
     pub fn default_results(mut self, output: Value) -> Self {
         self.default_results = Some(output);
         self
     }
 
-    /// Iterates over the tools that the step may call, with their paths in the definition.
+    /// Returns the calls that the step may make, each with its path in the definition of the step.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         match &mut self.action {
@@ -288,7 +306,7 @@ impl Step {
 // === impl Action ===
 
 impl Action {
-    /// Returns the type of the step in configuration files.
+    /// Returns the name of the action: the `type` of the step in configuration files.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -329,13 +347,14 @@ impl From<Elicitation> for Action {
 impl ToolCall {
     /// Creates a call of `tool` without arguments.
     ///
-    /// A composite of the layer takes precedence over a tool behind it with the same name.
+    /// If a composite of the layer has the same name as a tool behind the layer, the call goes to
+    /// the composite.
     pub fn new(tool: impl Into<String>) -> Self {
         Self { tool: tool.into(), behind: false, arguments: None, parse_json: false }
     }
 
-    /// Like [`new`](Self::new), but `tool` is a tool behind the layer even if a composite wraps it
-    /// under the same name.
+    /// Like [`new`](Self::new), but always calls the tool behind the layer, even if a composite has
+    /// the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self { behind: true, ..Self::new(tool) }
     }
@@ -348,7 +367,8 @@ impl ToolCall {
         self
     }
 
-    /// Parses the text of a result without other content as JSON; the parsed value is the output.
+    /// Parses the result as JSON if its only content is text. The parsed value becomes the output
+    /// of the step. If the text is not JSON, the step fails.
     #[must_use]
     pub const fn parse_json(mut self) -> Self {
         self.parse_json = true;
@@ -371,8 +391,10 @@ impl From<String> for ToolCall {
 // === impl ForEach ===
 
 impl ForEach {
-    /// Creates a loop over `collection`: an array, a reference or template that gives one, or a
-    /// string that is a JSON array.
+    /// Creates a loop that makes `call` for each element of `collection`.
+    ///
+    /// The collection is an array, a reference or template whose value is an array, or a string
+    /// that contains a JSON array.
     pub fn new(collection: impl Into<Value>, call: impl Into<ToolCall>) -> Self {
         Self {
             collection: collection.into(),
@@ -383,22 +405,23 @@ impl ForEach {
         }
     }
 
-    /// Sets the name of the element in arguments. Defaults to `item`.
+    /// Sets the name by which arguments refer to the current element. Defaults to `item`.
     #[must_use]
     pub fn item_var(mut self, name: impl Into<String>) -> Self {
         self.item_var = name.into();
         self
     }
 
-    /// Sets the maximum number of elements that run at the same time. Defaults to 10, at most 50.
+    /// Sets the maximum number of elements that are processed at the same time. Defaults to 10, and
+    /// must be at most 50.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = max_parallel;
         self
     }
 
-    /// Sets the maximum number of elements. Defaults to 100, at most 1000. With more elements the
-    /// step fails before any call.
+    /// Sets the maximum number of elements. Defaults to 100, and must be at most 1000. If the
+    /// collection has more elements, the step fails before any call.
     #[must_use]
     pub const fn max_iterations(mut self, max_iterations: usize) -> Self {
         self.max_iterations = max_iterations;
@@ -409,12 +432,14 @@ impl ForEach {
 // === impl Switch ===
 
 impl Switch {
-    /// Creates a choice between cases, with the behavior if none applies.
+    /// Creates a choice between cases. `default` is the behavior if the condition of no case is
+    /// true.
     pub fn new(cases: impl IntoIterator<Item = Case>, default: Otherwise) -> Self {
         Self { cases: cases.into_iter().collect(), default }
     }
 
-    /// Iterates over the tools of the cases and the default, with their paths in the definition.
+    /// Iterates over the calls of the cases and of the default, each with its path in the
+    /// definition of the switch.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
         let cases = self.cases.iter_mut().enumerate();
@@ -430,8 +455,8 @@ impl Switch {
 // === impl Case ===
 
 impl Case {
-    /// Creates a case that applies if `when` is true, which is written like a
-    /// [condition](Step::condition).
+    /// Creates a case that makes `call` if the condition `when` is true. The condition is written
+    /// like the [condition](Step::condition) of a step.
     pub fn new(when: impl Into<String>, call: impl Into<ToolCall>) -> Self {
         Self { when: when.into(), call: call.into() }
     }
@@ -442,11 +467,13 @@ impl Case {
 impl Elicitation {
     /// Creates a question.
     ///
-    /// The `message` can be a [reference or template](crate::expr). The `schema` is that of the
-    /// form to fill in: an object whose properties are strings, numbers, integers, booleans and
-    /// choices, as MCP allows there. Without properties the user can only accept or decline. Titles
-    /// and descriptions can be references and templates too. Forms must not ask for passwords or
-    /// other secrets.
+    /// The `message` can be a [reference or template](crate::expr).
+    ///
+    /// The `schema` describes the form that the user fills in: an object whose properties are
+    /// strings, numbers, integers, booleans and choices. MCP allows no other properties in forms.
+    /// Without properties, the user can only accept or decline. Titles and descriptions in the
+    /// schema can be references and templates too. Forms must not ask for passwords or other
+    /// secrets.
     pub fn new(message: impl Into<String>, schema: Value) -> Self {
         Self {
             message: message.into(),
@@ -475,22 +502,23 @@ impl Elicitation {
 // === impl Retry ===
 
 impl Retry {
-    /// Retries up to `count` times, at most 10.
+    /// Creates a policy with up to `count` retries. The maximum of `count` is 10.
     ///
-    /// The first delay is at most 1 second, every delay at most 60 seconds.
+    /// By default, the delay before the first retry is at most 1 second, and every delay is at most
+    /// 60 seconds.
     #[must_use]
     pub const fn times(count: u32) -> Self {
         Self { count, delay: RETRY_DELAY, max_delay: MAX_RETRY_DELAY, then: Then::Abort }
     }
 
-    /// Sets the upper bound of the first delay.
+    /// Sets the upper bound of the delay before the first retry. Defaults to 1 second.
     #[must_use]
     pub const fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Sets the upper bound of every delay.
+    /// Sets the upper bound of the delay before any retry. Defaults to 60 seconds.
     #[must_use]
     pub const fn max_delay(mut self, max_delay: Duration) -> Self {
         self.max_delay = max_delay;
@@ -505,7 +533,7 @@ impl Retry {
     }
 }
 
-/// Three retries.
+/// The default is a policy of three retries.
 impl Default for Retry {
     fn default() -> Self {
         Self::times(RETRIES)

@@ -31,7 +31,7 @@ pub enum Strategy {
     Workflow(Workflow),
 }
 
-/// A fan-out: calls every target. The result has the content of all of them.
+/// A fan-out: calls every target, and combines the content of all targets in one result.
 ///
 /// # Examples
 ///
@@ -47,21 +47,22 @@ pub enum Strategy {
 pub struct FanOut {
     pub(crate) targets: Vec<Target>,
     pub(crate) success: Success,
-    pub(crate) order: Order,
+    pub(crate) order: BranchOrder,
     pub(crate) report: bool,
     pub(crate) labels: Labels,
     pub(crate) max_parallel: usize,
 }
 
-/// A race: calls all targets at once. The first success is the result, and the other calls are
-/// cancelled.
+/// A race: calls all targets at once. The first successful result is the result of the composite,
+/// and the other calls are cancelled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Race {
     pub(crate) targets: Vec<Target>,
     pub(crate) max_parallel: usize,
 }
 
-/// A fallback: calls targets one after another until one succeeds, which is the result.
+/// A fallback: calls targets one after another until one succeeds. The result of this target is the
+/// result of the composite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fallback {
     pub(crate) targets: Vec<Target>,
@@ -70,7 +71,8 @@ pub struct Fallback {
 /// A pipeline: runs steps one after another.
 ///
 /// Each step can refer to the outputs of earlier steps, and to the output of the previous step as
-/// `$prev`. The result is that of the last step, or the [`output`](Self::output).
+/// `$prev`. If an [`output`](Self::output) block is set, it builds the result of the composite.
+/// Otherwise, the result is that of the last step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
     pub(crate) steps: Vec<Step>,
@@ -81,7 +83,8 @@ pub struct Pipeline {
 /// A workflow: runs each step as soon as the steps that it refers to and [depends
 /// on](Step::depends_on) have finished.
 ///
-/// The result is that of the last declared step that completed, or the [`output`](Self::output).
+/// If an [`output`](Self::output) block is set, it builds the result of the composite. Otherwise,
+/// the result is that of the completed step that is declared last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
     pub(crate) steps: Vec<Step>,
@@ -99,27 +102,28 @@ pub struct Target {
     pub(crate) optional: bool,
 }
 
-/// The success rule of a fan-out.
+/// The rule by which a fan-out succeeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Success {
-    /// Every target that is not optional succeeded.
+    /// The fan-out succeeds if every target that is not optional succeeds.
     #[default]
     All,
-    /// At least one target succeeded.
+    /// The fan-out succeeds if at least one target succeeds.
     Any,
-    /// At least this many targets succeeded, including optional ones.
+    /// The fan-out succeeds if at least this many targets succeed, including optional ones.
     Quorum(usize),
 }
 
 /// The order of the content of the branches in the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Order {
-    /// The order in which the targets are declared; the same outcomes give the same result.
+pub enum BranchOrder {
+    /// The order in which the targets are declared. Equal outcomes of the targets result in equal
+    /// content.
     #[default]
     Declared,
-    /// The order in which they finished.
+    /// The order in which the targets finished.
     Completion,
 }
 
@@ -127,17 +131,18 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Labels {
-    /// In a text before the content of each completed branch, and in the `_meta` of each block.
+    /// Each branch is named in the `_meta` of its content blocks and, if it has completed, in a
+    /// text before its content.
     #[default]
     Text,
-    /// Only in the `_meta` of each block, which models do not see.
+    /// Each branch is named only in the `_meta` of its content blocks, which models do not see.
     Meta,
 }
 
 // === impl Strategy ===
 
 impl Strategy {
-    /// Returns the name in configuration files.
+    /// Returns the name of the strategy in configuration files.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -172,19 +177,19 @@ fn all<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Vec<Target> {
 
 impl FanOut {
     /// Creates a fan-out that calls all targets at once, each with the arguments of the composite.
-    /// All must succeed.
+    /// By default, all targets must succeed.
     pub fn new<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Self {
         Self {
             targets: all(targets),
             success: Success::default(),
-            order: Order::default(),
+            order: BranchOrder::default(),
             report: true,
             labels: Labels::default(),
             max_parallel: MAX_TARGETS,
         }
     }
 
-    /// Calls the targets one after another, all of them, even if some fail.
+    /// Calls the targets one after another. Calls all of them, even if some fail.
     #[must_use]
     pub const fn sequential(self) -> Self {
         self.max_parallel(1)
@@ -204,9 +209,9 @@ impl FanOut {
         self
     }
 
-    /// Sets the order of the content. Defaults to [`Order::Declared`].
+    /// Sets the order of the content. Defaults to [`BranchOrder::Declared`].
     #[must_use]
-    pub const fn order(mut self, order: Order) -> Self {
+    pub const fn order(mut self, order: BranchOrder) -> Self {
         self.order = order;
         self
     }
@@ -245,7 +250,7 @@ impl Race {
 // === impl Fallback ===
 
 impl Fallback {
-    /// Creates a fallback through the targets in their order, each called with the arguments of the
+    /// Creates a fallback that calls the targets in this order, each with the arguments of the
     /// composite.
     pub fn new<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Self {
         Self { targets: all(targets) }
@@ -260,15 +265,16 @@ impl Pipeline {
         Self { steps: steps.into_iter().collect(), output: None, report: true }
     }
 
-    /// Sets the output, which replaces the result of the last step.
+    /// Sets the output block. The object that it builds becomes the result of the composite,
+    /// instead of the result of the last step.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = Some(output);
         self
     }
 
-    /// Sets whether a failure reports the outputs of the completed steps, up to 64 KiB together.
-    /// Defaults to `true`; otherwise a failure only names these steps.
+    /// Sets whether a failed run reports the outputs of its completed steps, up to 64 KiB in total.
+    /// Defaults to `true`. If `false`, a failed run only names its completed steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
@@ -289,15 +295,16 @@ impl Workflow {
         }
     }
 
-    /// Sets the output, which replaces the result of the last step.
+    /// Sets the output block. The object that it builds becomes the result of the composite,
+    /// instead of the result of the last step.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = Some(output);
         self
     }
 
-    /// Sets whether a failure reports the outputs of the completed steps, up to 64 KiB together.
-    /// Defaults to `true`; otherwise a failure only names these steps.
+    /// Sets whether a failed run reports the outputs of its completed steps, up to 64 KiB in total.
+    /// Defaults to `true`. If `false`, a failed run only names its completed steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
@@ -317,23 +324,24 @@ impl Workflow {
 impl Target {
     /// Creates a target that calls `tool` with the arguments of the composite.
     ///
-    /// A composite of the layer takes precedence over a tool behind it with the same name.
+    /// If a composite of the layer has the same name as a tool behind the layer, the target is the
+    /// composite.
     pub fn new(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::new(tool))
     }
 
-    /// Like [`new`](Self::new), but `tool` is a tool behind the layer even if a composite wraps it
-    /// under the same name.
+    /// Like [`new`](Self::new), but always calls the tool behind the layer, even if a composite has
+    /// the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::behind(tool))
     }
 
-    /// Creates a target of a call whose result is not parsed.
+    /// Creates a target from a tool call, which must not parse its result as JSON.
     pub(crate) const fn of(call: ToolCall) -> Self {
         Self { id: None, call, timeout: TARGET_TIMEOUT, optional: false }
     }
 
-    /// Sets the name of the branch. Defaults to the name of the tool.
+    /// Sets the name of the branch in the result. Defaults to the name of the tool.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -359,7 +367,8 @@ impl Target {
 
     /// Sets whether a fan-out can succeed without this target. Defaults to `false`.
     ///
-    /// An error in a race or fallback, which needs only one of its targets.
+    /// In a race or fallback, this setting is an error, because only one of the targets needs to
+    /// succeed anyway.
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
         self.optional = optional;
@@ -380,7 +389,7 @@ impl From<String> for Target {
 }
 
 named! {
-    Order {
+    BranchOrder {
         Declared => "declared",
         Completion => "completion",
     }

@@ -34,17 +34,18 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Maximum nesting depth of tool results and outputs of runs. Composites add levels around them,
-/// and JSON parsers accept 128 in all.
+/// The maximum nesting depth of tool results and of the outputs of runs. It is less than the 128
+/// levels that JSON parsers accept, because composites add levels around results.
 pub(super) const MAX_RESULT_DEPTH: usize = 110;
 /// Maximum size of the key of a tool's question, in bytes.
 const MAX_QUESTION_KEY: usize = 256;
 
 pin_project! {
-    /// A call of a tool: waits until the service is ready, calls it, and converts its reply.
+    /// The future of a tool call. It waits until the service is ready, calls the service, and
+    /// converts the reply.
     ///
-    /// Any other reply than the result of a tool becomes an error whose text may be shown to
-    /// clients. Results are counted against the limits of the run.
+    /// A reply that is neither a tool result nor the questions of a tool becomes an error, whose
+    /// text may be shown to clients. Results count toward the limits of the run.
     pub(super) struct TargetCall<S>
     where
         S: Service<Request>,
@@ -74,7 +75,8 @@ pin_project! {
 // === impl TargetCall ===
 
 impl<S: Service<Request>> TargetCall<S> {
-    /// Creates a call. The tool may ask the client for input that fits its `abilities`.
+    /// Creates the future of a call. The tool may ask only questions that the client can answer
+    /// according to its `abilities`.
     pub(super) const fn new(
         service: S,
         request: Request,
@@ -84,7 +86,7 @@ impl<S: Service<Request>> TargetCall<S> {
         Self { service, phase: Phase::NotReady { request: Some(request) }, abilities, scope }
     }
 
-    /// Starts another call of the same run, with the same service.
+    /// Prepares this future for another call of the same run, with the same service.
     pub(super) fn restart(self: Pin<&mut Self>, request: Request) {
         self.project().phase.set(Phase::NotReady { request: Some(request) });
     }
@@ -143,11 +145,12 @@ where
     }
 }
 
-/// Checks that clients can parse a composite's result that contains this answer.
+/// Checks the nesting depth of a tool's reply, so that clients can parse a composite's result that
+/// contains the reply.
 ///
 /// # Errors
 ///
-/// Returns an error if the answer is nested too deep.
+/// Returns an error if the reply is nested too deep.
 pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     let is_deep = |value: &Value| is_deeper(value, MAX_RESULT_DEPTH);
     let is_too_deep = match answer {
@@ -155,7 +158,8 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
             let meta = result.meta.iter().flat_map(|meta| meta.0.values());
             result.structured_content.iter().chain(meta).any(is_deep)
         }
-        // Forwarded unchanged. A question that is nested too deep is neither stored nor answered.
+        // Questions are forwarded unchanged. A question that is nested too deep is neither stored
+        // nor answered.
         Ok(ToolReply::Asks(_)) => false,
         Err(error) => error.data.as_ref().is_some_and(is_deep),
     };
@@ -167,7 +171,7 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     }
 }
 
-/// Converts a refusal by a layer below to an error.
+/// Converts a refusal of a call by a layer behind the composites to an error.
 fn refused(refusal: &Refusal) -> StepError {
     let Refusal::OverBudget { budget, .. } = refusal else {
         return StepError::protocol(refusal.to_error());
@@ -179,8 +183,8 @@ fn refused(refusal: &Refusal) -> StepError {
     StepError { code: Some(code.0), data, ends_run, ..error }
 }
 
-/// Returns the questions of a tool. Fails if the client cannot answer them, or if the run is
-/// `closed` to questions.
+/// Returns the questions of a tool. Returns an error if the client cannot answer them, or if
+/// `closed` contains a reason why the run may not ask questions.
 fn asked(
     asks: InputRequiredResult,
     abilities: Abilities,

@@ -5,36 +5,37 @@ use serde::Deserialize;
 use super::{filter::selection, read::Reader};
 use crate::advertise::{AdvertiseLayer, Calls, Mode};
 
-/// The key of the section.
+/// The key of the `[advertise]` section in a configuration file.
 const SECTION: &str = "advertise";
 
-/// Advertised tools and search mode.
+/// Selects the tools that clients see, and whether clients list them or search for them.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AdvertiseTable {
-    /// Tools to advertise besides composites. Defaults to all tools.
+    /// Patterns of the tools to advertise. Composites are advertised without matching a pattern.
+    /// Defaults to all tools.
     allow: Option<Vec<String>>,
-    /// Tools to hide from lists. A composite is only hidden by its exact name.
+    /// Patterns of the tools to hide from lists. A composite is hidden only by its exact name.
     deny: Option<Vec<String>>,
-    /// Whether unadvertised tools can be called.
+    /// Whether clients can call tools that are not advertised.
     calls: Option<CallsName>,
-    /// Whether to list the tools, or only two tools that search and call them.
+    /// Whether to list all advertised tools, or only two tools that search and call them.
     mode: Option<ModeName>,
 }
 
-/// Whether unadvertised tools can be called.
+/// Whether clients can call tools that are not advertised.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum CallsName {
-    /// Reject calls as if the tools did not exist.
+    /// Reject calls of tools that are not advertised, as if these tools did not exist.
     Refuse,
     /// Allow calls by name.
     Allow,
 }
 
-/// Whether to list the tools, or only two tools that search and call them.
+/// Whether to list all advertised tools, or only two tools that search and call them.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -45,7 +46,7 @@ enum ModeName {
     Search,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the layer of the `[advertise]` section, and reports errors in the section to `reader`.
 pub(super) fn build(table: AdvertiseTable, reader: &mut Reader<'_, '_>) -> AdvertiseLayer {
     let path = [SECTION.into()];
     AdvertiseLayer::new()

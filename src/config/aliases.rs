@@ -1,4 +1,4 @@
-//! The section `[[aliases]]`, and the same tables of a backend.
+//! Reads the section `[[aliases]]`, and the tables `[[backends.aliases]]` of each backend.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,14 @@ use crate::{
     message::ItemKind,
 };
 
-/// The key of the section.
+/// The key of the section `[[aliases]]`, and of the aliases of a backend.
 pub(super) const SECTION: &str = "aliases";
 
-/// The keys that determine the kind of an alias.
+/// The keys that determine the kind of an alias. An alias has exactly one of them.
 const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
 
-/// Overrides what clients see of a tool, a prompt or a resource.
+/// Changes how clients see a tool, prompt or resource: its name or URI, its texts, and the
+/// arguments and annotations of a tool.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -30,19 +31,20 @@ pub(super) struct AliasTable {
     prompt: Option<String>,
     /// The URI or URI template of the resource on the server.
     resource: Option<String>,
-    /// The name that clients see.
+    /// The new name of the tool, prompt or resource.
     name: Option<String>,
     /// Another name of `name`.
     to: Option<String>,
-    /// The URI of the resource that clients see.
+    /// The new URI or URI template of the resource.
     uri: Option<String>,
-    /// The title that clients see.
+    /// The new title, which clients see instead of the server's.
     title: Option<String>,
-    /// The description that clients see.
+    /// The new description, which clients see instead of the server's.
     description: Option<String>,
-    /// The annotations that clients see, replacing those of the server.
+    /// Annotations of the tool, which override those that the server sets.
     annotations: Option<AnnotationsTable>,
-    /// Overrides for the arguments of the tool, by their names on the server.
+    /// Overrides for the arguments of the tool. The keys are the names of the arguments on the
+    /// server.
     arguments: Option<BTreeMap<String, ArgumentTable>>,
 }
 
@@ -51,24 +53,24 @@ pub(super) struct AliasTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ArgumentTable {
-    /// Hides the argument from clients, which cannot set it either.
+    /// Whether to hide the argument from clients. Clients cannot set a hidden argument.
     hide: Option<bool>,
-    /// The name that clients see.
+    /// The new name of the argument, as clients see it.
     rename: Option<String>,
     /// The value sent to the server if the client does not set the argument.
     default: Option<Secret<serde_json::Value>>,
-    /// The description that clients see.
+    /// The new description of the argument, as clients see it.
     description: Option<String>,
 }
 
-/// An alias of any kind.
+/// An alias of a tool, a prompt or a resource.
 enum Definition {
     Tool(ToolAlias),
     Prompt(PromptAlias),
     Resource(ResourceAlias),
 }
 
-/// The positions of the aliases of each kind in the section.
+/// The locations of all aliases of a section, grouped by the kind of alias.
 #[derive(Default)]
 struct Places {
     tools: Vec<SourceLocation>,
@@ -76,14 +78,15 @@ struct Places {
     resources: Vec<SourceLocation>,
 }
 
-/// The index of an alias, and the spelling of its keys that have two spellings.
+/// The location of an alias: its index in the section, and the keys under which the file has its
+/// original name, such as `tool` or `from`, and its new name, `name` or `to`.
 struct SourceLocation {
     index: usize,
     original: &'static str,
     name: &'static str,
 }
 
-/// Builds the layer of the tables at `path`, and reports mistakes in them.
+/// Builds an alias layer from the tables at `path`, and reports errors in the tables to `reader`.
 pub(super) fn build(
     tables: Vec<AliasTable>,
     separator: &str,
@@ -124,7 +127,8 @@ pub(super) fn build(
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Returns the alias, and the key that determines its kind.
+    /// Converts the table to an alias. Also returns the key that determines the kind of the alias,
+    /// such as `prompt`. Returns `None` unless the table has exactly one such key.
     fn into_definition(
         self,
         path: &[Segment],
@@ -161,8 +165,8 @@ impl AliasTable {
         Some((kind, definition))
     }
 
-    /// Returns the key that determines the kind of the alias, and reports keys that do not belong
-    /// to it.
+    /// Returns the key that determines the kind of the alias, such as `prompt`. Returns `None`
+    /// unless there is exactly one such key. Reports keys that are invalid for this kind of alias.
     fn kind(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<&'static str> {
         let at = |key: &str| [path, &[key.into()]].concat();
         let is_mistaken = KINDS.into_iter().any(|key| reader.has_fault_in(&at(key)));
@@ -214,7 +218,7 @@ impl From<ArgumentTable> for ArgumentAlias {
 // === impl Places ===
 
 impl Places {
-    /// Reports mistakes in aliases at their places in the file.
+    /// Reports each of the `errors` at the key in the file that caused it.
     fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
         for error in errors.iter() {
             let places = match error.list() {

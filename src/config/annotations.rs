@@ -1,9 +1,9 @@
-//! The annotations of a tool.
+//! Reads the annotations of a tool from a configuration file.
 
 use rmcp::model::ToolAnnotations;
 use serde::Deserialize;
 
-/// Hints about the behavior of a tool, spelled as in MCP.
+/// Hints about the behavior of a tool. The keys are the same as in MCP, such as `readOnlyHint`.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]

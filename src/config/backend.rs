@@ -5,16 +5,16 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use super::{secret::Secret, variables::Text};
 use crate::{adapter::secrets::Secrets, stack::BackendLayer, url};
 
-/// Default timeout of a call.
+/// The timeout of each call of a backend if the file sets none.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Default timeout for connecting.
+/// The timeout for connecting to a backend if the file sets none.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One backend server.
+/// The configuration of one backend server.
 ///
-/// The `Debug` output contains no secrets: it omits the values of `args`, `env` and `headers` and
-/// the values of variables, and shows only the server of a URL. Use [`secrets`](Self::secrets) to
-/// redact other texts.
+/// The `Debug` output contains no secrets. It omits the values of `args`, `env`, `headers` and
+/// variables, and shows only the scheme and the host of a URL. To redact other texts, use
+/// [`secrets`](Self::secrets).
 #[derive(Clone, Debug)]
 pub struct BackendConfig {
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub struct BackendConfig {
     pub(super) secrets: Secrets,
 }
 
-/// The transport of a backend.
+/// How a backend is reached: as a child process or over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
@@ -56,51 +56,54 @@ pub struct HttpConfig {
 // === impl BackendConfig ===
 
 impl BackendConfig {
-    /// Returns the name, which is unique in the file.
+    /// Returns the name of the backend, which is unique in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the transport.
+    /// Returns the transport by which the backend is reached.
     #[must_use]
     pub const fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// Returns the timeout of one call. Defaults to 60 seconds.
+    /// Returns the timeout of a single call of the backend. Defaults to 60 seconds.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(CALL_TIMEOUT)
     }
 
-    /// Returns the timeout for connecting. Defaults to 30 seconds.
+    /// Returns the timeout for connecting to the backend. Defaults to 30 seconds.
     #[must_use]
     pub fn connect_timeout(&self) -> Duration {
         self.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
     }
 
-    /// Returns `true` if the backend may ask callers for input. Defaults to `true`.
+    /// Returns `true` if the backend may request input from the caller during a call, such as the
+    /// answer of a user. Defaults to `true`.
     #[must_use]
     pub const fn elicitation(&self) -> bool {
         self.elicitation
     }
 
-    /// Returns the prefix of its names as clients see them: its own `prefix`, or else its name and
-    /// the separator of the router. Empty unless conflicts are resolved by prefixes.
+    /// Returns the prefix of the backend's tools and prompts in the names that clients see.
+    /// Defaults to the backend's name followed by the router's separator. Empty if the router
+    /// resolves conflicts in another way than by prefixes.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns the layers of this backend below the common ones: its aliases, filter and
-    /// validation, which use the backend's own names.
+    /// Returns the layers that wrap only this backend: its aliases, filter and validation. In these
+    /// layers, tools have the backend's own names, without the prefix.
     #[must_use]
     pub const fn layer(&self) -> &BackendLayer {
         &self.layer
     }
 
-    /// Returns `true` if both can share one connection.
+    /// Returns `true` if a backend with one of the two configurations can reuse the connection of a
+    /// backend with the other.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn is_reached_like(&self, other: &Self) -> bool {
         self.name == other.name
@@ -112,11 +115,15 @@ impl BackendConfig {
 
     /// Returns the secrets to redact from every text about the backend.
     ///
-    /// These are the values of variables; the values of `env` and `headers`, and the part of a
-    /// header after its first word; and of a URL its user, query and fragment as a whole, the name
-    /// and the password of the user, the values of the query, and each part of the path that may be
-    /// a token: of at least 8 characters with a digit among them, or of 20. Arguments are not
-    /// included.
+    /// The following texts are secrets. The arguments of a program are not.
+    ///
+    /// - The value of each `${VAR}` variable.
+    /// - Each value of `env` and `headers`, and the part of a header's value after its first word,
+    ///   such as the token after `Bearer`.
+    /// - The user information, the query and the fragment of the URL, each as a whole.
+    /// - The user name and the password in the URL, and each value in the query.
+    /// - Each segment in the path of the URL that may be a token. Such a segment has at least 20
+    ///   characters, or at least 8 characters if one of them is a digit.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
         &self.secrets
@@ -126,7 +133,7 @@ impl BackendConfig {
 // === impl StdioConfig ===
 
 impl StdioConfig {
-    /// Returns the program.
+    /// Returns the program to start.
     #[must_use]
     pub fn command(&self) -> &str {
         &self.command.value
@@ -138,13 +145,15 @@ impl StdioConfig {
         self.args.expose()
     }
 
-    /// Returns the variables to set in addition to the inherited ones.
+    /// Returns the environment variables to set for the program, in addition to those that the
+    /// program inherits from this process.
     #[must_use]
     pub const fn env(&self) -> &BTreeMap<String, String> {
         self.env.expose()
     }
 
-    /// Returns the working directory.
+    /// Returns the working directory of the program. `None` if the program inherits the working
+    /// directory of this process.
     #[must_use]
     pub fn cwd(&self) -> Option<&str> {
         self.cwd.as_ref().map(|cwd| cwd.value.as_str())
@@ -154,20 +163,20 @@ impl StdioConfig {
 // === impl HttpConfig ===
 
 impl HttpConfig {
-    /// Returns the URL.
+    /// Returns the URL of the server.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url.value
     }
 
-    /// Returns `true` if the URL uses TLS.
+    /// Returns `true` if the URL begins with `https://`, so that the server is reached over TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         // The scheme was validated when the file was read; letter case is ignored.
         self.url().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
     }
 
-    /// Returns the headers sent with every request.
+    /// Returns the names and values of the headers to send with every request.
     #[must_use]
     pub const fn headers(&self) -> &BTreeMap<String, String> {
         self.headers.expose()

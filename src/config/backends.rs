@@ -30,7 +30,7 @@ use crate::{
     url::Url,
 };
 
-/// The key of the section.
+/// The key of the section `[[backends]]` in a configuration file.
 const SECTION: &str = "backends";
 
 /// A backend server.
@@ -39,59 +39,65 @@ const SECTION: &str = "backends";
 #[cfg_attr(test, schemars(extend("required" = ["name"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BackendTable {
-    /// The name of the backend in this file, from which its prefix is derived.
+    /// The name of the backend, which is unique in the file. The default of `prefix` is derived
+    /// from the name.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$")))]
     name: Option<String>,
-    /// The transport. Defaults to `stdio` if `command` is set, and to `http` if `url` is set.
+    /// How the backend is reached. Defaults to `stdio` if `command` is set, and to `http` if `url`
+    /// is set.
     transport: Option<TransportName>,
-    /// Timeout of one call. Defaults to 60 seconds.
+    /// Timeout of each call of the backend. Defaults to 60 seconds.
     timeout: Option<Duration>,
-    /// Timeout for connecting. Defaults to 30 seconds.
+    /// Timeout for connecting to the backend. Defaults to 30 seconds.
     connect_timeout: Option<Duration>,
-    /// Whether the backend may ask callers for input, such as a user in the middle of a call.
-    /// Defaults to `true`.
+    /// Whether the backend may request input from the caller during a call, such as the answer of a
+    /// user. Defaults to `true`.
     elicitation: Option<bool>,
-    /// Prefix of its names as clients see them. Defaults to its name and the separator.
+    /// Prefix of the backend's tools and prompts in the names that clients see. Defaults to the
+    /// name of the backend followed by the separator of `[router]`.
     prefix: Option<String>,
-    /// The program to start. `${VAR}` expands to an environment variable.
+    /// The program to start. Each `${VAR}` is replaced by the value of an environment variable.
     command: Option<String>,
-    /// The arguments of the program. `${VAR}` expands to an environment variable.
+    /// The arguments of the program. Each `${VAR}` is replaced by the value of an environment
+    /// variable.
     args: Option<Secret<Vec<String>>>,
-    /// Environment variables of the program, in addition to the inherited ones.
+    /// Environment variables to set for the program, in addition to those that it inherits.
     env: Option<Secret<BTreeMap<String, String>>>,
     /// The working directory of the program.
     cwd: Option<String>,
-    /// The URL of a server. `${VAR}` expands to an environment variable.
+    /// The URL of a server. Each `${VAR}` is replaced by the value of an environment variable.
     url: Option<Secret<String>>,
-    /// Headers to send with every request to `url`.
+    /// Headers to send to the server at `url` with every request.
     headers: Option<Secret<BTreeMap<String, String>>>,
-    /// Its tools that clients may see and call. Defaults to all.
+    /// Patterns of the backend's tools that clients may see and call. Defaults to all tools.
     expose_tools: Option<Vec<String>>,
-    /// Its tools that clients may neither see nor call.
+    /// Patterns of the backend's tools that clients may neither see nor call.
     hide_tools: Option<Vec<String>>,
-    /// Its prompts that clients may see and get. Defaults to all.
+    /// Patterns of the backend's prompts that clients may see and get. Defaults to all prompts.
     expose_prompts: Option<Vec<String>>,
-    /// Its prompts that clients may neither see nor get.
+    /// Patterns of the backend's prompts that clients may neither see nor get.
     hide_prompts: Option<Vec<String>>,
-    /// The URIs of its resources that clients may see and read. Defaults to all.
+    /// Patterns of the URIs of the backend's resources that clients may see and read. Defaults to
+    /// all resources.
     expose_resources: Option<Vec<String>>,
-    /// The URIs of its resources that clients may neither see nor read.
+    /// Patterns of the URIs of the backend's resources that clients may neither see nor read.
     hide_resources: Option<Vec<String>>,
-    /// Its resource templates that clients may see. Defaults to all.
+    /// Patterns of the backend's resource templates that clients may see. Defaults to all
+    /// templates.
     expose_resource_templates: Option<Vec<String>>,
-    /// Its resource templates that clients may not see.
+    /// Patterns of the backend's resource templates that clients may not see.
     hide_resource_templates: Option<Vec<String>>,
     /// Whether to allow only tools that are annotated as read-only.
     read_only_only: Option<bool>,
     /// Whether to allow only tools that are annotated as non-destructive.
     hide_destructive: Option<bool>,
-    /// Renames and overrides of its tools, prompts and resources.
+    /// Aliases of the backend's tools, prompts and resources.
     aliases: Vec<AliasTable>,
-    /// Validation of the arguments of its tools.
+    /// Validation of the arguments of the backend's tools.
     validate: ValidateTable,
 }
 
-/// The transport of a backend.
+/// How a backend is reached: as a child process or over HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -102,18 +108,18 @@ enum TransportName {
     Http,
 }
 
-/// Builds one backend of the section.
+/// Builds the configuration of one backend from its table, and reports errors in the table.
 struct Builder<'b, 'a, 't> {
     index: usize,
     environment: Environment<'b>,
-    /// The secrets found so far.
+    /// The secrets found in the table of the backend so far.
     secrets: Vec<String>,
     reader: &'b mut Reader<'a, 't>,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the configurations of all backends, and reports errors in the section to `reader`.
 ///
-/// The returned value is only meaningful if nothing was reported.
+/// If an error is reported, the returned value must not be used.
 pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,
@@ -133,7 +139,7 @@ pub(super) fn build(
             && let Some((other, other_own)) =
                 prefixes.insert(backend.prefix.clone(), (index, own_prefix))
         {
-            // At least one of the two sets its prefix, since their names differ.
+            // At least one of the two backends sets its prefix, since their names differ.
             builder.index = if own_prefix || !other_own { index } else { other };
             let prefix = &backend.prefix;
             builder.report(["prefix"], format!("two backends have the prefix `{prefix}`"));
@@ -172,7 +178,7 @@ impl Builder<'_, '_, '_> {
         })
     }
 
-    /// Builds the layers of this backend.
+    /// Builds the layers that wrap only this backend: its aliases, filter and validation.
     fn layer(
         &mut self,
         table: &mut BackendTable,
@@ -217,7 +223,7 @@ impl Builder<'_, '_, '_> {
         None
     }
 
-    /// Returns the prefix of the backend's names.
+    /// Returns the prefix of the backend's names, and reports an invalid `prefix`.
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
@@ -282,7 +288,8 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    /// Reports the keys that belong to the other transport.
+    /// Reports each of the `keys` that is in the backend's table. These keys belong to `transport`,
+    /// which the backend does not use.
     fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
         for (key, given) in keys {
             if *given {
@@ -355,8 +362,8 @@ impl Builder<'_, '_, '_> {
                 env.insert(name, value);
             }
         }
-        // Reported last, since the mistake is reported for the whole table; and without the name,
-        // which may be a complete `TOKEN=…`.
+        // Reported last, since this mistake in the whole table suppresses later mistakes within the
+        // table. The message omits the name, which may be a complete `TOKEN=…`.
         if illegal {
             let message =
                 "illegal name of a variable: expected one without `=`, as in `NAME = \"value\"`";
@@ -403,7 +410,7 @@ impl Builder<'_, '_, '_> {
             self.secrets.push(text.value.clone());
             headers.insert(name, text.value);
         }
-        // Reported without the names, like the names of variables.
+        // Reported last and without the names, like illegal names of variables.
         if illegal {
             let message = "illegal name of a header: expected letters, digits and `-`, as in `Name = \"value\"`";
             self.report(["headers"], message);
@@ -411,7 +418,7 @@ impl Builder<'_, '_, '_> {
         headers
     }
 
-    /// Expands a string that must not be blank.
+    /// Expands the variables in a string. Reports an error if the result is blank or contains NUL.
     fn filled(&mut self, key: &'static str, written: String) -> Option<Text> {
         let text = self.plain(&[key.into()], written)?;
         if text.value.trim().is_empty() {
@@ -421,7 +428,7 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Expands a string that must not contain NUL.
+    /// Expands the variables in a string. Reports an error if the result contains NUL.
     fn plain(&mut self, path: &[Segment], written: String) -> Option<Text> {
         let text = self.expand(path, written)?;
         if text.value.contains('\0') {
@@ -432,7 +439,8 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Replaces the variables of a string.
+    /// Replaces the variables in a string by their values, and records the values as secrets.
+    /// Reports an error if a variable is invalid or not set.
     fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -452,20 +460,22 @@ impl Builder<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Returns the path of a key of the backend.
+    /// Returns the path in the file of a key of this backend.
     fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
         let backend = [SECTION.into(), self.index.into()];
         backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
     }
 }
 
-/// Returns the name of a header for messages, or nothing if it may contain a secret.
+/// Formats the name of a header for an error message. Returns an empty string if the name may
+/// contain a secret.
 fn named(header: &str) -> String {
     if is_word(header) { format!(" `{header}`") } else { String::new() }
 }
 
-/// Returns `true` if this is a program together with its arguments, as in a shell. The path of a
-/// program can contain spaces, too.
+/// Returns `true` if `command` seems to include arguments, as in `npx server`. If the first word is
+/// a path, the words after it may be parts of the path. So they are arguments only if one of them
+/// begins with `-`.
 fn is_command_line(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let is_path = words.next().is_none_or(|program| program.contains(['/', '\\']));

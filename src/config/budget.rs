@@ -19,9 +19,9 @@ use crate::{
     json_pointer,
 };
 
-/// The key of the section.
+/// The key of the `[budget]` section in a configuration file.
 const SECTION: &str = "budget";
-/// A name that budgets cannot have.
+/// A name that no budget can have, since clients see it if a run exceeds its own `max_cost`.
 const MAX_COST: &str = "max_cost";
 
 /// Budgets that calls share.
@@ -29,72 +29,79 @@ const MAX_COST: &str = "max_cost";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BudgetTable {
-    /// The store of budgets. Defaults to this process.
+    /// Where the balances of the budgets are stored. Defaults to the memory of this process.
     store: Option<StoreName>,
-    /// Behavior while the store is unavailable. Defaults to rejecting calls.
+    /// Whether calls are rejected or admitted while the store is unavailable. Defaults to rejecting
+    /// them.
     when_away: Option<AwayName>,
-    /// How long a reservation is held if a replica dies; must be longer than any call. Defaults to
-    /// 10 minutes.
+    /// How long the store keeps the reservation of a call if the replica that made the call dies.
+    /// Must be longer than any call. Defaults to 10 minutes.
     lease: Option<Duration>,
-    /// Maximum number of callers per budget whose balance this process keeps. Defaults to 100000.
+    /// Maximum number of callers whose balances this process keeps for each budget. Defaults to
+    /// 100000.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_callers: Option<usize>,
     /// The budgets.
     limits: Vec<LimitTable>,
-    /// The costs of calls. Defaults to one per call.
+    /// The costs of calls of certain tools. All other calls cost one unit.
     costs: Vec<CostTable>,
 }
 
-/// A limit that calls share.
+/// A budget, which limits the total usage of the calls that share it.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["name", "limit"])))]
 #[serde(default, deny_unknown_fields)]
 struct LimitTable {
-    /// The name of the budget that clients see.
+    /// The name of the budget, which clients see in the error of a rejected call.
     name: Option<String>,
-    /// The unit to count. Defaults to calls.
+    /// The unit in which the budget is counted: calls, bytes of results, or cost. Defaults to
+    /// calls.
     count: Option<UnitName>,
-    /// The amount of the budget.
+    /// The amount of the budget, in the unit that `count` selects.
     #[cfg_attr(test, schemars(range(min = 1)))]
     limit: Option<u64>,
-    /// The tools whose calls are counted, by their names before `[[aliases]]` apply. Defaults to
-    /// all.
+    /// Patterns of the tools whose calls are charged. They match the names before `[[aliases]]`
+    /// renames the tools. Defaults to all tools.
     tools: Option<Vec<String>>,
-    /// The calls that share the budget. Defaults to all calls.
+    /// Whether all calls share one balance, or each caller or each run has its own. Defaults to one
+    /// balance for all calls.
     per: Option<PerName>,
-    /// How the budget is refilled. Defaults to never.
+    /// How often and by how much the budget is refilled. By default, it is never refilled.
     refill: Option<RefillTable>,
-    /// Maximum charge of one call, whatever its server reports. Defaults to the limit.
+    /// Maximum amount that one call is charged, even if its server reports a higher cost. Defaults
+    /// to `limit`.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_per_call: Option<u64>,
 }
 
-/// The refill of a budget.
+/// How often and by how much a budget is refilled.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["every"])))]
 #[serde(default, deny_unknown_fields)]
 struct RefillTable {
-    /// The amount added each time. Defaults to the whole limit.
+    /// The amount that each refill adds. Defaults to the `limit` of the budget.
     #[cfg_attr(test, schemars(range(min = 1)))]
     amount: Option<u64>,
     /// The interval between refills.
     every: Option<Duration>,
 }
 
-/// The cost of calls of some tools.
+/// The cost of each call of certain tools.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools", "cost"])))]
 #[serde(default, deny_unknown_fields)]
 struct CostTable {
-    /// The tools, by their names before `[[aliases]]` apply. The first entry that matches a tool
-    /// applies.
+    /// Patterns of the tools. They match the names before `[[aliases]]` renames the tools. The
+    /// first entry of `costs` that matches a tool determines the cost of its calls.
     tools: Option<Vec<String>>,
-    /// The cost of a call. `0` makes it free.
+    /// The cost that is reserved before each call. If it is `0` and no actual cost is read, calls
+    /// are free.
     cost: Option<u64>,
-    /// JSON Pointer to the actual cost in the result, such as `/_meta/usage/total_tokens`.
+    /// JSON Pointer to the actual cost in the result of a call, such as
+    /// `/_meta/usage/total_tokens`.
     actual: Option<String>,
 }
 
@@ -103,25 +110,25 @@ struct CostTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// In memory of this process.
+    /// In the memory of this process.
     #[default]
     Memory,
     /// In the Redis server of `[redis]`.
     Redis,
 }
 
-/// Behavior while the store is unavailable.
+/// Whether calls are rejected or admitted while the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum AwayName {
     /// Reject calls.
     Refuse,
-    /// Admit calls without counting them.
+    /// Admit calls without charging them to the budgets.
     Admit,
 }
 
-/// The unit of a budget.
+/// The unit in which a budget is counted.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -135,12 +142,12 @@ enum UnitName {
     Cost,
 }
 
-/// The calls that share a budget.
+/// The calls that share one balance of a budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum PerName {
-    /// All calls of one client request.
+    /// All calls of one run, which begins with a client's call.
     Run,
     /// All calls of one caller, as identified by `[caller]`.
     Caller,
@@ -149,7 +156,7 @@ enum PerName {
     Global,
 }
 
-/// The budgets, and the store of their balances.
+/// The configured budgets, and the store of their balances.
 #[derive(Clone, Debug)]
 pub(super) struct BudgetConfig {
     layer: BudgetLayer,
@@ -161,7 +168,7 @@ pub(super) struct BudgetConfig {
     pub(super) store: Arc<dyn BudgetStore>,
 }
 
-/// The settings that identify a store.
+/// The settings of the store of budgets. If a reload does not change them, the store stays in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     redis: Option<RedisSettings>,
@@ -170,9 +177,10 @@ struct Settings {
     max_callers: Option<usize>,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the budgets of the `[budget]` section and their store, and reports errors in the section
+/// to `reader`.
 ///
-/// The returned value is only meaningful if nothing was reported.
+/// If an error is reported, the returned value must not be used.
 pub(super) fn build(
     table: BudgetTable,
     redis: &RedisConfig,
@@ -209,7 +217,7 @@ pub(super) fn build(
     BudgetConfig { layer, store: settings.build(store, redis), settings }
 }
 
-/// Builds the layer without its store.
+/// Builds the budget layer from the tables of budgets and costs, without setting its store.
 fn layer(
     limits: Vec<LimitTable>,
     costs: Vec<CostTable>,
@@ -260,7 +268,7 @@ impl Settings {
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Keeps the previous store, unless its settings have changed.
+    /// Keeps the store of the previous file, `before`, if the settings of the store are unchanged.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
@@ -268,7 +276,7 @@ impl BudgetConfig {
         }
     }
 
-    /// Returns the layer with its store.
+    /// Returns the budget layer, which keeps the balances in the configured store.
     pub(super) fn layer(&self) -> BudgetLayer {
         self.layer.clone().store(self.store.clone())
     }
@@ -368,7 +376,8 @@ impl CostTable {
     }
 }
 
-/// Returns `true` if this is a JSON Pointer to a part of a value.
+/// Returns `true` if the text is a valid JSON Pointer. The empty pointer, which refers to a whole
+/// value, is not accepted.
 fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && json_pointer::invalid_escape(text).is_none()
 }

@@ -14,9 +14,9 @@ use crate::adapter::account;
 use crate::random;
 use crate::{composite::Segment, message::Context};
 
-/// The key of the section.
+/// The key of the `[caller]` section in a configuration file.
 const SECTION: &str = "caller";
-/// Maximum length of the name of a caller that is kept unhashed.
+/// Maximum length of a caller's name in bytes. A longer name is replaced by its hash.
 #[cfg(feature = "http")]
 const MAX_CALLER: usize = 256;
 
@@ -25,7 +25,7 @@ const MAX_CALLER: usize = 256;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CallerTable {
-    /// The HTTP header that identifies the caller.
+    /// The HTTP header that identifies the caller of a request.
     header: Option<String>,
 }
 
@@ -35,7 +35,8 @@ pub(super) struct CallerConfig {
     header: Option<String>,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the configuration of the `[caller]` section, and reports errors in the section to
+/// `reader`.
 pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerConfig {
     let header = table.header.filter(|name| {
         let mistake = if !header::is_name(name) {
@@ -57,13 +58,13 @@ pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerCo
 // === impl CallerConfig ===
 
 impl CallerConfig {
-    /// Returns `true` if requests can be attributed to callers.
+    /// Returns `true` if the file names a header that identifies the caller of a request.
     const fn is_known(&self) -> bool {
         self.header.is_some()
     }
 
-    /// Reports that the key at a path needs the section if there is none, and what to write
-    /// instead of the key.
+    /// Reports an error at the key at `path` if the file has no `[caller]`, which this key
+    /// requires. The message suggests `instead` as an alternative to the section.
     pub(super) fn required(&self, path: &[Segment], instead: &str, reader: &mut Reader<'_, '_>) {
         if !self.is_known() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = format!(
@@ -74,21 +75,24 @@ impl CallerConfig {
         }
     }
 
-    /// Returns the account of a request; `None` if the file has no `[caller]`.
+    /// Returns the name under which the requests of a caller are counted, to limit them. `None` if
+    /// the file has no `[caller]`.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         let header = self.header.as_ref()?;
         Some(account(caller(context, header)))
     }
 
-    /// Returns the account of a request over HTTP; `None` if the file has no `[caller]`.
+    /// Returns the name under which the HTTP requests of a caller are counted, to limit them.
+    /// `None` if the file has no `[caller]`.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
         let header = self.header.as_ref()?;
         Some(account(caller_in(parts, header)))
     }
 
-    /// Returns a function from a request's context to its caller; `None` if there is no `[caller]`.
+    /// Returns a function that reads the caller of a request from its context. `None` if the file
+    /// has no `[caller]`.
     pub(super) fn key(
         &self,
     ) -> Option<impl Fn(&Context) -> Option<String> + Clone + Send + Sync + 'static> {
@@ -97,7 +101,8 @@ impl CallerConfig {
     }
 }
 
-/// Returns the caller by a header of the request.
+/// Returns the caller of a request, which is the value of this header. `None` if the request lacks
+/// the header.
 #[cfg(feature = "http")]
 fn caller(context: &Context, header: &str) -> Option<String> {
     caller_in(context.extensions().get::<http::request::Parts>()?, header)
@@ -105,8 +110,8 @@ fn caller(context: &Context, header: &str) -> Option<String> {
 
 #[cfg(feature = "http")]
 fn caller_in(parts: &http::request::Parts, header: &str) -> Option<String> {
-    // All values, unaltered: a name that is not UTF-8 identifies a caller as well, and a request
-    // with an additional value has a different caller.
+    // All values of the header together identify the caller, unaltered. A name that is not UTF-8
+    // identifies a caller as well, and a request with an additional value has a different caller.
     let values = parts.headers.get_all(header).iter();
     let values = values.map(|value| value.as_bytes().iter().copied().map(char::from).collect());
     let caller = values.reduce(|all: String, value: String| format!("{all}\n{value}"))?;

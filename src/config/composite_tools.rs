@@ -19,10 +19,10 @@ use crate::composite::{
     Pipeline, Race, Segment, Step, Strategy, Success, Target, Workflow,
 };
 
-/// The key of the section.
+/// The key of the section `[[composite_tools]]` in a configuration file.
 pub(super) const SECTION: &str = "composite_tools";
 
-/// The keys of all composites.
+/// The keys that a composite can have with any strategy.
 pub(super) const COMPOSITE: [&str; 14] = [
     "name",
     "description",
@@ -39,21 +39,32 @@ pub(super) const COMPOSITE: [&str; 14] = [
     "trace",
     "strict",
 ];
-/// The keys of a target.
+/// The keys that a target of a composite can have.
 pub(super) const TARGET: [&str; 5] = ["id", "tool", "arguments", "timeout", "optional"];
-/// The strategies, with their keys.
-pub(super) const STRATEGIES: &Variants = &[
-    ("parallel", &["tools", "targets", "success", "order", "report", "labels", "max_parallel"]),
-    ("sequential", &["tools", "targets", "success", "order", "report", "labels"]),
-    ("race", &["tools", "targets", "max_parallel"]),
-    ("fallback", &["tools", "targets"]),
-    ("pipeline", &["steps", "output", "report"]),
-    ("workflow", &["steps", "output", "report", "max_parallel"]),
+/// The strategies, each with the additional keys of a composite with this strategy, and the
+/// function that reads them.
+pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
+    (
+        "parallel",
+        &["tools", "targets", "success", "order", "report", "labels", "max_parallel"],
+        |table| fan_out(table).into(),
+    ),
+    ("sequential", &["tools", "targets", "success", "order", "report", "labels"], |table| {
+        fan_out(table).sequential().into()
+    }),
+    ("race", &["tools", "targets", "max_parallel"], |table| race(table).into()),
+    ("fallback", &["tools", "targets"], |table| Fallback::new(targets(table)).into()),
+    ("pipeline", &["steps", "output", "report"], |table| pipeline(table).into()),
+    ("workflow", &["steps", "output", "report", "max_parallel"], |table| workflow(table).into()),
 ];
 
-/// Builds the section and reports mistakes in it.
+/// Reads a strategy.
+type ReadStrategy = fn(&mut TableReader<'_, '_, '_>) -> Strategy;
+
+/// Builds all composites and their layer from the section, and reports errors in the section to
+/// `reader`.
 ///
-/// The layer is `None` only if something was reported.
+/// If the layer is `None`, at least one error was reported.
 pub(super) fn build(
     backends: &[BackendConfig],
     router: &RouterConfig,
@@ -78,7 +89,8 @@ pub(super) fn build(
     (tools, layer)
 }
 
-/// Replaces each target by the name that clients see, and reports targets that cannot exist.
+/// Replaces each target such as `backend/tool` by the name of the tool that clients see, and
+/// reports invalid targets.
 fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Reader<'_, '_>) {
     // A name that could not be read may be the one that a target refers to.
     let known =
@@ -108,7 +120,7 @@ fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Read
     }
 }
 
-/// Reports a mistake in a definition at its place in the file.
+/// Reports an error in the definition of a composite at the key that caused it.
 fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     let (index, path) = match error.path() {
         [Segment::Index(index), path @ ..] => (*index, path),
@@ -131,7 +143,7 @@ fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     reader.report(&at(index, path), error.kind().to_string());
 }
 
-/// Returns the path of a key of the composite at `index`.
+/// Returns the path in the file of a key of the composite at `index`.
 fn at(index: usize, path: &[Segment]) -> Vec<Segment> {
     [&[SECTION.into(), index.into()], path].concat()
 }
@@ -161,38 +173,38 @@ fn composite(table: &mut TableReader<'_, '_, '_>) -> CompositeTool {
     tool
 }
 
-/// Reads the strategy of a composite; if it is mistaken, another one that has the given keys.
-fn strategy(name: Option<&str>, table: &mut TableReader<'_, '_, '_>) -> Strategy {
-    match name {
-        Some("pipeline") => {
-            let mut pipeline = Pipeline::new(steps(table));
-            pipeline.output = output(table);
-            table.set("report", &mut pipeline.report);
-            pipeline.into()
-        }
-        Some("race") => {
-            let mut race = Race::new(targets(table));
-            table.set("max_parallel", &mut race.max_parallel);
-            race.into()
-        }
-        Some("fallback") => Fallback::new(targets(table)).into(),
-        Some("workflow") => workflow(table).into(),
+/// Reads the strategy of a composite with `read`. If the name of the strategy is invalid, `read` is
+/// `None`. Then the table is read as a workflow if it has `steps`, and as a fan-out otherwise, to
+/// find errors in the other keys.
+fn strategy(read: Option<ReadStrategy>, table: &mut TableReader<'_, '_, '_>) -> Strategy {
+    match read {
+        Some(read) => read(table),
         None if table.has("steps") => workflow(table).into(),
-        _ => fan_out(name == Some("sequential"), table).into(),
+        None => fan_out(table).into(),
     }
 }
 
-fn fan_out(is_sequential: bool, table: &mut TableReader<'_, '_, '_>) -> FanOut {
+fn fan_out(table: &mut TableReader<'_, '_, '_>) -> FanOut {
     let mut fan_out = FanOut::new(targets(table));
-    if is_sequential {
-        fan_out = fan_out.sequential();
-    }
     table.set("success", &mut fan_out.success);
     table.set("order", &mut fan_out.order);
     table.set("report", &mut fan_out.report);
     table.set("labels", &mut fan_out.labels);
     table.set("max_parallel", &mut fan_out.max_parallel);
     fan_out
+}
+
+fn race(table: &mut TableReader<'_, '_, '_>) -> Race {
+    let mut race = Race::new(targets(table));
+    table.set("max_parallel", &mut race.max_parallel);
+    race
+}
+
+fn pipeline(table: &mut TableReader<'_, '_, '_>) -> Pipeline {
+    let mut pipeline = Pipeline::new(steps(table));
+    pipeline.output = output(table);
+    table.set("report", &mut pipeline.report);
+    pipeline
 }
 
 fn workflow(table: &mut TableReader<'_, '_, '_>) -> Workflow {

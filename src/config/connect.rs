@@ -1,4 +1,4 @@
-//! Connects the backends of a file.
+//! Connects the backends that a configuration file defines.
 
 use std::{
     fmt,
@@ -35,33 +35,36 @@ use crate::{
     stack::BackendLayer,
 };
 
-/// The backends of a file, connected or connecting.
+/// The backends of a configuration file, and a router that merges them into one server. Each
+/// backend is connected, or is being connected in the background.
 ///
-/// Clones refer to the same backends. The backends stop when the last clone, the last
-/// [`router`](Self::router) and the last of the [`remotes`](Self::remotes) are dropped;
-/// [`close`](Self::close) waits for that.
+/// Clones refer to the same backends. The backends stop when all clones, and all clones of the
+/// [`router`](Self::router) and the [`remotes`](Self::remotes), have been dropped. To stop the
+/// backends earlier, and to wait until they have stopped, use [`close`](Self::close).
 #[derive(Clone, Debug)]
 pub struct Backends {
     router: Router,
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
     changes: Changes,
-    /// Set while the router loads the remembered lists.
+    /// Set while requests for lists are answered from remembered lists, to fill the router.
     recall: Recall,
 }
 
-/// A backend with its configuration.
+/// A backend that is connected or being connected, and its configuration.
 #[derive(Clone, Debug)]
 struct Connected {
     config: BackendConfig,
     remote: RemoteService,
-    /// Maps the URIs of changed resources to those known above the layer, and drops hidden ones.
+    /// The layer of the backend. It maps the URI of a changed resource to the URIs that the
+    /// resource has above the layer, or to none if the resource is hidden.
     layer: Arc<Mutex<BackendLayer>>,
-    /// The lists that the backend returned last, with its own names.
+    /// The lists of tools, prompts and resources that the backend returned last, with the backend's
+    /// own names.
     memory: Memory,
 }
 
-/// The error if the backends of a file cannot be connected.
+/// The error returned if the backends of a file cannot be connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(Reason);
 
@@ -81,24 +84,25 @@ enum Reason {
 // === impl Config ===
 
 impl Config {
-    /// Starts to connect the backends of the file, and returns a router over them.
+    /// Starts to connect the backends of the file. Returns the backends, and a router that merges
+    /// them into one server.
     ///
-    /// Returns at once. Backends that cannot be reached are retried in the background, and the
-    /// reason is logged.
+    /// Returns immediately. If a backend cannot be reached, the reason is logged, and connecting is
+    /// retried in the background.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no backend, or if one needs a transport that is not enabled in
-    /// this build of the crate.
+    /// Returns an error if the file has no backends, or if a backend needs a transport that is not
+    /// enabled in this build of the crate.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with its time and I/O enabled.
+    /// Panics if called outside a Tokio runtime with time and I/O enabled.
     pub fn connect(&self) -> Result<Backends, ConnectError> {
         Backends::of(self, Changes::default(), &[])
     }
 
-    /// Returns the prefix of a backend without a prefix of its own.
+    /// Returns the prefix of a backend whose configuration sets no `prefix`.
     fn default_prefix(&self, backend: &str) -> String {
         match self.router().conflicts() {
             Conflicts::Prefix => format!("{backend}{}", self.router().separator()),
@@ -107,7 +111,9 @@ impl Config {
     }
 }
 
-/// Returns a function that returns the server's capabilities and instructions.
+/// Returns a function that returns the capabilities and instructions of a backend, or `None` while
+/// they are unknown. While the router is being filled with remembered lists, the function returns
+/// the capabilities that these lists require.
 fn description(
     remote: &RemoteService,
     Remember { memory, recall }: &Remember,
@@ -127,7 +133,8 @@ fn description(
 // === impl Backends ===
 
 impl Backends {
-    /// Connects the backends of a file, and reuses connections of `before`.
+    /// Connects the backends of a file. If the connection settings of a backend are unchanged,
+    /// reuses its connection from `before`.
     fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
         for backend in config.backends() {
             backend.check()?;
@@ -158,8 +165,9 @@ impl Backends {
         Ok(Self { router, remotes, connected: connected.into(), changes, recall })
     }
 
-    /// Connects the backends of another file, reuses unchanged connections, and reports which
-    /// backends were kept, connected and removed.
+    /// Connects the backends of another file, and reuses the connections of backends whose
+    /// connection settings are unchanged. Also returns which backends were kept, connected and
+    /// removed.
     pub(super) fn reconnect(&self, config: &Config) -> Result<(Self, Reloaded), ConnectError> {
         let backends = Self::of(config, self.changes.clone(), &self.connected)?;
         let names = |all: &[Connected], of: &dyn Fn(&Connected) -> bool| -> Vec<String> {
@@ -177,14 +185,16 @@ impl Backends {
         Ok((backends, reloaded))
     }
 
-    /// Fills the router from the remembered lists, for backends that may be unavailable now.
+    /// Fills the router with remembered lists, since backends may be unavailable now. A remembered
+    /// list is the last one that a backend of the same name has returned.
     pub(super) async fn recall(&self) {
         self.recall.set(true);
         self.list().await;
         self.recall.set(false);
     }
 
-    /// Lists everything, to fill the router.
+    /// Fills the router by listing the tools, prompts, resources and resource templates of all
+    /// backends.
     pub(super) async fn list(&self) {
         let requests: [ClientRequest; 4] = [
             ListToolsRequest::default().into(),
@@ -199,8 +209,9 @@ impl Backends {
         .await;
     }
 
-    /// Makes the remotes report changes as configured in their file, and subscribes those that
-    /// replace a remote to its resources.
+    /// Switches the backends to the layers of this file, which determine the URIs of reported
+    /// changes. A new connection takes over the subscriptions and log levels of the previous
+    /// connection to the backend of the same name.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;
@@ -213,31 +224,34 @@ impl Backends {
         }
     }
 
-    /// Returns the warnings of the layers of each backend, for operators.
+    /// Returns warnings for operators about conflicts between the layers of each backend and its
+    /// current lists, such as an alias of a missing tool.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.connected.iter().flat_map(|it| it.config.layer().warnings()).collect()
     }
 
-    /// Returns the service over all backends.
+    /// Returns the router, a service that merges all backends into one server.
     #[must_use]
     pub const fn router(&self) -> &Router {
         &self.router
     }
 
-    /// Returns the remotes, in the order of the file.
+    /// Returns the services that forward requests to the backends, in the order of the file.
     #[must_use]
     pub fn remotes(&self) -> &[RemoteService] {
         &self.remotes
     }
 
-    /// Returns the changes of the backends.
+    /// Returns the channel through which the backends report changes of their tools, prompts and
+    /// resources.
     #[must_use]
     pub const fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Stops all backends concurrently, including child processes.
+    /// Stops all backends and their child processes concurrently, and waits until they have
+    /// stopped.
     pub async fn close(&self) {
         join_all(self.remotes.iter().map(RemoteService::close)).await;
     }
@@ -246,7 +260,8 @@ impl Backends {
 // === impl Connected ===
 
 impl Connected {
-    /// Connects a backend, or reuses its connection from `before`.
+    /// Connects a backend. If its connection settings are unchanged, reuses the connection of
+    /// `before`, the backend of the same name in the previous file.
     fn new(
         config: &BackendConfig,
         changes: &Changes,
@@ -270,7 +285,7 @@ impl Connected {
         Ok(Self { config, remote, layer, memory })
     }
 
-    /// Returns `true` if both share one connection.
+    /// Returns `true` if both backends share one connection.
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.layer, &other.layer)
     }
@@ -327,7 +342,8 @@ fn process(config: &StdioConfig) -> ChildProcess {
     }
 }
 
-/// Returns the headers, or the name of the first one that the transport does not accept.
+/// Converts the headers for the transport. If the transport does not accept a header, returns the
+/// name of the first such header as the error.
 #[cfg(feature = "http")]
 fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let header = |(name, value): (&String, &String)| {
@@ -341,7 +357,7 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// Returns the error for a reload of a closed gateway.
+    /// Returns the error of a reload after the gateway was closed.
     pub(super) const fn closed() -> Self {
         Self(Reason::Closed)
     }

@@ -7,7 +7,7 @@ use serde::{
     de::{Error, MapAccess, Unexpected, Visitor},
 };
 
-/// A duration in human-readable form: `30s`, `1h 30m`.
+/// A duration that is written in human-readable form, such as `30s` or `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Duration(pub(super) time::Duration);
 

@@ -12,9 +12,10 @@ use super::{
 };
 use crate::composite::{DisplayPath, Segment};
 
-/// The error if a file is not a valid configuration.
+/// The error returned if a file cannot be read or is not a valid configuration.
 ///
-/// Displays every [mistake](Mistake), each with its file, line, column and an excerpt of the line:
+/// Displays the first 100 [mistakes](Mistake), each with its file, line, column and an excerpt of
+/// the line:
 ///
 /// ```text
 /// 1 mistake in composites.toml
@@ -26,13 +27,13 @@ use crate::composite::{DisplayPath, Segment};
 ///   | ^^^^
 /// ```
 ///
-/// `Debug` prints the same, because `main` prints the error it returns with `Debug`.
+/// `Debug` prints the same text, since an error that `main` returns is printed with `Debug`.
 pub struct ConfigError {
     file: Option<PathBuf>,
     kind: ErrorKind,
 }
 
-/// One mistake in a file.
+/// One mistake in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     path: String,
@@ -44,9 +45,9 @@ enum ErrorKind {
     Unreadable(io::Error),
     Mistaken {
         mistakes: Vec<Mistake>,
-        /// The number of mistakes found but not reported.
+        /// The number of mistakes beyond the first 100, which are not displayed.
         untold: usize,
-        /// Whether the whole file was checked.
+        /// Whether the whole file was checked for mistakes.
         complete: bool,
     },
 }
@@ -58,7 +59,7 @@ impl ConfigError {
         Self { file: Some(file), kind: ErrorKind::Unreadable(error) }
     }
 
-    /// Sorts the faults by position in the file and locates their lines.
+    /// Sorts the faults by their position in the text, and finds the file and line of each.
     pub(super) fn mistaken(
         texts: &Texts,
         source: &Source<'_>,
@@ -80,7 +81,7 @@ impl ConfigError {
         Self { file, kind: ErrorKind::Mistaken { mistakes, untold, complete } }
     }
 
-    /// Returns the mistakes in the order of the file, at most 100. Empty if the file cannot be
+    /// Returns the first 100 mistakes, sorted by position in the file. Empty if the file cannot be
     /// read.
     #[must_use]
     pub fn mistakes(&self) -> &[Mistake] {
@@ -90,7 +91,8 @@ impl ConfigError {
         }
     }
 
-    /// Returns the path of the file; `None` if the configuration was a string.
+    /// Returns the path of the configuration file. `None` if the configuration was read from a
+    /// string.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -131,8 +133,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Prints the text of `Display` and the cause, since `Debug` output does not include the
-/// [source](std::error::Error::source).
+/// Prints the text of `Display`, followed by the [source](std::error::Error::source) of the error
+/// if there is one. If `main` returns the error, Rust prints only this text.
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -151,8 +153,8 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// Converts a path in the merged file to a path in the composite's own file. `before` is the number
-/// of composites in preceding files.
+/// Converts a path in the merged configuration to a path in the file that defines the composite.
+/// `before` is the number of composites in the files before this file.
 fn own_path(mut path: Vec<Segment>, before: usize) -> String {
     if let [Segment::Key(_), Segment::Index(index), ..] = path.as_mut_slice() {
         *index = index.saturating_sub(before);
@@ -163,34 +165,35 @@ fn own_path(mut path: Vec<Segment>, before: usize) -> String {
 // === impl Mistake ===
 
 impl Mistake {
-    /// Returns the keys of the file that lead to the mistake, such as
+    /// Returns the path of keys to the invalid value, such as
     /// `composite_tools[1].targets[0].timeout`.
     ///
-    /// Empty if the text is not valid TOML.
+    /// The path is empty if the text is not valid TOML.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the path of the file; `None` if the configuration was a string.
+    /// Returns the path of the file that contains the mistake. `None` if the configuration was read
+    /// from a string.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.place.file.as_deref()
     }
 
-    /// Returns the line, starting at one.
+    /// Returns the number of the line with the mistake, starting at one.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.place.line
     }
 
-    /// Returns the column in characters, starting at one.
+    /// Returns the column of the mistake in characters, starting at one.
     #[must_use]
     pub const fn column(&self) -> usize {
         self.place.column
     }
 
-    /// Returns a message with the mistake and the expected value.
+    /// Returns the message, which describes the mistake and the expected value.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

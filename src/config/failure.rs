@@ -34,7 +34,8 @@ impl Failure {
         Self { message: message.into(), culprit: None }
     }
 
-    /// Attributes the error to `node`, unless it is already attributed to a nested value.
+    /// Records `node`, the value at `path`, as the cause of the error, unless a nested value is
+    /// already recorded as the cause.
     pub(super) fn of(mut self, path: &[Segment], node: &Node<'_>) -> Self {
         self.culprit.get_or_insert_with(|| Culprit {
             address: address(node),
@@ -95,7 +96,8 @@ impl de::Error for Failure {
     }
 }
 
-/// Returns the type that serde expects, in TOML terms.
+/// Translates serde's name of an expected type into TOML terms, such as `an array` for
+/// `a sequence`.
 fn words(expected: &dyn Expected) -> String {
     let expected = expected.to_string();
     match expected.as_str() {
@@ -108,7 +110,8 @@ fn words(expected: &dyn Expected) -> String {
     }
 }
 
-/// Returns the message for an unknown word. The word is omitted if it may be a misplaced secret.
+/// Returns the error message for `word`, which is not an expected key or value. The message omits
+/// the word if it may be a misplaced secret.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
     if let Some(hint) = hints::of_value(word, expected) {
         return format!("unknown {what} `{word}`: {hint}");

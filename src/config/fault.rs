@@ -1,13 +1,13 @@
-//! Mistakes in a file, with their spans.
+//! Mistakes in a configuration file, with their positions.
 
 use std::ops::Range;
 
 use crate::composite::Segment;
 
-/// Maximum number of mistakes in one report.
+/// Maximum number of mistakes that one error reports.
 pub(super) const MAX_MISTAKES: usize = 100;
 
-/// A mistake and its span in the file.
+/// A mistake, with its path of keys and its span in the text of the file.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) path: Vec<Segment>,

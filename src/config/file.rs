@@ -1,4 +1,4 @@
-//! The configuration of a whole file.
+//! Reads the configuration of a whole file.
 
 use std::{env, fmt, path::Path};
 
@@ -34,7 +34,7 @@ use crate::{
 };
 use serde::{Deserialize, Deserializer, de::Visitor};
 
-/// The configuration of a file.
+/// A configuration that was read from a file or a string.
 ///
 /// See the [module docs](crate::config) for an example.
 #[derive(Clone, Debug)]
@@ -57,15 +57,15 @@ pub struct Config {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileTable {
-    /// Files that define more composites, such as `workflows/*.toml`.
+    /// Paths and patterns of files that define more composites, such as `workflows/*.toml`.
     include: Vec<String>,
     /// How the backends are merged into one server.
     router: RouterTable,
     /// The backend servers.
     backends: Vec<BackendTable>,
-    /// Limits of one call of a composite.
+    /// Limits on each call of a composite.
     limits: LimitsTable,
-    /// Storage of runs that wait for a user's input.
+    /// Where the state of a run is stored while the run waits for a user's input.
     state: StateTable,
     /// Identification of callers.
     caller: CallerTable,
@@ -75,7 +75,7 @@ pub(super) struct FileTable {
     progress: ProgressTable,
     /// Validation of requests.
     validate: ValidateTable,
-    /// Allows or hides tools, prompts and resources by name, URI or annotation.
+    /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
     filter: FilterTable,
     /// Removes parts of tool results.
     redactions: Vec<RedactionTable>,
@@ -83,18 +83,18 @@ pub(super) struct FileTable {
     budget: BudgetTable,
     /// Truncates results to a maximum size.
     truncate: TruncateTable,
-    /// Storage for the full versions of truncated results. Disabled if not set.
+    /// Where the full versions of truncated results are stored. By default, they are not stored.
     results: Option<ResultsTable>,
     /// Renames and overrides of tools, prompts and resources.
     aliases: Vec<AliasTable>,
-    /// Advertised tools and search mode.
+    /// Selects the tools that clients see, and whether clients list them or search for them.
     advertise: AdvertiseTable,
     /// Tools composed of other tools.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
     composite_tools: Unread,
 }
 
-/// A section that is read by other code.
+/// A section that serde does not deserialize, since other code reads it key by key.
 #[derive(Default)]
 struct Unread;
 
@@ -123,35 +123,37 @@ impl<'de> Visitor<'de> for Unread {
 impl Config {
     /// The JSON Schema (draft 7) of a configuration file, for editors.
     ///
-    /// Save it next to a file that begins with the following line. Editors with
-    /// [Taplo](https://taplo.tamasfe.dev) then complete and explain the keys:
+    /// Save the schema as `mcp-composite.schema.json` next to your file, and begin your file with
+    /// the following line. Editors with [Taplo](https://taplo.tamasfe.dev) then complete and
+    /// explain the keys:
     ///
     /// ```toml
     /// #:schema ./mcp-composite.schema.json
     /// ```
     ///
-    /// It covers the keys and the types of their values. Other mistakes are only reported when the
-    /// file is read.
+    /// With the schema, editors report unknown keys and values of a wrong type. All other mistakes
+    /// are only reported when the file is read.
     pub const JSON_SCHEMA: &str = JSON_SCHEMA;
 
-    /// Reads the file at `path` and the files that it includes. Variables are those of this
-    /// process.
+    /// Reads the file at `path` and the files that it includes. Each `${VAR}` is replaced by the
+    /// value of an environment variable of this process.
     ///
-    /// A variable that is not valid UTF-8 counts as not set.
+    /// A variable whose value is not valid UTF-8 is treated as if it were not set.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or every mistake in it as
-    /// [`from_toml_str`](Self::from_toml_str) does.
+    /// Returns an error if the file at `path` cannot be read. If the files have mistakes, returns
+    /// all of them, as [`from_toml_str`](Self::from_toml_str) does.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::load_with_env(path, |name| env::var(name).ok())
     }
 
-    /// Reads the file at `path` and the files that it includes. Variables are looked up with `env`.
+    /// Reads the file at `path` and the files that it includes. Calls `env` to look up each
+    /// `${VAR}`, as [`from_toml_str_with_env`](Self::from_toml_str_with_env) does.
     ///
     /// # Errors
     ///
-    /// Returns errors as [`load`](Self::load) does.
+    /// Returns the same errors as [`load`](Self::load).
     pub fn load_with_env(
         path: impl AsRef<Path>,
         env: impl Fn(&str) -> Option<String>,
@@ -163,25 +165,29 @@ impl Config {
         }
     }
 
-    /// Reads the text of a file. Variables are those of this process.
+    /// Reads a configuration from the text of a file. Each `${VAR}` is replaced by the value of an
+    /// environment variable of this process.
     ///
-    /// A variable that is not valid UTF-8 counts as not set.
+    /// A variable whose value is not valid UTF-8 is treated as if it were not set. The paths in
+    /// `include` are relative to a file, and the text has no path, so the key `include` is
+    /// rejected.
     ///
     /// # Errors
     ///
-    /// Returns every mistake: invalid TOML, unknown keys and sections, values of a wrong type, and
-    /// invalid definitions. For invalid TOML, only the syntax errors are returned.
+    /// Returns all mistakes in the text, but at most 100. A mistake is an unknown key or section, a
+    /// value of a wrong type, or an invalid definition. If the text is not valid TOML, only the
+    /// syntax errors are returned.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         Self::from_toml_str_with_env(text, |name| env::var(name).ok())
     }
 
-    /// Reads the text of a file. Variables are looked up with `env`.
+    /// Reads a configuration from the text of a file. Calls `env` to look up each `${VAR}`.
     ///
-    /// `env` is called for each `${VAR}`, and returns `None` if the variable is not set.
+    /// `env` receives the name of the variable, and must return `None` if the variable is not set.
     ///
     /// # Errors
     ///
-    /// Returns every mistake as [`from_toml_str`](Self::from_toml_str) does.
+    /// Returns the same errors as [`from_toml_str`](Self::from_toml_str).
     pub fn from_toml_str_with_env(
         text: &str,
         env: impl Fn(&str) -> Option<String>,
@@ -263,10 +269,10 @@ impl Config {
         })
     }
 
-    /// Adds an [observer](crate::observe) of the runs of composites.
+    /// Adds an [observer](crate::observe), which is notified of the runs of composites.
     ///
-    /// Observers are not part of the file: add them again to each configuration passed to
-    /// [`Gateway::reload`](super::Gateway), or they are removed by the reload.
+    /// A file cannot define observers. Add them to each configuration that you pass to
+    /// [`Gateway::reload`](super::Gateway), or the reload removes them.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.composite_layer = self.composite_layer.observer(observer);
@@ -274,9 +280,10 @@ impl Config {
         self
     }
 
-    /// Sets how trace context is propagated, the attributes of spans, and the metrics.
+    /// Sets the layer that propagates the trace context, and records spans and metrics.
     ///
-    /// Like [observers](Self::observer), it is not part of the file.
+    /// A file cannot define this layer. Like an [observer](Self::observer), set it on each
+    /// configuration that you pass to a reload.
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         self.stack_layer = self.stack_layer.trace(trace);
@@ -289,25 +296,26 @@ impl Config {
         &self.sources
     }
 
-    /// Returns the backend servers, in the order of the file.
+    /// Returns the configurations of the backend servers, in the order of the file.
     #[must_use]
     pub fn backends(&self) -> &[BackendConfig] {
         &self.backends
     }
 
-    /// Returns how the backends are merged into one server.
+    /// Returns the settings of the router, which merges the backends into one server.
     #[must_use]
     pub const fn router(&self) -> &RouterConfig {
         &self.router
     }
 
-    /// Returns the layer of all composite tools.
+    /// Returns the layer that adds the composite tools of the file to a service.
     #[must_use]
     pub fn composite_layer(&self) -> CompositeLayer {
         self.composite_layer.clone()
     }
 
-    /// Returns all layers of the file except those of its backends.
+    /// Returns a stack of all layers that the file configures, in their [fixed
+    /// order](crate::stack). Layers that wrap a single backend are not included.
     #[must_use]
     pub fn stack_layer(&self) -> StackLayer {
         self.stack_layer.clone()

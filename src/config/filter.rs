@@ -1,4 +1,4 @@
-//! The section `[filter]`, and the same keys of a backend.
+//! Reads the section `[filter]`, and the keys of a backend that filter its items.
 
 use serde::Deserialize;
 
@@ -9,26 +9,26 @@ use crate::{
     pattern::{PatternError, Selection},
 };
 
-/// Allows or hides tools, prompts and resources by name, URI or annotation.
+/// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FilterTable {
-    /// The tools that clients may see and call. Defaults to all.
+    /// Patterns of the tools that clients may see and call. Defaults to all tools.
     pub(super) expose_tools: Option<Vec<String>>,
-    /// The tools that clients may neither see nor call.
+    /// Patterns of the tools that clients may neither see nor call.
     pub(super) hide_tools: Option<Vec<String>>,
-    /// The prompts that clients may see and get. Defaults to all.
+    /// Patterns of the prompts that clients may see and get. Defaults to all prompts.
     pub(super) expose_prompts: Option<Vec<String>>,
-    /// The prompts that clients may neither see nor get.
+    /// Patterns of the prompts that clients may neither see nor get.
     pub(super) hide_prompts: Option<Vec<String>>,
-    /// The URIs of resources that clients may see and read. Defaults to all.
+    /// Patterns of the URIs of resources that clients may see and read. Defaults to all resources.
     pub(super) expose_resources: Option<Vec<String>>,
-    /// The URIs of resources that clients may neither see nor read.
+    /// Patterns of the URIs of resources that clients may neither see nor read.
     pub(super) hide_resources: Option<Vec<String>>,
-    /// The resource templates that clients may see. Defaults to all.
+    /// Patterns of the resource templates that clients may see. Defaults to all templates.
     pub(super) expose_resource_templates: Option<Vec<String>>,
-    /// The resource templates that clients may not see.
+    /// Patterns of the resource templates that clients may not see.
     pub(super) hide_resource_templates: Option<Vec<String>>,
     /// Whether to allow only tools that are annotated as read-only.
     pub(super) read_only_only: Option<bool>,
@@ -36,7 +36,7 @@ pub(super) struct FilterTable {
     pub(super) hide_destructive: Option<bool>,
 }
 
-/// Builds the layer of a table at `path`, and reports mistakes in it.
+/// Builds a filter layer from the table at `path`, and reports errors in the table to `reader`.
 pub(super) fn build(
     table: FilterTable,
     path: &[Segment],
@@ -64,7 +64,8 @@ pub(super) fn build(
         .hide_destructive(table.hide_destructive.unwrap_or_default())
 }
 
-/// Returns the selection of two lists of patterns, and reports invalid patterns.
+/// Builds a selection from a list of patterns that allow items and a list of patterns that deny
+/// items. Reports invalid patterns.
 pub(super) fn selection(
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,

@@ -1,4 +1,5 @@
-//! Runs the configuration of a file, and replaces it on reload.
+//! Runs the backends and layers of a configuration file, and replaces them when the file is
+//! reloaded.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,13 +25,15 @@ use crate::{
 
 /// How long a reload waits for new backends to connect and list their items.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a reload then waits for the layers to process these lists.
+/// How long a reload waits for the layers to process the lists, after it has waited for the
+/// backends.
 const WARMTH: Duration = Duration::from_secs(1);
 
-/// How long closing the gateway waits for the budget store to save what calls have used.
+/// How long closing a gateway waits until the budget store has saved the usage of all calls.
 const FLUSHING: Duration = Duration::from_secs(5);
 
-/// The backends of a file with the stack over them, reloadable while it serves.
+/// A running configuration: the backends of a file, and the layers over them. The configuration can
+/// be replaced while clients are served.
 ///
 /// Clones refer to the same gateway.
 ///
@@ -75,12 +78,13 @@ struct Shared {
     changes: Changes,
     /// Held during a reload.
     reloading: tokio::sync::Mutex<()>,
-    /// All backends that have not stopped, including those of previous files.
+    /// The handles that stop backends: one for each backend that has not stopped, including
+    /// backends of previous files.
     endings: Mutex<Vec<Ending>>,
     closed: CancellationToken,
 }
 
-/// The current backends, layers and stores.
+/// The backends, layers and stores of the current configuration.
 #[derive(Clone, Debug)]
 struct Running {
     backends: Backends,
@@ -91,20 +95,20 @@ struct Running {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Starts to connect the backends of a file, and puts its stack over them. Add observers with
-    /// [`Config::observer`], and tracing with [`Config::trace`], before.
+    /// Starts to connect the backends of a file, and wraps them in the layers of the file.
     ///
-    /// Returns at once. Backends that cannot be reached are retried in the background, and the
-    /// reason is logged.
+    /// Returns immediately. If a backend cannot be reached, the reason is logged, and connecting is
+    /// retried in the background. To add observers or tracing, call [`Config::observer`] or
+    /// [`Config::trace`] before.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no backend, or if one needs a transport that is not enabled in
-    /// this build of the crate.
+    /// Returns an error if the file has no backends, or if a backend needs a transport that is not
+    /// enabled in this build of the crate.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with its time and I/O enabled.
+    /// Panics if called outside a Tokio runtime with time and I/O enabled.
     pub fn connect(config: &Config) -> Result<Self, ConnectError> {
         let running = Running::new(config, config.connect()?, config.stores.clone());
         let changes = running.backends.changes().clone();
@@ -121,15 +125,16 @@ impl Gateway {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Returns the service for clients.
+    /// Returns the service that handles the requests of clients, with the layers and backends of
+    /// the file. After a reload, the same service uses the new layers and backends.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
         self.0.reloader.service()
     }
 
-    /// Returns the service as an rmcp server that extends `base` with the capabilities and
-    /// instructions of the backends, and notifies clients of changes. The subscriptions of each
-    /// caller, as identified by `[caller]` of the file, are limited.
+    /// Returns an rmcp server for clients. Its description is `base`, extended with the
+    /// capabilities and instructions of the backends. The server notifies clients of changes. If
+    /// the file has a `[caller]`, the server limits the subscriptions of each caller.
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
         let (gateway, shared) = (self.clone(), self.0.clone());
@@ -138,7 +143,8 @@ impl Gateway {
             .caller_of(move |context| shared.lock().stores.caller.account(context))
     }
 
-    /// Returns a limit on HTTP connections per caller, as identified by `[caller]` of the file.
+    /// Returns a limit on the total number of open HTTP sessions and requests. If the file has a
+    /// `[caller]`, the number for each caller is limited, too.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {
@@ -146,8 +152,9 @@ impl Gateway {
         ConnectionLimit::new().caller_of(move |parts| shared.lock().stores.caller.account_in(parts))
     }
 
-    /// Extends a server description with the capabilities and instructions of the backends, and
-    /// with the resources capability if results are stored; see [`Router::describe`].
+    /// Adds the capabilities and instructions of the backends to a server description. If full
+    /// results are stored, adds the resources capability, too, since clients read these results as
+    /// resources. See [`Router::describe`].
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         let Running { backends, layer, .. } = self.0.running();
@@ -156,14 +163,14 @@ impl Gateway {
         description
     }
 
-    /// Returns the current backends.
+    /// Returns the backends of the running configuration.
     #[must_use]
     pub fn backends(&self) -> Backends {
         self.0.running().backends
     }
 
-    /// Returns the changes, including those of reloads, as clients may see them: without hidden
-    /// resources.
+    /// Returns the changes of which clients can be notified. They are reported by backends or
+    /// caused by reloads. Updates of hidden resources are left out.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let shared = self.0.clone();
@@ -171,12 +178,12 @@ impl Gateway {
         self.0.changes.for_listeners(Arc::new(known))
     }
 
-    /// Returns the plan of a composite for these arguments without running it; see
+    /// Returns the calls that a composite would make with these arguments, without making them. See
     /// [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that a call would return.
+    /// Returns the JSON-RPC error that a call of the composite with these arguments would return.
     pub async fn preview(
         &self,
         composite: &str,
@@ -185,41 +192,45 @@ impl Gateway {
         self.0.running().stack().preview(composite, arguments).await
     }
 
-    /// Returns problems found while warming the layers with the current lists; see
-    /// [`StackLayer::warnings`].
+    /// Returns warnings for operators about conflicts between the layers and the current lists of
+    /// the backends, such as an alias of a missing tool. See [`StackLayer::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let Running { backends, layer, .. } = self.0.running();
         [layer.warnings(), backends.warnings()].concat()
     }
 
-    /// Replaces the running file with another one.
+    /// Replaces the running configuration with `config`, for example after the file has changed.
     ///
-    /// - *Backends.* A backend with the same name and transport settings, `connect_timeout` and
-    ///   `elicitation` is kept with its process or connection; its timeout, prefix, aliases, filter
-    ///   and validation are those of the new file. Others are connected first.
-    /// - *Requests.* Requests that have not been sent yet go to the new stack, all at the same
-    ///   moment. Requests in flight finish on the old stack and its backends, and a removed backend
-    ///   stops after its last request.
-    /// - *Lists.* The items of all backends are listed before the switch. For a backend that is
-    ///   unavailable or not yet connected, the last lists of the backend of the same name are used,
-    ///   so its tools, and composites that call them, do not disappear temporarily. The reload
-    ///   takes at most six seconds; slower backends are connected in the background.
-    /// - *Runs* that wait for a user, *budgets*, and stored *results* are kept, unless the settings
-    ///   of their store have changed.
-    /// - *Observers* and tracing are those of the new configuration: neither is part of the file,
-    ///   so [add](Config::observer) them to it as well.
+    /// - *Backends.* A backend keeps its process or connection if its name, transport settings,
+    ///   `connect_timeout` and `elicitation` are unchanged. Its timeout, prefix, aliases, filter
+    ///   and validation become those of the new file. Other backends are connected before the
+    ///   switch to the new file.
+    /// - *Requests.* The switch is atomic: all requests that arrive after it go to the new layers.
+    ///   Requests in flight finish on the old layers and their backends. A removed backend stops
+    ///   after its last request.
+    /// - *Lists.* The tools, prompts and resources of all backends are listed before the switch. If
+    ///   a backend is unavailable or not yet connected, the lists that a backend of this name
+    ///   returned last are used. So its tools, and the composites that call them, do not disappear
+    ///   temporarily. The reload takes at most six seconds. Slower backends are connected in the
+    ///   background.
+    /// - *Stores.* Runs that wait for user input, budgets and stored results are kept, unless the
+    ///   settings of their store have changed.
+    /// - *Observers* and tracing become those of `config`. A file cannot define them, so
+    ///   [add](Config::observer) both to `config` before the reload.
     /// - *Clients* are notified that tools, prompts and resources have changed. They stay
-    ///   subscribed to resources of backends whose names are in the new file; a reconnected backend
-    ///   is subscribed to again. They receive no more notifications for resources that are hidden
-    ///   now. To resources of other backends, or with changed URIs, a client must subscribe again.
+    ///   subscribed to the resources of each backend whose name is in the new file, even if the
+    ///   backend is connected again. They are no longer notified about resources that the new file
+    ///   hides. A client must subscribe again to resources of other backends, and to resources
+    ///   whose URIs have changed.
     ///
-    /// Reloads are serialized. If the future is dropped, nothing changes.
+    /// Concurrent reloads run one after another. If the returned future is dropped before it
+    /// completes, the running configuration stays in place.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`connect`](Self::connect), or an error if the gateway was closed; the
-    /// running file stays in place.
+    /// Returns the errors of [`connect`](Self::connect), or an error if the gateway was closed.
+    /// After an error, the running configuration stays in place.
     pub async fn reload(&self, config: &Config) -> Result<Reloaded, ConnectError> {
         let Self(shared) = self;
         let _reloading = shared.reloading.lock().await;
@@ -240,7 +251,7 @@ impl Gateway {
         running.backends.take_over(&before);
         *shared.lock() = running;
         shared.reloader.replace(stack);
-        // Only after the switch, since notified clients list at once.
+        // Clients are notified after the switch, since they list the items immediately.
         let changes = &shared.changes;
         for epoch in [changes.tools(), changes.prompts(), changes.resources()] {
             epoch.bump();
@@ -248,9 +259,9 @@ impl Gateway {
         Ok(reloaded)
     }
 
-    /// Stops all backends concurrently, including child processes and backends of previous files
-    /// that still serve requests; then waits up to five seconds until the budget store has saved
-    /// what calls have used.
+    /// Stops all backends and their child processes concurrently, including backends of previous
+    /// files that still serve requests. Then waits up to five seconds until the budget store has
+    /// saved the usage of all calls.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();
@@ -275,7 +286,7 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers backends, to stop them when the gateway is closed.
+    /// Registers backends that must be stopped when the gateway is closed.
     fn note(&self, backends: &Backends) {
         let mut endings = self.endings();
         endings.retain(|ending| !ending.has_ended());
@@ -304,7 +315,8 @@ impl Running {
         self.layer.layer(self.backends.router().clone())
     }
 
-    /// Fills the lists of the router and the layers, within time limits.
+    /// Fills the router and the layers with the lists of all backends. Returns after six seconds at
+    /// the latest, even if some lists are missing.
     async fn warm(&self, stack: &Stack<Router>) {
         self.backends.recall().await;
         // Missing lists are fetched when they are needed.
@@ -326,7 +338,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        budget::{Budget, BudgetStore, Permit, Reserving},
+        budget::{Budget, BudgetPermit, BudgetStore, ReserveReply},
         message::Request,
         observe::{Event, Observer},
     };
@@ -411,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Counts flushes; a flush never completes if the store is away.
+    /// A budget store that counts its flushes. If the store is away, flushes never complete.
     #[derive(Debug, Default)]
     struct Far {
         flushed: AtomicUsize,
@@ -419,8 +431,8 @@ mod tests {
     }
 
     impl BudgetStore for Far {
-        fn reserve(&self, _: &Budget, _: Option<&str>, _: u64) -> Reserving {
-            Reserving::Now(Ok(Permit::free()))
+        fn reserve(&self, _: &Budget, _: Option<&str>, _: u64) -> ReserveReply {
+            ReserveReply::Ready(Ok(BudgetPermit::free()))
         }
 
         fn flush(&self) -> BoxFuture<'_, ()> {
@@ -429,7 +441,8 @@ mod tests {
         }
     }
 
-    /// Returns how long closing a gateway over such a store takes, and the number of flushes.
+    /// Closes a gateway over this store. Returns how long closing takes, and how often the store
+    /// was flushed.
     async fn close(store: Far) -> (Duration, usize) {
         let mut config = file("");
         let store = Arc::new(store);

@@ -1,6 +1,7 @@
 //! Validation of HTTP headers.
 
-/// Headers that rmcp's transport or its HTTP client sets, in lower case.
+/// Headers that a file cannot set, since rmcp's transport or its HTTP client sets them. All names
+/// are in lower case.
 const SET_BY_TRANSPORT: [&str; 10] = [
     "accept",
     "connection",
@@ -14,16 +15,16 @@ const SET_BY_TRANSPORT: [&str; 10] = [
     "transfer-encoding",
 ];
 
-/// The prefix of headers that repeat arguments of a call.
+/// The prefix of the headers in which the transport repeats arguments of a call.
 const MCP_PARAM: &str = "mcp-param-";
 
-/// Returns `true` if the name is an HTTP token.
+/// Returns `true` if `name` is a valid header name, which HTTP calls a token.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Returns `true` if the value is legal for a header.
+/// Returns `true` if `value` is a valid value of an HTTP header.
 pub(super) fn is_value(value: &str) -> bool {
     value.chars().all(|c| c == '\t' || !c.is_ascii_control())
 }

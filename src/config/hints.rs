@@ -1,17 +1,17 @@
-//! Hints for keys and values that belong to the config files of other programs.
+//! Hints for users who write a key or value from the configuration file of another program.
 
 use super::word::is_word;
 use crate::{composite::Segment, suggest::plain};
 
-/// A key of another program's config file, with its replacement.
+/// A hint about a key of another program's configuration file, with the keys that replace it.
 pub(super) struct Hint {
-    /// The path of the table that has the key, without array indices.
+    /// The path of the table in which users write the key, without array indices.
     table: &'static [&'static str],
-    /// Spellings of the key, without `_`, `-` and capital letters.
+    /// The spellings of the key in lower case, without `_` and `-`.
     spellings: &'static [&'static str],
-    /// The text of the hint.
+    /// The text of the hint, which is added to the error message.
     pub(super) text: &'static str,
-    /// The keys that replace it, which are then not reported as missing.
+    /// The keys that replace the foreign key. They are not reported as missing.
     pub(super) keys: &'static [&'static str],
 }
 
@@ -159,7 +159,7 @@ const HINTS: [Hint; 22] = [
     },
 ];
 
-/// Values that are synonyms of a known value.
+/// Maps each valid value to the synonyms that users may write instead.
 const SYNONYMS: [(&str, &[&str]); 4] = [
     ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
     ("for_each", &["loop", "map"]),
@@ -167,11 +167,11 @@ const SYNONYMS: [(&str, &[&str]); 4] = [
     ("http", &["sse", "streamablehttp"]),
 ];
 
-/// The hint for a server that is reached over a WebSocket.
+/// The hint about a server that can only be reached over a WebSocket.
 const WEB_SOCKET: &str = "MCP has no transport over WebSockets: write the `http://` or `https://` \
                           URL of the server, or connect it in code with `RemoteService`";
 
-/// Returns the hint for the key `key` in the table at `table`.
+/// Returns the hint about the key `key` in the table at `table`. `None` if there is no such hint.
 pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     let table = table.iter().filter_map(|segment| match segment {
         Segment::Key(key) => Some(key.as_str()),
@@ -183,26 +183,26 @@ pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     })
 }
 
-/// Returns the expected value that `word` is a synonym of.
+/// Returns the one of the `expected` values that has `word` as a synonym.
 pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     let word = plain(word);
     let (value, _) = SYNONYMS.iter().find(|(_, words)| words.contains(&word.as_str()))?;
     expected.iter().copied().find(|expected| expected == value)
 }
 
-/// Returns the hint for an unexpected value.
+/// Returns the hint about `word`, which is not one of the `expected` values.
 pub(super) fn of_value(word: &str, expected: &[&str]) -> Option<&'static str> {
     let is_web_socket = ["websocket", "ws", "wss"].contains(&plain(word).as_str());
     (is_web_socket && expected.contains(&"http")).then_some(WEB_SOCKET)
 }
 
-/// Returns the hint for an invalid URL of a server.
+/// Returns the hint about an invalid URL of a server.
 pub(super) fn of_url(url: &str) -> Option<&'static str> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     matches!(scheme.as_deref(), Some("ws" | "wss")).then_some(WEB_SOCKET)
 }
 
-/// Returns the hint for an array of tables at `path` where a table is expected.
+/// Returns the hint about an array of tables at `path`, where the file should have a single table.
 pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     let keys = path.iter().map(|segment| match segment {
         Segment::Key(key) if is_word(key) => Some(key.as_str()),
@@ -216,13 +216,13 @@ pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     })
 }
 
-/// Returns the start of the text if it is JSON.
+/// Returns the index of the opening brace if the text seems to be JSON instead of TOML.
 pub(super) fn start_of_json(text: &str) -> Option<usize> {
     let at = text.len() - text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).len();
     text[at..].starts_with('{').then_some(at)
 }
 
-/// Returns the error message for a file that is JSON.
+/// Returns the error message for a file that contains JSON instead of TOML.
 pub(super) fn json(text: &str) -> String {
     let servers = match text.contains("\"mcpServers\"") || text.contains("\"servers\"") {
         true => {
@@ -233,9 +233,9 @@ pub(super) fn json(text: &str) -> String {
     format!("this is JSON: write it as TOML{servers}")
 }
 
-/// Returns the error message for a command that includes its arguments.
+/// Returns the error message for a `command` that includes arguments of the program.
 ///
-/// It names only the program, since the arguments may be secret.
+/// The message names only the program, since the arguments may be secret.
 pub(super) fn command_line(command: &str) -> String {
     let program = command.split_whitespace().next().filter(|program| is_word(program));
     let program = program.map(|program| format!(", as in `command = \"{program}\"`"));

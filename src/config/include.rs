@@ -1,8 +1,8 @@
 //! The files that a configuration file includes.
 //!
-//! The texts are concatenated, and the parsed included files are merged into the tree of the first
-//! file, with spans in the concatenated text. So the code that reads the tree does not handle
-//! files.
+//! The texts of all files are concatenated. The included files are parsed and merged into the tree
+//! of the first file, with spans that refer to the concatenated text. So the code that reads the
+//! tree need not know from which file a value comes.
 
 use std::{
     borrow::Cow,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// The key that lists the files.
+/// The key that lists the files to include.
 pub(super) const KEY: &str = "include";
 /// The only section that an included file may contain.
 const SECTION: &str = "composite_tools";
@@ -39,14 +39,17 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The files that a configuration was read from.
 ///
-/// Compare their [`stamp`](Self::stamp) with an earlier one to detect changes.
+/// To find out whether the files have changed, compare the current [`stamp`](Self::stamp) with an
+/// earlier one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     file: Option<PathBuf>,
     include: Vec<String>,
 }
 
-/// The modification times and sizes of the files, to be compared with another stamp.
+/// The modification times and sizes of the files in [`Sources`].
+///
+/// Two stamps differ if a file was changed, added or removed between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
@@ -54,32 +57,34 @@ pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 pub(super) struct Texts {
     /// The concatenated texts.
     pub(super) text: String,
-    /// The files. Never empty; the first one includes the others.
+    /// The files, at least one. The first file includes the others.
     pub(super) files: Vec<File>,
     pub(super) sources: Sources,
-    /// Mistakes in elements of `include`, by their index.
+    /// Errors in elements of `include`, each with the index of the element.
     pub(super) mistakes: Vec<(usize, String)>,
 }
 
-/// The result of parsing all texts.
+/// The result of parsing a file and the files that it includes.
 pub(super) struct Parsed<'t> {
     pub(super) root: Node<'t>,
-    /// Parse errors by the offset of their text.
+    /// For each file, the offset of its text in the concatenated text, and the parse errors in it.
     pub(super) errors: Vec<(usize, Vec<Error>)>,
-    /// The spans that are never displayed.
+    /// The spans that error messages must not display, since they may be secret.
     pub(super) masks: Vec<Range<usize>>,
-    /// Sections that included files must not have.
+    /// Errors found while the files are parsed and merged, such as a section that cannot be
+    /// included.
     pub(super) faults: Vec<Fault>,
-    /// The number of composites that precede those of each file.
+    /// For each file, the number of composites in the files before it.
     pub(super) before: Vec<usize>,
 }
 
 // === impl Sources ===
 
 impl Sources {
-    /// Returns the current stamp of the files.
+    /// Reads the current stamp of the files. The stamp is empty if the configuration was read from
+    /// a string.
     ///
-    /// Files that are missing or inaccessible are part of the stamp, too.
+    /// The stamp also lists missing and inaccessible files. So it changes when such a file appears.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         let Some(file) = &self.file else { return Stamp::default() };
@@ -100,7 +105,7 @@ impl Sources {
 // === impl Texts ===
 
 impl Texts {
-    /// Reads the files that a file includes.
+    /// Reads all files that are included by a file with this text and path.
     pub(super) fn gather(text: &str, path: Option<&Path>) -> Self {
         let file = path.map(Path::to_owned);
         let mut texts = Self {
@@ -162,7 +167,7 @@ impl Texts {
         }
     }
 
-    /// Parses all texts into one tree.
+    /// Parses the texts of all files, and merges them into one tree.
     pub(super) fn parse(&self) -> Parsed<'_> {
         let mut parsed = Parsed {
             masks: Vec::new(),
@@ -194,7 +199,8 @@ impl Texts {
 ///
 /// # Errors
 ///
-/// Returns an error if it cannot be read, or exceeds the maximum total size.
+/// Returns an error if the file cannot be read, is not UTF-8 text, or exceeds the maximum total
+/// size.
 pub(super) fn read_first(path: &Path) -> io::Result<String> {
     read_text(path, MAX_FILE_BYTES)
 }
@@ -213,8 +219,8 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
-/// Returns the elements of `include` with their index among the strings. Mistakes in the key itself
-/// are reported when the whole file is read, so elements that are not strings are not counted.
+/// Returns the strings in `include`, numbered from zero. Other elements are skipped without a
+/// number: the reader of the whole file reports them and hides them, too.
 fn included(text: &str) -> Vec<(usize, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());
@@ -222,7 +228,8 @@ fn included(text: &str) -> Vec<(usize, String)> {
     texts.map(str::to_owned).enumerate().collect()
 }
 
-/// Returns the files that an element of `include` refers to, sorted by name.
+/// Returns the paths of the files to which `pattern`, an element of `include`, refers. The paths
+/// are sorted by name.
 fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let directory = file.parent().unwrap_or(Path::new(""));
     if pattern.trim().is_empty() {
@@ -231,7 +238,7 @@ fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     if !pattern.contains(['*', '?', '[']) {
         return Ok(vec![directory.join(pattern)]);
     }
-    // Only the written part is a pattern.
+    // Only the path as written in the file is a pattern, and not the directory of the file.
     let escaped = PathBuf::from(glob::Pattern::escape(&directory.to_string_lossy()));
     let pattern = escaped.join(pattern);
     let found = glob::glob(&pattern.to_string_lossy())
@@ -250,9 +257,9 @@ fn is_same(a: &Path, b: &Path) -> bool {
 // === impl Parsed ===
 
 impl<'t> Parsed<'t> {
-    /// Parses the text that begins at `start`.
+    /// Parses the text of one file, which begins at `start` in the concatenated text.
     fn parse(&mut self, text: &'t str, start: usize) -> Spanned<DeTable<'t>> {
-        // TOML never begins like this, and the parser's error would not be helpful.
+        // A TOML file never begins with `{`, and the parser's error would not be helpful.
         if let Some(at) = hints::start_of_json(text) {
             let span = start + at..start + at + 1;
             self.masks.push(span.end..start + text.len());
@@ -281,7 +288,8 @@ impl<'t> Parsed<'t> {
             };
             match main.get_mut(SECTION).map(Spanned::get_mut) {
                 Some(DeValue::Array(there)) => more.into_iter().for_each(|node| there.push(node)),
-                // This mistake is reported at its own place.
+                // The first file has a value of another type, which is reported when the section is
+                // read.
                 Some(_) => (),
                 None => {
                     main.insert(key, Spanned::new(span, DeValue::Array(more)));
@@ -290,7 +298,7 @@ impl<'t> Parsed<'t> {
         }
     }
 
-    /// Rejects a section that cannot be included.
+    /// Reports a section that an included file must not contain, and masks its values.
     fn refuse(&mut self, key: &Spanned<Cow<'_, str>>, node: &Node<'_>) {
         let message =
             format!("only `[[{SECTION}]]` can be included: expected it in the first file");
@@ -304,14 +312,14 @@ impl<'t> Parsed<'t> {
     }
 }
 
-/// Returns the number of composites in a table.
+/// Returns the number of composites in the table of a file.
 fn composites(table: &DeTable<'_>) -> usize {
     table.get(SECTION).and_then(|node| node.get_ref().as_array()).map_or(0, |array| array.len())
 }
 
 // === Moving ===
 
-/// Shifts the spans of a parsed text by the offset `start`.
+/// Adds the offset `start` to all spans in a parsed table.
 fn moved_table(table: DeTable<'_>, start: usize) -> DeTable<'_> {
     let entries = table.into_iter();
     entries.map(|(key, node)| (moved(key, start), moved_node(node, start))).collect()

@@ -1,17 +1,18 @@
-//! The JSON Schema of a file, and the search for the schemas of a key.
+//! The JSON Schema of a configuration file, and functions that find the schemas of a key in it.
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// The text of the schema.
+/// The JSON text of the schema of a configuration file.
 pub(super) const JSON_SCHEMA: &str = include_str!("mcp-composite.schema.json");
 
-/// The schema of a file.
+/// The parsed schema of a configuration file.
 pub(super) static SCHEMA: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(JSON_SCHEMA).unwrap_or_default());
 
-/// Returns the schemas of a property of this name; empty if no schema defines it.
+/// Returns the schemas of the property `key` in an object that matches `schemas`. Empty if none of
+/// the schemas defines the property.
 pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> {
     let mut found = Vec::new();
     for schema in schemas {
@@ -23,7 +24,8 @@ pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'sta
     found
 }
 
-/// Returns the schema of additional properties, if they are allowed.
+/// Returns the schema of the properties that `schema` does not declare. Empty if such properties
+/// are not allowed.
 pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
     let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
     let members = match schema.get("additionalProperties") {
@@ -43,15 +45,16 @@ pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'sta
     members.into_iter()
 }
 
-/// Returns a schema, or the schemas that it refers to or is a choice of.
+/// Resolves a schema: returns the target of its `$ref`, the alternatives of its `allOf`, `anyOf` or
+/// `oneOf`, or the schema itself.
 pub(super) fn resolved(schema: &'static Value) -> Vec<&'static Value> {
     let mut found = Vec::new();
     alternatives(schema, &mut found);
     found
 }
 
-/// Adds a schema, or the schemas that it refers to or is a choice of, and those of array elements:
-/// a table is often written where an array of tables belongs.
+/// Resolves a schema, and adds the results to `found`. Also adds the schemas of array elements,
+/// since users often write a single table where an array of tables is expected.
 fn alternatives(schema: &'static Value, found: &mut Vec<&'static Value>) {
     if let Some(reference) = schema["$ref"].as_str() {
         let definition = reference.strip_prefix('#').and_then(|place| SCHEMA.pointer(place));

@@ -2,17 +2,24 @@
 //!
 //! A file has the following sections, all of them optional:
 //!
-//! - [`[[composite_tools]]`](#composite-tools): tools composed of other tools,
-//!   [`[limits]`](#pipelines-and-workflows) of their calls,
-//!   [`[progress]`](#pipelines-and-workflows) notifications, and [`[state]`](#state), the store of
-//!   runs that wait for user input;
-//! - [`[[backends]]` and `[router]`](#backends): the servers, and how they are merged into one;
+//! - [`[[composite_tools]]`](#composite-tools): the composites, which are tools that call other
+//!   tools;
+//! - [`[limits]` and `[progress]`](#pipelines-and-workflows): limits on each call of a composite,
+//!   and its progress notifications;
+//! - [`[state]` and `[caller]`](#state): the store of runs that wait for user input, and the header
+//!   that identifies callers;
+//! - [`[budget]`, `[truncate]`, `[results]` and `[[redactions]]`](#budgets-and-results): limits on
+//!   the usage of tools and the size of results, the store of full results, and the removal of data
+//!   from results;
+//! - [`[redis]`](#what-replicas-share): the Redis server that several processes share;
+//! - [`[[backends]]` and `[router]`](#backends): the backend servers, and how they are merged into
+//!   one server;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): validation, filtering,
 //!   renaming and advertising of tools, prompts and resources;
-//! - [`include`](#several-files): more composites, from other files.
+//! - [`include`](#several-files): the paths of files with more composites.
 //!
-//! [`Config::stack_layer`] builds the layers of all sections except the servers, in their [fixed
-//! order](crate::stack).
+//! [`Config::stack_layer`] returns the layers of all sections except `[[backends]]` and `[router]`,
+//! in their [fixed order](crate::stack).
 //!
 //! # Composite tools
 //!
@@ -21,20 +28,20 @@
 //! name = "search_all"                          # required
 //! description = "Search everywhere"            # required
 //! title = "Search"
-//! input_schema = { type = "object" }           # or `parameters`; else derived from the targets
-//! output_schema = { type = "object" }          # else it describes the report
-//! annotations = { readOnlyHint = true }        # as in MCP; what is left open is derived
+//! input_schema = { type = "object" }           # or `parameters`; default: derived from the targets
+//! output_schema = { type = "object" }          # default: that of the report
+//! annotations = { readOnlyHint = true }        # as in MCP; missing ones are derived
 //! timeout = "30s"                              # of the whole run
-//! strategy = "parallel"                        # "sequential", "race", "fallback"
-//! success = "all"                              # "any", { quorum = 2 }
-//! order = "declared"                           # "completion"
+//! strategy = "parallel"                        # or "sequential", "race", "fallback"
+//! success = "all"                              # or "any", { quorum = 2 }
+//! order = "declared"                           # or "completion"
 //! report = true
-//! labels = "text"                              # "meta": branches are named in `_meta` only
+//! labels = "text"                              # or "meta": name branches only in `_meta`
 //! max_parallel = 4
-//! tools = ["github_search", "docs_search"]     # each is called with the input
+//! tools = ["github_search", "docs_search"]     # each target receives the input
 //! ```
 //!
-//! Instead of `tools`, each target can have its own settings:
+//! Instead of `tools`, a composite can have `targets`, each with its own settings:
 //!
 //! ```toml
 //! [[composite_tools]]
@@ -43,15 +50,16 @@
 //!
 //! [[composite_tools.targets]]
 //! tool = "github_search"                       # required
-//! id = "code"                                  # else the tool's name
+//! id = "code"                                  # default: the tool's name
 //! arguments = { q = "$input.query", limit = 5 }
 //! timeout = "5s"
 //! optional = true
 //! ```
 //!
-//! The keys are documented at the setters of the same names of
-//! [`CompositeTool`](crate::composite::CompositeTool) and [`Target`](crate::composite::Target), and
-//! references in `arguments` in [`expr`](crate::expr).
+//! Each key is documented at the setter of the same name of
+//! [`CompositeTool`](crate::composite::CompositeTool), [`FanOut`](crate::composite::FanOut) or
+//! [`Target`](crate::composite::Target). The syntax of references in `arguments`, such as
+//! `$input.query`, is documented in [`expr`](crate::expr).
 //!
 //! # Pipelines and workflows
 //!
@@ -59,12 +67,12 @@
 //! [[composite_tools]]
 //! name = "research"
 //! description = "Research a topic"
-//! strategy = "workflow"                        # "pipeline"
-//! max_calls = 50                               # of a run; also `max_result_bytes`
-//! max_cost = 1000                              # of all calls of a run
-//! on_limit = "partial"                         # "fail"
-//! strict = true                                # what looks like a reference is one
-//! max_parallel = 10                            # of a workflow
+//! strategy = "workflow"                        # or "pipeline"
+//! max_calls = 50                               # per run; also `max_result_bytes`
+//! max_cost = 1000                              # total cost per run
+//! on_limit = "partial"                         # or "fail"
+//! strict = true                                # texts that begin with `$` must be references
+//! max_parallel = 10                            # only of a workflow
 //!
 //! [[composite_tools.steps]]
 //! id = "search"                                # required
@@ -76,15 +84,15 @@
 //!
 //! [[composite_tools.steps]]
 //! id = "read"
-//! type = "for_each"                            # "tool", "switch", "elicitation"
+//! type = "for_each"                            # or "tool", "switch", "elicitation"
 //! condition = "steps.search.output.hits | length > 0"
 //! collection = "$steps.search.output.hits"     # required
-//! item_var = "hit"                             # else `item`
+//! item_var = "hit"                             # default: `item`
 //! max_parallel = 10
 //! max_iterations = 100
 //! tool = "read_page"
 //! arguments = { url = "$hit.url", title = "{{ index }}: {{ hit.title }}" }
-//! on_error = "continue"                        # "abort", "retry"
+//! on_error = "continue"                        # or "abort", "retry"
 //! default_results = { completed = 0 }
 //!
 //! [[composite_tools.steps]]
@@ -100,22 +108,22 @@
 //! condition = "input.mail is undefined"
 //! message = "Keep the {{ steps.read.output.completed }} pages on {{ input.topic }}?"
 //! schema.properties.folder = { type = "string", title = "Folder", default = "inbox" }
-//! timeout = "10m"                              # to answer
-//! on_decline = "continue"                      # "abort", "skip_remaining"
-//! on_cancel = "continue"                       # the same
+//! timeout = "10m"                              # for the user to answer
+//! on_decline = "continue"                      # or "abort", "skip_remaining"
+//! on_cancel = "continue"                       # same values
 //!
 //! [composite_tools.output]
 //! required = ["pages"]
 //! properties.pages = { type = "integer", description = "How many", value = "$steps.read.output.completed" }
 //! properties.top = { type = "object", description = "The best", properties = { url = { type = "string", description = "Where", value = "$steps.search.output.hits[0].url", default = "" } } }
 //!
-//! [limits]                                     # of one call of a composite
+//! [limits]                                     # of each call of a composite
 //! max_calls = 10000
 //! max_result_bytes = 4194304
 //! max_rounds = 10
 //!
-//! [progress]                                   # for clients that want to know of it
-//! heartbeat = "15s"                            # while nothing moves; "0s": never
+//! [progress]                                   # for clients that request progress
+//! heartbeat = "15s"                            # while a run makes no progress; "0s": never
 //! ```
 //!
 //! The keys of steps are documented in [`composite`](crate::composite#pipelines-and-workflows).
@@ -123,74 +131,80 @@
 //! # State
 //!
 //! ```toml
-//! [state]                                      # of runs that wait for a person
-//! store = "signed"                             # their clients; "memory": this process; "redis"
-//! keys = [{ id = "2026-11", key = "${STATE_KEY}" }] # the first signs; else one of this process
-//! ttl = "1h"                                   # how long they may wait
-//! max_state_bytes = 65536                      # of one; in memory 4194304, if left out
+//! [state]                                      # of runs that wait for user input
+//! store = "signed"                             # kept by clients; or "memory", "redis"
+//! keys = [{ id = "2026-11", key = "${STATE_KEY}" }] # the first one signs; default: a random key
+//! ttl = "1h"                                   # how long a run may wait
+//! max_state_bytes = 65536                      # per state; default of other stores: 4194304
 //!
 //! [caller]
-//! header = "x-forwarded-user"                  # who calls; no other goes on with a run
+//! header = "x-forwarded-user"                  # identifies the caller, who alone can resume a run
 //! ```
 //!
-//! [`store`](crate::store) describes the stores and key rotation. With `store = "memory"` there are
-//! no `keys`, but `max_total_bytes`, the maximum total size of all states (67108864 by default).
-//! With `store = "redis"` there are neither: states are kept by the server of
-//! [`[redis]`](#what-replicas-share). With both, and with a `[caller]`, the states of one caller
-//! take at most `max_caller_bytes`, which defaults to a quarter of `max_total_bytes` in memory, and
-//! to 16777216 in Redis.
+//! [`store`](crate::store) describes the stores and key rotation. With `store = "redis"`, the
+//! server of [`[redis]`](#what-replicas-share) keeps the states. Some keys are only valid with
+//! certain stores:
 //!
-//! The text of a `key` is the key itself, of at least 32 bytes: neither base64 nor hex is decoded.
-//! As in [backends](#backends), `${VAR}` is an environment variable, and its value never appears in
-//! mistakes or `Debug` output. Without `keys`, waiting runs do not survive a restart, and no other
+//! - `keys` is only valid with `store = "signed"`.
+//! - `max_total_bytes` is only valid with `store = "memory"`. It limits the total size of all
+//!   states, and defaults to 67108864.
+//! - `max_caller_bytes` is only valid with `store = "memory"` or `store = "redis"`, and requires
+//!   `[caller]`. It limits the total size of the states of one caller. It defaults to a quarter of
+//!   `max_total_bytes` in memory, and to 16777216 in Redis.
+//!
+//! A `key` is used as it is written: base64 and hex are not decoded. It must have at least 32
+//! bytes. As in [backends](#backends), `${VAR}` is replaced by the value of an environment
+//! variable, which never appears in error messages or `Debug` output. Without `keys`, this process
+//! signs with a random key of its own. Then waiting runs do not survive a restart, and no other
 //! process can resume them.
 //!
-//! The `header` of `[caller]` is an HTTP header that a proxy in front of this process must set, and
-//! *remove from the requests of clients*. It needs the feature `http`. Without it, or for requests
-//! without the header, all clients are the same caller. With it, the subscriptions, sessions and
-//! open requests of each caller are [limited](crate::guide::limits), and all requests without the
-//! header count as one caller.
+//! The `header` of `[caller]` names the HTTP header that identifies the caller of a request. A
+//! proxy in front of this process must set this HTTP header, and *remove it from the requests of
+//! clients*. The key `header` needs the feature `http`. Without the key, all clients are treated as
+//! one caller. With the key, all requests that lack the HTTP header belong to one caller, and the
+//! subscriptions, sessions and open requests of each caller are [limited](crate::guide::limits).
 //!
 //! # Budgets and results
 //!
 //! ```toml
 //! [[budget.limits]]
-//! name = "searches"                            # required; told to who is refused
-//! count = "calls"                              # "bytes" of results, "cost"
+//! name = "searches"                            # required; appears in errors
+//! count = "calls"                              # or "bytes" of results, "cost"
 //! limit = 1000                                 # required
-//! tools = ["github_*"]                         # all, if left out
-//! per = "caller"                               # "run", "global"
-//! refill = { amount = 100, every = "1m" }      # all of it, without an `amount`
+//! tools = ["github_*"]                         # default: all tools
+//! per = "caller"                               # or "run", "global"
+//! refill = { amount = 100, every = "1m" }      # default of `amount`: the limit
 //!
-//! [[budget.costs]]                             # else 1; the first that names a tool counts
+//! [[budget.costs]]                             # first match applies; other calls cost 1
 //! tools = ["ask_*"]                            # required
-//! cost = 500                                   # required; what is reserved
-//! actual = "/_meta/usage/total_tokens"         # where a result tells what it was
+//! cost = 500                                   # required; reserved before the call
+//! actual = "/_meta/usage/total_tokens"         # JSON Pointer to the actual cost in the result
 //!
 //! [truncate]
-//! max_result_bytes = 65536                     # what is larger is shortened
+//! max_result_bytes = 65536                     # larger results are truncated
 //!
-//! [results]                                    # keeps whole what is shortened
-//! store = "memory"                             # "redis"
+//! [results]                                    # keeps the full versions of truncated results
+//! store = "memory"                             # or "redis"
 //! ttl = "10m"
-//! max_result_bytes = 16777216                  # of one
-//! max_total_bytes = 67108864                   # of all, in memory
-//! max_caller_bytes = 67108864                  # of one caller, if there is a `[caller]`
+//! max_result_bytes = 16777216                  # per result
+//! max_total_bytes = 67108864                   # of all results; only in memory
+//! max_caller_bytes = 67108864                  # per caller; needs `[caller]`
 //!
 //! [[redactions]]
 //! tools = ["users_*"]                          # required
-//! remove = ["/users/*/email"]                  # or `only`: what alone is left
-//! keep_texts = false                           # that are no JSON
+//! remove = ["/users/*/email"]                  # or `only`: the values to keep
+//! keep_texts = false                           # whether to keep texts that are not JSON
 //! ```
 //!
-//! The sections are documented in [`budget`](crate::budget), [`truncate`](crate::truncate) and
-//! [`redact`](crate::redact). Budgets and redactions use the names of the router, like `[filter]`:
-//! with the prefix of the backend and after its own aliases. They apply below `[[aliases]]`, so
-//! they hold under every name that these define. A pattern that matches no tool is reported in the
-//! log and by `gateway --check`.
+//! These sections are documented in [`budget`](crate::budget), [`truncate`](crate::truncate) and
+//! [`redact`](crate::redact). As in `[filter]`, their patterns match the names that tools have in
+//! the router. Such a name has the prefix of the tool's backend, and the alias that the backend
+//! defines. Clients can call a tool by an alias of `[[aliases]]`, but budgets and redactions still
+//! match the name in the router. A pattern that matches no tool is reported in the log and by
+//! `gateway --check`.
 //!
-//! In memory, `[budget]` may have `max_callers`, the maximum number of callers per budget whose
-//! balance is kept. It defaults to 100000.
+//! With `store = "memory"`, `[budget]` may have `max_callers`, the maximum number of callers whose
+//! balances are kept for each budget. It defaults to 100000.
 //!
 //! # What replicas share
 //!
@@ -198,141 +212,152 @@
 //! [redis]                                      # or Valkey
 //! url = "redis://:${REDIS_PASSWORD}@cache:6379" # required
 //! prefix = "mcp-composite"                     # of all keys
-//! timeout = "1s"                               # of one command
+//! timeout = "1s"                               # per command
 //!
 //! [budget]
-//! store = "redis"                              # "memory": each process has its own
-//! when_away = "refuse"                         # "admit": nothing is counted then
-//! lease = "10m"                                # what a replica that dies gives back; longer than calls
+//! store = "redis"                              # or "memory": each process has its own budgets
+//! when_away = "refuse"                         # or "admit": calls are not counted meanwhile
+//! lease = "10m"                                # for which a dead replica keeps its reservations
 //! ```
 //!
-//! It needs the feature `redis`, whose [docs](crate::redis) describe the requirements on the
-//! server. `[state]` and `[results]` can be stored there, too. As in `keys`, `${VAR}` is an
-//! environment variable, and the `url` never appears in logs, errors or `Debug` output.
+//! `[redis]` needs the feature `redis`, whose [docs](crate::redis) describe the requirements on the
+//! server. If `[state]` or `[results]` has `store = "redis"`, the same server stores them, too.
+//! `${VAR}` in `url` is replaced by the value of an environment variable. The `url` never appears
+//! in logs, errors or `Debug` output.
 //!
 //! # Backends
 //!
 //! ```toml
 //! [router]
 //! separator = "_"                              # 1 to 8 characters, also "/"
-//! conflicts = "prefix"                         # "priority", "manual"
+//! conflicts = "prefix"                         # or "priority", "manual"
 //!
 //! [[backends]]
 //! name = "github"                              # required
-//! transport = "stdio"                          # what else has a `command`
+//! transport = "stdio"                          # default with a `command`
 //! command = "${HOME}/bin/github-mcp"           # required
 //! args = ["--read-only"]
 //! env = { GITHUB_TOKEN = "${GITHUB_TOKEN}" }
 //! cwd = "/srv"
-//! timeout = "60s"                              # of one call
+//! timeout = "60s"                              # per call
 //! connect_timeout = "30s"
-//! elicitation = true                           # whether it may ask callers for input
-//! prefix = "gh_"                               # else `name` and `separator`
+//! elicitation = true                           # whether the backend may ask callers for input
+//! prefix = "gh_"                               # default: `name` and `separator`
 //!
 //! [[backends]]
 //! name = "docs"
-//! transport = "http"                           # what else has a `url`
+//! transport = "http"                           # default with a `url`
 //! url = "https://docs.example/mcp"             # required
 //! headers = { Authorization = "Bearer ${DOCS_TOKEN}" }
 //! ```
 //!
-//! `${VAR}` in `command`, `args`, `cwd`, `url`, and the values of `env` and `headers` is replaced
-//! by an environment variable. Directly before a `{`, each `$$` is a literal `$`, so `$${VAR}` is
-//! the text `${VAR}`, and `$$${VAR}` is a `$` and the variable; elsewhere a `$` is literal. The
-//! value of a variable is not expanded again. A variable that is not set is a mistake, an empty one
-//! is not.
+//! In `command`, `args`, `cwd`, `url`, and the values of `env` and `headers`, each `${VAR}` is
+//! replaced by the value of an environment variable. This value is not expanded again. A variable
+//! that is not set is an error, but an empty variable is not.
 //!
-//! The values of `env` and `headers`, all of a `url` except its server, and the values of variables
-//! are secret. They never appear in mistakes or `Debug` output, and [`BackendConfig::secrets`]
-//! removes them from the output of a backend. [Defaults of arguments](#layers) do not appear
-//! either. In the displayed line of a mistake, `***` replaces everything that may be secret; if the
-//! file is not valid TOML, that is nearly everything. An unknown key is displayed if it is a plain
-//! word of at most 64 letters, digits, `_` and `-`; others may be fragments of a value.
+//! To write a literal `$` directly before a `{`, double it: `$${VAR}` is the text `${VAR}`, and
+//! `$$${VAR}` is a `$` followed by the value of the variable. Everywhere else, a `$` is literal.
 //!
-//! `Config::connect` connects the backends and returns a [`Router`](crate::adapter::Router) over
-//! them. It exists with the features `stdio` and `http`, and so do the transports.
+//! The following are secret: the values of `env` and `headers`, all of a `url` except its server,
+//! and the values of variables. Secrets never appear in error messages or `Debug` output, and
+//! [`BackendConfig::secrets`] redacts them in the output of the backend. The [defaults of
+//! arguments](#layers) never appear in error messages or `Debug` output either.
 //!
-//! With backends, a target of a composite is one of the following:
+//! An error is displayed with its line of the file, in which `***` replaces everything that may be
+//! secret. If the file is not valid TOML, that is nearly the whole line. An unknown key is
+//! displayed only if it is a plain word of at most 64 letters, digits, `_` and `-`. Any other
+//! unknown key may be a fragment of a secret value.
+//!
+//! `Config::connect` connects the backends, and returns them with a
+//! [`Router`](crate::adapter::Router) over them. This method needs the feature `stdio` or `http`.
+//! Each backend needs the feature of its transport, and `tls` for an `https://` URL.
+//!
+//! If a file has backends, each target of a composite is one of the following:
 //!
 //! - the name of another composite;
-//! - `github/search` or `github.search`, with any router separator: the tool `search` of the
-//!   backend `github`;
-//! - the name that clients see, such as `gh_search`.
+//! - a backend and a tool, such as `github/search` or `github.search`. Both mean the tool `search`
+//!   of the backend `github`, with any separator of the router;
+//! - the name of a tool as clients see it, such as `gh_search`.
 //!
-//! In the second form, the tool has its name on the backend, or else an alias of the backend. In
-//! the last form, it has the name that clients see; if that name was changed by an alias, the
-//! mistake suggests the new name.
+//! In `github/search`, the tool has its name on the backend, or an alias that the `aliases` of the
+//! backend define. If a target is a name that clients no longer see, because `[[aliases]]` has
+//! replaced it, this is an error. Its message suggests the new name.
 //!
-//! The forms are tried in this order. If a target begins both with a backend's name and with a
-//! prefix, the longer of the two applies, and the prefix if they are equally long. The target is
-//! then replaced by the name that clients see. A target that can be none of these is a mistake.
-//! Without backends, every name is kept.
+//! The three forms are tried in this order, but a name that `[[aliases]]` defines is not parsed as
+//! a backend and a tool. A target can begin both with a backend's name and with a backend's prefix.
+//! Then the longer beginning determines the backend, or the prefix if both are equally long. A
+//! target such as `github/search` is replaced by the name that clients see. A target that has none
+//! of the three forms is an error. If the file has no backends, any name that `[[aliases]]` has not
+//! replaced is accepted.
 //!
-//! A target such as `github.search` is the tool of the backend even if a composite has the name
-//! that clients see for this tool. If the two spellings are equal, as with the separator `/`,
-//! `github.search` is the tool.
+//! A composite may have the same name as a tool of a backend, such as `github_search`. Then the
+//! targets `github.search` and `github/search` still refer to the tool. With the separator `/`,
+//! `github/search` is the name of this composite itself, and only `github.search` refers to the
+//! tool.
 //!
-//! With `conflicts = "priority"` or `"manual"`, tools have no prefix, so any name can be a tool,
-//! and belongs to the backend that it is routed to. With several backends, a backend cannot be
-//! selected, so targets such as `github/search` are mistakes.
+//! With `conflicts = "priority"` or `"manual"`, names have no prefix. So a target can be any name,
+//! and is called on the backend to which the router routes this name. If there are several
+//! backends, a target cannot select one of them: targets such as `github/search` are errors.
 //!
 //! # Layers
 //!
 //! ```toml
 //! [validate]
-//! max_argument_bytes = 65536                   # of a request; 4 MiB, if not set
-//! max_depth = 16                               # of arrays and objects in it
-//! schema = "off"                               # "warn", "strict"
+//! max_argument_bytes = 65536                   # per request; default: 4 MiB
+//! max_depth = 16                               # of nested arrays and objects
+//! schema = "off"                               # or "warn", "strict"
 //!
 //! [filter]
-//! expose_tools = ["github_*"]                  # nothing else; all, if left out
-//! hide_tools = ["*_delete_*"]                  # whatever is exposed
+//! expose_tools = ["github_*"]                  # only these; default: all
+//! hide_tools = ["*_delete_*"]                  # even if they are exposed
 //! expose_prompts = ["github_review"]
 //! hide_prompts = ["*_draft"]
 //! expose_resources = ["file:///srv/*"]         # by their URIs
 //! hide_resources = ['re:.*\.key']
 //! expose_resource_templates = ["file:///{path}"]
 //! hide_resource_templates = ["git://*"]
-//! read_only_only = true                        # only tools that say that they change nothing
-//! hide_destructive = true                      # only tools that say that they destroy nothing
+//! read_only_only = true                        # only tools annotated as read-only
+//! hide_destructive = true                      # only tools annotated as non-destructive
 //!
 //! [[aliases]]
 //! tool = "github_search_code"                  # or `from`
 //! name = "search_code"                         # or `to`
 //! title = "Search code"
 //! description = "Searches the code of our organisation"
-//! annotations = { readOnlyHint = true }        # as in MCP; your claim about the tool
+//! annotations = { readOnlyHint = true }        # as in MCP; override those of the server
 //!
 //! [aliases.arguments]
 //! q = { rename = "query", description = "What to search for" }
-//! limit = { default = 20 }                     # if the client does not say
-//! api_key = { hide = true, default = "…" }     # always
+//! limit = { default = 20 }                     # if the client does not set it
+//! api_key = { hide = true, default = "…" }     # always sent; the client cannot set it
 //!
 //! [[aliases]]
 //! prompt = "github_review"
 //! name = "review"                              # also `title`, `description`
 //!
 //! [[aliases]]
-//! resource = "file:///srv/readme.md"           # or a template of URIs
+//! resource = "file:///srv/readme.md"           # or a URI template
 //! uri = "docs:///readme.md"
 //! name = "readme"                              # also `title`, `description`
 //!
 //! [advertise]
-//! allow = ["search_*"]                         # besides composites; all, if left out
-//! deny = ["search_users"]                      # whatever is allowed
-//! calls = "refuse"                             # "allow": not listed, but callable
-//! mode = "list"                                # "search": two tools to find and call them
+//! allow = ["search_*"]                         # besides composites; default: all
+//! deny = ["search_users"]                      # even if they are allowed
+//! calls = "refuse"                             # or "allow": unlisted tools can be called
+//! mode = "list"                                # or "search": list two tools that find and call all
 //! ```
 //!
 //! The keys are documented in [`limit`](crate::limit), [`validate`](crate::validate),
 //! [`filter`](crate::filter), [`alias`](crate::alias) and [`advertise`](crate::advertise). The
-//! elements of lists are [patterns](crate::pattern): texts, globs and regular expressions. An empty
-//! list of exposed or allowed items allows nothing. The same text in both lists is a mistake.
+//! elements of lists are [patterns](crate::pattern): exact texts, globs or regular expressions. An
+//! empty list of exposed or allowed items allows no items. A pattern that is in both of two
+//! opposite lists, such as `expose_tools` and `hide_tools`, is an error.
 //!
-//! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, since they can only be
-//! denied by their exact names.
+//! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, since a composite can
+//! only be denied by its exact name.
 //!
-//! A backend can have all keys of `[filter]`, the table `validate`, and `aliases`:
+//! A backend can have its own filter, validation and aliases, with all keys of `[filter]`, the
+//! table `validate`, and the tables `aliases`:
 //!
 //! ```toml
 //! [[backends]]
@@ -346,13 +371,19 @@
 //! to = "search"
 //! ```
 //!
-//! They use the backend's own names, without its prefix; `[filter]` and `[validate]` use the names
-//! of the router. So the `hide_tools` above are `github_delete_*` in `[filter]`. `[[aliases]]` map
-//! the names of the router to the names that clients see: the tool above is `github_search` there,
-//! and its new name has no prefix. `[advertise]` and composites use the names that clients see.
+//! The sections refer to tools by different names:
+//!
+//! - The keys of a backend use the backend's own names, without its prefix.
+//! - `[filter]` and `[validate]` use the names of the router. For example, `delete_*` in the
+//!   `hide_tools` of the backend `github` would be `github_delete_*` in `[filter]`.
+//! - `[[aliases]]` maps the names of the router to the names that clients see. For example, the
+//!   tool `search` of the backend `github` is `github_search` there. The new name that
+//!   `[[aliases]]` defines gets no prefix.
+//! - `[advertise]` and composites use the names that clients see.
 //!
 //! The default of an argument may be secret, such as a key for the server. Defaults never appear in
-//! mistakes or `Debug` output. The server receives them unchanged, and its output is not redacted.
+//! error messages or `Debug` output. The server receives them unchanged. If the server repeats a
+//! default in its output, the default is not redacted.
 //!
 //! # Several files
 //!
@@ -360,17 +391,19 @@
 //! include = ["workflows/*.toml"]               # relative to this file
 //! ```
 //!
-//! adds the composites of other files after those of this file, in the order of `include`, and
-//! sorted by name for a pattern. The files contain only `[[composite_tools]]`, whose targets follow
-//! the same rules as in this file. A file that is found twice is read once. A pattern without
-//! matches is not a mistake, a missing path is. [`Config::sources`] detects changes of these files.
+//! The key `include` adds the composites of other files after those of this file, in the order of
+//! the list. Files that match the same pattern are sorted by name. Included files may contain only
+//! `[[composite_tools]]`. Targets in them follow the same rules as in this file. A file that is
+//! found twice is read once. The path of a missing file is an error, but a pattern without matches
+//! is not. Use [`Config::sources`] to detect changes of these files.
 //!
 //! # Mistakes
 //!
 //! A file is accepted as a whole or not at all. All mistakes are reported at once, each with its
-//! line and column. Unknown keys are mistakes. An empty file has no backends and no composites.
+//! line and column. Unknown keys are mistakes. An empty file is valid, and has no backends and no
+//! composites.
 //!
-//! With [`Config::JSON_SCHEMA`], editors report some of them while you write.
+//! With [`Config::JSON_SCHEMA`], editors report some mistakes while you write.
 //!
 //! # Examples
 //!
@@ -406,7 +439,7 @@
 //! # Ok::<(), mcp_composite::config::ConfigError>(())
 //! ```
 //!
-//! Backends, and targets that refer to them:
+//! A file with a backend, and a composite that calls a tool of the backend:
 //!
 //! ```
 //! use mcp_composite::config::{Config, Transport};

@@ -4,10 +4,10 @@ use std::ptr;
 
 use toml::{Spanned, de::DeValue};
 
-/// A value of the file and its span.
+/// A value in the tree of a parsed file, with its span in the text.
 pub(super) type Node<'t> = Spanned<DeValue<'t>>;
 
-/// Returns the address of a value, which identifies it.
+/// Returns the memory address of a value, by which the value is identified.
 pub(super) fn address(node: &Node<'_>) -> usize {
     ptr::from_ref(node).addr()
 }

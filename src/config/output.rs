@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::table::TableReader;
 use crate::composite::{JsonType, Output, OutputProperty};
 
-/// The keys of an output.
+/// The keys that the output of a pipeline or workflow can have.
 pub(super) const OUTPUT: [&str; 2] = ["properties", "required"];
-/// The keys of a property of an output.
+/// The keys that a property of an output can have.
 pub(super) const PROPERTY: [&str; 5] = ["type", "description", "value", "properties", "default"];
 
-/// Reads the output of a pipeline or workflow.
+/// Reads the definition of the output of a pipeline or workflow.
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Output {
     table.only(&OUTPUT);
     let properties = properties(table).unwrap_or_default();
@@ -37,13 +37,13 @@ fn property(table: &mut TableReader<'_, '_, '_>) -> OutputProperty {
     let value = table.get::<Value>("value");
     let mut property = match (value, properties(table)) {
         (None, Some(properties)) => OutputProperty::object(properties),
-        // A type that allows the value to be checked too.
+        // If the type is missing, the value is checked with the type `object`.
         (value, _) => {
             OutputProperty::new(kind.unwrap_or(JsonType::Object), value.unwrap_or_default())
         }
     };
     table.set("description", &mut property.description);
-    // A default fits no type that is missing or mistaken.
+    // A default cannot be checked if the type is missing or invalid.
     let default = table.get("default");
     property.default = default.filter(|_| kind.is_some() && mismatch.is_none());
     property

@@ -10,12 +10,12 @@ use crate::composite::CompositeLayer;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ProgressTable {
-    /// Interval of notifications while a run makes no progress. Defaults to 15 seconds; `0s`
-    /// disables them.
+    /// Interval between the notifications that clients receive while a run makes no progress.
+    /// Defaults to 15 seconds. `0s` disables these notifications.
     heartbeat: Option<Duration>,
 }
 
-/// Applies the section to the layer.
+/// Sets the heartbeat interval of the layer to that of the section, if there is one.
 pub(super) fn apply(table: &ProgressTable, layer: CompositeLayer) -> CompositeLayer {
     let every = table.heartbeat.map(|Duration(every)| every);
     layer.set_some(every, CompositeLayer::heartbeat)

@@ -1,7 +1,7 @@
-//! Reader of a parsed file, which collects every mistake.
+//! Reads a parsed file, and collects all errors in it.
 //!
-//! A serde type stops at the first invalid value. So the value is reported and hidden, and the type
-//! is deserialized again without it, until it succeeds.
+//! serde stops deserializing at the first invalid value. So the reader reports and hides the
+//! invalid value, and deserializes the whole type again, until no value is invalid.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -28,25 +28,28 @@ use crate::{
     suggest::nearest,
 };
 
-/// Keys with another name, which is the one in a file if the key is not.
+/// Keys that have a second name. Errors are reported at the first name, or at the second name if
+/// the file has only the second.
 const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "parameters")];
-/// Maximum number of characters of a message. Only messages that quote a long text exceed it.
+/// Maximum number of characters of an error message. Only messages that quote a long text are
+/// longer, and are truncated.
 const MAX_MESSAGE: usize = 2000;
 
-/// Reads a parsed file and collects its mistakes.
+/// Reads a parsed file, and collects all errors in it.
 pub(super) struct Reader<'a, 't> {
     pub(super) source: &'a Source<'t>,
     root: &'a Node<'t>,
-    /// The invalid values, by address. They are read as if they were absent.
+    /// The addresses of the invalid values, which are read as if they were absent.
     hidden: HashSet<usize>,
-    /// The indices of hidden elements, by the path of their array.
+    /// Maps the path of each array to the indices of its hidden elements.
     hidden_elements: HashMap<String, BTreeSet<usize>>,
     /// The path of the value that is being read.
     pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
-    /// The paths of the faults, and of keys that are missing because of them.
+    /// The paths of all reported values, and of keys that are missing because of a reported key. No
+    /// more errors are reported at these paths.
     reported: BTreeSet<String>,
-    /// The spans of keys that are not displayed since they are not plain words.
+    /// The spans of keys that error messages must not display, since they are not plain words.
     masks: Vec<Range<usize>>,
     complete: bool,
 }
@@ -68,17 +71,17 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Adds the parser's errors for the text that begins at `start`. Returns `true` if the parsed
-    /// text can be read nevertheless.
+    /// Reports the errors that the TOML parser found in the text that begins at `start`. Returns
+    /// `true` if all of them are duplicate keys, so that the parsed text can be read nevertheless.
     pub(super) fn parsed(&mut self, errors: &[toml::de::Error], start: usize) -> bool {
         const DUPLICATE: &str = "duplicate key";
-        // Only then are the keys that the parser found reliable.
+        // After any other error, the keys that the parser found are unreliable.
         let readable = errors.iter().all(|error| error.message() == DUPLICATE);
         for error in errors {
             let span = error.span().unwrap_or(0..0);
             let span = span.start + start..span.end + start;
             let message = match error.message() {
-                // The first of the two is kept, and everything else is intact.
+                // The parser keeps the first of the two keys, and everything else is intact.
                 DUPLICATE => match self.source.slice(&span).trim_matches(['"', '\'']) {
                     key if is_word(key) && readable => format!("duplicate key `{key}`"),
                     key if is_word(key) => {
@@ -96,18 +99,19 @@ impl<'a, 't> Reader<'a, 't> {
         readable
     }
 
-    /// Adds faults that were found before.
+    /// Adds faults that were found while the files were parsed and merged.
     pub(super) fn found(&mut self, faults: Vec<Fault>) {
         self.faults.extend(faults);
     }
 
-    /// Reads the whole file with `read`, again after each mistake. Returns the default if there are
-    /// too many mistakes.
+    /// Reads the whole file by calling `read`. If `read` fails, reports and hides the invalid
+    /// value, and calls `read` again. Returns `T::default()` if 100 errors are found, or if the
+    /// file as a whole is invalid.
     pub(super) fn retry<T: Default>(
         &mut self,
         mut read: impl FnMut(&mut Self, &'a Node<'t>) -> Result<T, Failure>,
     ) -> T {
-        // Each failure hides a value, but the rest of its table may fail once more.
+        // Each failure hides a value, but the table that contains the value may fail once more.
         for _ in 0..2 * MAX_MISTAKES {
             if self.is_full() {
                 break;
@@ -131,14 +135,14 @@ impl<'a, 't> Reader<'a, 't> {
         T::default()
     }
 
-    /// Hides a value and reports it.
+    /// Reports an invalid value, and hides it from later reads.
     fn fail(&mut self, Culprit { address, path, span }: Culprit, message: String) {
         self.hidden.insert(address);
         if let [array @ .., Segment::Index(index)] = path.as_slice() {
             let array = DisplayPath(array).to_string();
             self.hidden_elements.entry(array).or_default().insert(*index);
         }
-        // A failure caused by a hidden nested value is not a mistake.
+        // A failure caused by a hidden nested value is not reported.
         if !self.is_reported_below(&path) {
             let message = if is_masked(&path) { without_word(message) } else { message };
             self.push(&path, message, span);
@@ -151,9 +155,11 @@ impl<'a, 't> Reader<'a, 't> {
         self.faults.push(Fault { path: masked_path(path, false), message, span });
     }
 
-    /// Reports a mistake in a value that was read, unless it follows from another one.
+    /// Reports an error in a value that was read successfully. Does nothing if an error in this
+    /// value, or in a table around it, was reported before.
     ///
-    /// The path is that of the value as read, so hidden elements of arrays are not counted.
+    /// `path` is the path of the value as it was read. Its array indices do not count hidden
+    /// elements.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
         let is_told = |end| {
@@ -164,7 +170,8 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Reports the value of a key of the table at `path` if it is zero.
+    /// Returns `value`, the value of `key` in the table at `path`. If the value is zero, also
+    /// reports the key.
     pub(super) fn at_least_one(
         &mut self,
         path: &[Segment],
@@ -178,8 +185,8 @@ impl<'a, 't> Reader<'a, 't> {
         value
     }
 
-    /// Returns a required string of the table at `path`. If it is missing, reports this and returns
-    /// a placeholder that causes no other mistake.
+    /// Returns `value`, a required string of the table at `path`. If the string is missing, reports
+    /// `key` and returns a placeholder that causes no further errors.
     pub(super) fn required(
         &mut self,
         value: Option<String>,
@@ -192,13 +199,13 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Suppresses further reports about the value at `path`.
+    /// Suppresses later reports about the value at `path`.
     pub(super) fn mute(&mut self, path: &[Segment]) {
         let (path, _) = self.locate(path);
         self.reported.insert(DisplayPath(&path).to_string());
     }
 
-    /// Returns `true` if a mistake was reported at or below a path.
+    /// Returns `true` if an error was reported for the value at `path` or for a value within it.
     pub(super) fn has_fault_in(&self, path: &[Segment]) -> bool {
         let (path, _) = self.locate(path);
         self.reported.contains(&DisplayPath(&path).to_string()) || self.is_reported_below(&path)
@@ -214,8 +221,9 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Returns the path in the file of the value read at `path`, and its span. If it is not in the
-    /// file, returns the span of its innermost existing parent.
+    /// Converts `path`, at which a value was read, to the path of the value in the file. Also
+    /// returns the span of the value. If the value is not in the file, returns the span of its
+    /// innermost existing parent.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
         let mut located = Vec::new();
         let mut span = self.root.span();
@@ -233,7 +241,7 @@ impl<'a, 't> Reader<'a, 't> {
                     };
                     (key.into(), table.get(key))
                 }
-                // A word stands for the whole table.
+                // The file has a word in place of the table, such as `on_error = "abort"`.
                 (Segment::Key(_), Some(DeValue::String(_))) => break,
                 (Segment::Index(index), Some(DeValue::Array(array))) => {
                     let index = self.index_in_file(&located, *index);
@@ -248,7 +256,8 @@ impl<'a, 't> Reader<'a, 't> {
         (located, span)
     }
 
-    /// Returns the index in the file of the element that was read at `index`.
+    /// Converts the index at which an element was read to its index in the file, which also counts
+    /// hidden elements.
     fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
         let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
         let hidden = hidden.into_iter().flatten();
@@ -259,7 +268,7 @@ impl<'a, 't> Reader<'a, 't> {
         self.hidden.contains(&address(node))
     }
 
-    /// Returns `true` if there are so many mistakes that no more are sought.
+    /// Returns `true` if the maximum number of mistakes is reached, at which reading stops.
     pub(super) const fn is_full(&mut self) -> bool {
         let is_full = self.faults.len() >= MAX_MISTAKES;
         if is_full {
@@ -268,14 +277,16 @@ impl<'a, 't> Reader<'a, 't> {
         is_full
     }
 
-    /// Reports a mistake in or below the value at the current path, and hides it.
+    /// Reports and hides the invalid value that caused `failure`, which is the value at the current
+    /// path or a value within it.
     pub(super) fn fail_here(&mut self, failure: Failure, node: &Node<'t>) {
         if let Failure { message, culprit: Some(culprit) } = failure.of(&self.path, node) {
             self.fail(culprit, message);
         }
     }
 
-    /// Reports a mistake in the value at the current path, unless it follows from another one.
+    /// Reports an error in the value at the current path, unless an error was reported at this path
+    /// before.
     pub(super) fn report_here(&mut self, message: String, span: Range<usize>) {
         let path = self.path.clone();
         if !self.reported.contains(&DisplayPath(&path).to_string()) {
@@ -283,14 +294,14 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Returns the value of a key of the file.
+    /// Returns the value of a top-level key of the file, unless the value is hidden.
     pub(super) fn section(&self, key: &str) -> Option<&'a Node<'t>> {
         let root: &'a Node<'t> = self.root;
         root.get_ref().as_table()?.get(key).filter(|node| !self.hides(node))
     }
 
-    /// Reports and hides the keys of a table that are not in `fields`; `elsewhere` is the message
-    /// about a key that belongs to other tables.
+    /// Reports and hides the keys of a table that are not in `fields`. `elsewhere` returns the
+    /// error message for a key that is valid in other tables, and `None` for any other key.
     pub(super) fn check_keys(
         &mut self,
         table: &'a DeTable<'t>,
@@ -331,18 +342,20 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Returns the spans to hide in addition to those of the source.
+    /// Returns the spans that error messages must not display, in addition to those that the source
+    /// masks.
     pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
         mem::take(&mut self.masks)
     }
 
-    /// Returns all mistakes, and whether the whole file was checked.
+    /// Returns all mistakes, and whether the whole file was checked for mistakes.
     pub(super) fn finish(self) -> (Vec<Fault>, bool) {
         (self.faults, self.complete)
     }
 }
 
-/// Returns a text in place of a missing one of the table at `path`, which causes no other mistake.
+/// Returns a placeholder for a text that is missing in the table at `path`. Each table has a
+/// different placeholder, so that it causes no further errors, such as duplicate names.
 pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     let places = path.iter().map(|segment| match segment {
         Segment::Index(index) => format!("_{index}"),
@@ -351,7 +364,8 @@ pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     format!("missing_{key}{}", places.collect::<String>())
 }
 
-/// Removes the unknown word, which may be a secret, from the message.
+/// Removes the quoted word from an error message about an unknown value, since the word may be a
+/// secret.
 fn without_word(message: String) -> String {
     const UNKNOWN: &str = "unknown value";
     let rest = message.strip_prefix(UNKNOWN).and_then(|rest| rest.strip_prefix(" `"));
@@ -361,7 +375,8 @@ fn without_word(message: String) -> String {
     }
 }
 
-/// Sanitizes and truncates the message, which may quote any text of the file.
+/// Replaces unprintable characters in an error message, and truncates it. The message may quote any
+/// text of the file.
 fn harmless(message: String) -> String {
     if message.len() <= MAX_MESSAGE && !message.contains(is_unprintable) {
         return message;

@@ -8,7 +8,7 @@ use crate::{
     redact::{RedactLayer, Redaction},
 };
 
-/// The key of the section.
+/// The key of the section `[[redactions]]` in a configuration file.
 const SECTION: &str = "redactions";
 
 /// Removes parts of the results of some tools.
@@ -17,18 +17,19 @@ const SECTION: &str = "redactions";
 #[cfg_attr(test, schemars(extend("required" = ["tools"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RedactionTable {
-    /// The tools, by their names before `[[aliases]]` apply.
+    /// Patterns of the tools. They match the names before `[[aliases]]` renames the tools.
     tools: Option<Vec<String>>,
-    /// JSON Pointers to the parts of the structured result to remove. `*` matches every member or
+    /// JSON Pointers to the parts to remove from the structured result. `*` matches every member or
     /// element.
     remove: Option<Vec<String>>,
-    /// JSON Pointers to the only parts to keep, instead of `remove`.
+    /// JSON Pointers to the parts to keep in the structured result. All other parts are removed.
+    /// Cannot be combined with `remove`.
     only: Option<Vec<String>>,
-    /// Whether to keep texts that are not JSON. They may repeat removed parts.
+    /// Whether to keep texts that are not JSON. Such texts may repeat the removed parts.
     keep_texts: Option<bool>,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the layer of the section `[[redactions]]`, and reports errors in the section to `reader`.
 pub(super) fn build(tables: Vec<RedactionTable>, reader: &mut Reader<'_, '_>) -> RedactLayer {
     let redactions = tables.into_iter().enumerate();
     redactions.fold(RedactLayer::new(), |layer, (index, table)| {

@@ -21,7 +21,7 @@ use crate::{
     store::Store,
 };
 
-/// The key of the section.
+/// The key of the `[redis]` section in a configuration file.
 const SECTION: &str = "redis";
 
 /// A Redis or Valkey server that replicas share.
@@ -30,16 +30,16 @@ const SECTION: &str = "redis";
 #[cfg_attr(test, schemars(extend("required" = ["url"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RedisTable {
-    /// URL of the server, such as `redis://cache:6379`. `${VAR}` expands to an environment
-    /// variable.
+    /// URL of the server, such as `redis://cache:6379`. Each `${VAR}` is replaced by the value of
+    /// an environment variable.
     url: Option<Secret<String>>,
-    /// Prefix of all keys. Defaults to `mcp-composite`.
+    /// Prefix of all keys in the server. Defaults to `mcp-composite`.
     prefix: Option<String>,
-    /// Timeout of a command. Defaults to 1 second.
+    /// Timeout of each command to the server. Defaults to 1 second.
     timeout: Option<Duration>,
 }
 
-/// The Redis server that replicas share, if configured.
+/// The Redis server that replicas share, if the file configures one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RedisConfig {
     settings: RedisSettings,
@@ -47,7 +47,8 @@ pub(super) struct RedisConfig {
     server: Option<RedisServer>,
 }
 
-/// The settings that identify a server.
+/// The settings of a Redis server. If a reload does not change them, the stores in the server stay
+/// in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisSettings {
     url: Secret<String>,
@@ -55,9 +56,10 @@ pub(super) struct RedisSettings {
     timeout: Option<Duration>,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the configuration of the `[redis]` section, and reports errors in the section to
+/// `reader`.
 ///
-/// The returned value is only meaningful if nothing was reported.
+/// If an error is reported, the returned value must not be used.
 pub(super) fn build(
     table: Option<RedisTable>,
     environment: Environment<'_>,
@@ -109,7 +111,8 @@ impl RedisConfig {
         &self.settings
     }
 
-    /// Reports that the value at a path needs the section, if there is none.
+    /// Reports an error in the value at `path` if the file has no `[redis]`, which this value
+    /// requires.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = "there is no `[redis]`: expected a section with its `url`";
@@ -117,8 +120,8 @@ impl RedisConfig {
         }
     }
 
-    /// Returns the store of runs, or of results. Falls back to memory if there is no server, which
-    /// was reported.
+    /// Returns the store of runs or results in the Redis server. If the file defines no valid
+    /// server, which was reported as an error, returns a store in memory instead.
     pub(super) fn store(&self, of: StoreOf, limits: &StoreLimits) -> Arc<dyn Store> {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
@@ -136,8 +139,8 @@ impl RedisConfig {
         limits.in_memory(of)
     }
 
-    /// Returns the store of budgets. Falls back to memory if there is no server, which was
-    /// reported.
+    /// Returns the store of budgets in the Redis server. If the file defines no valid server, which
+    /// was reported as an error, returns a store in memory instead.
     pub(super) fn budgets(
         &self,
         admit: bool,

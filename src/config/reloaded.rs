@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// The effect of a reload on the backends, by their names.
+/// The names of the backends that a reload has kept, connected and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reloaded {
-    /// Backends that were kept unchanged.
+    /// Backends whose process or connection was kept.
     pub kept: Vec<String>,
-    /// Backends that are new, or whose connection settings have changed.
+    /// Backends that were connected, since they are new or their connection settings have changed.
     pub connected: Vec<String>,
     /// Backends that were removed.
     pub removed: Vec<String>,

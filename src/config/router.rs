@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::read::Reader;
 use crate::{adapter::router::Conflicts, names::MAX_SEPARATOR};
 
-/// How the backends of a file are merged into one server.
+/// The settings of the router, which merges the backends of a file into one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterConfig {
     separator: String,
@@ -17,27 +17,29 @@ pub struct RouterConfig {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RouterTable {
-    /// Separator between the name of a backend and the name of its tool. Defaults to `_`.
+    /// Separator between the name of a backend and the name of a tool or prompt. Defaults to `_`.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_./-]{1,8}$")))]
     separator: Option<String>,
-    /// How conflicting names of backends are resolved. Defaults to prefixes.
+    /// How to treat items of the same name in several backends. By default, names get prefixes.
     conflicts: Option<ConflictsName>,
 }
 
-/// How conflicting names of backends are resolved.
+/// How to treat items of the same name in several backends.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ConflictsName {
-    /// Each name starts with the prefix of its backend.
+    /// Names begin with the prefix of their backend.
     Prefix,
-    /// Names are unchanged, and the first backend of the file takes precedence.
+    /// Names are unchanged. An item that several backends have belongs to the first of them in the
+    /// file that has listed it.
     Priority,
-    /// Names are unchanged, and conflicts are errors.
+    /// Names are unchanged. If several backends have an item of the same name, clients cannot use
+    /// any of these items.
     Manual,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the settings of the `[router]` section, and reports errors in the section to `reader`.
 pub(super) fn build(table: RouterTable, reader: &mut Reader<'_, '_>) -> RouterConfig {
     let mut router = RouterConfig {
         conflicts: table.conflicts.map(Conflicts::from).unwrap_or_default(),
@@ -70,7 +72,7 @@ impl RouterConfig {
         &self.separator
     }
 
-    /// Returns how conflicting names of backends are resolved.
+    /// Returns how the router treats items of the same name in several backends.
     #[must_use]
     pub const fn conflicts(&self) -> Conflicts {
         self.conflicts

@@ -1,20 +1,23 @@
-//! The JSON Schema of a file, generated from its table types. The definitions of composites are
-//! written in a file of their own, because the types of composites do not depend on files.
+//! Generates the JSON Schema of a configuration file from its table types. The schemas of
+//! composites are in a separate file that is written by hand, since no table types exist for
+//! composites.
 
 use std::{borrow::Cow, collections::BTreeSet, env, fs, path::Path};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
-use super::{Config, composite_tools, duration::Duration, file::FileTable, output, steps};
+use super::{
+    Config, composite_tools, duration::Duration, file::FileTable, output, steps, table::Variants,
+};
 use crate::{
-    composite::{JsonType, Labels, OnLimit, Order, Then, Trace},
+    composite::{BranchOrder, JsonType, Labels, OnLimit, Then, Trace},
     named::Named,
 };
 
 /// Path of the schema in the package.
 const FILE: &str = "src/config/mcp-composite.schema.json";
-/// Environment variable that makes the test write the schema.
+/// The environment variable that makes the test write the schema file instead of comparing it.
 const UPDATE: &str = "UPDATE_SCHEMA";
 
 #[test]
@@ -55,12 +58,12 @@ fn composites() -> Value {
 
 #[test]
 fn schema_lists_the_composite_keys_that_are_read() {
-    fn union<'k>(
-        common: &[&'k str],
-        tag: &'k str,
-        variants: &[(&str, &[&'k str])],
-    ) -> BTreeSet<&'k str> {
-        let own = variants.iter().flat_map(|(_, keys)| keys.iter());
+    fn union<T>(
+        common: &[&'static str],
+        tag: &'static str,
+        variants: &Variants<T>,
+    ) -> BTreeSet<&'static str> {
+        let own = variants.iter().flat_map(|(_, keys, _)| keys.iter());
         common.iter().chain([&tag]).chain(own).copied().collect()
     }
     fn words(schema: &Value) -> Vec<&str> {
@@ -74,8 +77,8 @@ fn schema_lists_the_composite_keys_that_are_read() {
     fn named<T: Named>() -> Vec<&'static str> {
         T::ALL.iter().map(|(name, _)| *name).collect()
     }
-    fn tags(variants: &[(&'static str, &[&str])]) -> Vec<&'static str> {
-        variants.iter().map(|(name, _)| *name).collect()
+    fn tags<T>(variants: &Variants<T>) -> Vec<&'static str> {
+        variants.iter().map(|(name, ..)| *name).collect()
     }
 
     let schema = composites();
@@ -105,7 +108,7 @@ fn schema_lists_the_composite_keys_that_are_read() {
         ("OnRefusalAction", tags(steps::ON_REFUSAL)),
         ("OnLimit", named::<OnLimit>()),
         ("Trace", named::<Trace>()),
-        ("Order", named::<Order>()),
+        ("Order", named::<BranchOrder>()),
         ("Labels", named::<Labels>()),
         ("Then", named::<Then>()),
         ("JsonType", named::<JsonType>()),
@@ -124,8 +127,8 @@ fn generated() -> String {
     format!("{:#}\n", schema)
 }
 
-/// Removes keywords without meaning for TOML files: TOML has no null, defaults are not values, and
-/// the widths of Rust's integers are not checked.
+/// Removes keywords that are of no use for TOML files: the type `null`, default values and integer
+/// formats.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -158,7 +161,8 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// A composite in the schema.
+/// Stands for a composite in the generated schema, which refers to the definition in the separate
+/// file.
 pub(super) struct Composite;
 
 impl JsonSchema for Composite {

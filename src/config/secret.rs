@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 /// A value that must not be displayed.
 ///
-/// The type of a table's field is the only place that declares a key secret: the JSON Schema marks
-/// the key as `writeOnly`, and [`secret_spans`](super::secret_spans) hides its values in the lines
-/// of mistakes.
+/// A key is secret if its field in a table has this type. Then the JSON Schema marks the key as
+/// `writeOnly`, and [`secret_spans`](super::secret_spans) hides its values in the lines that error
+/// messages quote.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Secret<T>(T);
@@ -23,12 +23,12 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// Returns the value, which must not be displayed.
+    /// Returns the secret value, which must not be displayed.
     pub(super) const fn expose(&self) -> &T {
         &self.0
     }
 
-    /// Returns the value, which must not be displayed.
+    /// Returns the secret value, which must not be displayed.
     pub(super) fn into_exposed(self) -> T {
         self.0
     }

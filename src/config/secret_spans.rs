@@ -1,10 +1,13 @@
-//! Spans of a file that are never displayed.
+//! Finds the spans of a file that error messages must not display, since they may be secret.
 //!
-//! The line of a mistake is displayed, but not the values of secret keys, which the
-//! [schema](super::json_schema) marks as `writeOnly`. If the file parses, a value is displayed if
-//! the schema defines its key at this place, and a value of this kind. Otherwise everything that
-//! may be secret is hidden. A section without secret keys is open: while the structure of the file
-//! is unknown, only the lines of open sections are displayed.
+//! An error message quotes a line of the file, but without the values of secret keys. The
+//! [schema](super::json_schema) marks these keys as `writeOnly`. A section without secret keys is
+//! called *open*.
+//!
+//! - If the file is valid TOML, a value is displayed if the schema defines its key in this table
+//!   and allows a value of its kind. Other values are hidden if they may be secret.
+//! - If the file is not valid TOML, its structure is unknown. Then the lines of open sections are
+//!   displayed in full. Of other sections, only the headers and keys are displayed.
 
 use std::{borrow::Cow, collections::HashSet, ops::Range, ptr, sync::LazyLock};
 
@@ -25,28 +28,30 @@ use crate::composite::Segment;
 /// The keyword of the schema that marks secret keys.
 const SECRET: &str = "writeOnly";
 
-/// The key of a backend's program. Arguments in the same text may be secret.
+/// The key of a backend's program. If the value includes arguments of the program, it may be
+/// secret.
 const COMMAND: &str = "command";
 
-/// The keys of the schema, by whether they may hold secrets.
+/// The keys that the schema defines, grouped by whether their values may be secret.
 static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
-/// The keys of the schema, by whether they may hold secrets.
+/// The keys that the schema defines, grouped by whether their values may be secret.
 struct Keys {
-    /// The keys that hold secrets in any section, since the header of their table may be lost.
+    /// The keys whose values are secret in any section. Such values are hidden in all sections,
+    /// since the header of their table may be missing from an invalid file.
     secret: HashSet<&'static str>,
     /// The sections without secret keys.
     open_sections: HashSet<&'static str>,
-    /// The keys of the open sections, at any depth.
+    /// The keys in open sections, at any depth, that are secret in no section.
     known: HashSet<&'static str>,
 }
 
-/// Spans of a file that are not displayed.
+/// Spans of a file that error messages must not display.
 type Masks = Vec<Range<usize>>;
 
-/// Returns the spans that are not displayed, sorted and disjoint.
+/// Returns the spans of the text that error messages must not display, sorted and disjoint.
 ///
-/// If the parser reported `errors`, the structure of the file is unknown.
+/// If `errors` is `true`, the parser has found errors, so the structure of the file is unknown.
 pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<usize>> {
     let mut masks = Vec::new();
     sections(root, &mut masks);
@@ -56,8 +61,9 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
     apart(masks)
 }
 
-/// Masks keys that may be secret: the `unknown` last key, and keys of a backend that are not plain
-/// words.
+/// Replaces the keys of a path that may be secret by `…`. Plain words are always kept. In a section
+/// with secret keys, all other keys are replaced. In an open section, only the last key is
+/// replaced, and only if it is `unknown`.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     let is_open =
         match path.first() {
@@ -73,7 +79,7 @@ pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     masked.collect()
 }
 
-/// Returns `true` if the value at `path` may be secret because of a key in the path.
+/// Returns `true` if `path` contains a secret key, so that the value at the path may be secret.
 pub(super) fn is_masked(path: &[Segment]) -> bool {
     path.iter().any(|part| matches!(part, Segment::Key(key) if KEYS.is_secret(key)))
 }
@@ -89,7 +95,7 @@ impl Keys {
             let mut seen = HashSet::new();
             let mut waiting = schemas_of_key(&[&SCHEMA], section);
             while let Some(schema) = waiting.pop() {
-                // A table may contain itself.
+                // A schema may contain itself.
                 if !seen.insert(ptr::from_ref(schema)) {
                     continue;
                 }
@@ -131,7 +137,7 @@ fn properties(schema: &'static Value) -> impl Iterator<Item = &'static str> {
     schema["properties"].as_object().into_iter().flat_map(|members| members.keys()).map(|k| &**k)
 }
 
-/// Returns `true` if the schema of a value marks it as secret.
+/// Returns `true` if a schema marks the values that it describes as secret.
 fn is_secret(schema: &Value) -> bool {
     schema[SECRET] == true
 }
@@ -145,7 +151,8 @@ fn sections(root: &DeTable<'_>, masks: &mut Masks) {
     }
 }
 
-/// Hides what may be secret in a member of a table with these `schemas`.
+/// Hides the key and the value of a table's member if they may be secret. `schemas` are the schemas
+/// of the table.
 fn member(
     (key, node): (&Spanned<Cow<'_, str>>, &Node<'_>),
     schemas: &[&'static Value],
@@ -166,10 +173,10 @@ fn member(
     }
 }
 
-/// Hides what may be secret in a value with these `schemas`.
+/// Hides the parts of a value that may be secret. `schemas` are the schemas of the value.
 ///
-/// A value of a kind that none of them allows is hidden, since it may belong to another key; except
-/// for scalars of open sections.
+/// If none of the schemas allows the kind of the value, the value may belong to another key, and is
+/// hidden. Scalars in open sections are not hidden.
 fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut Masks) {
     let allows = |kind| schemas.iter().any(|schema| allows(schema, kind));
     match node.get_ref() {
@@ -185,7 +192,7 @@ fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut
     }
 }
 
-/// The kinds of values that a mistake can confuse.
+/// The kinds of TOML values that are distinguished when a value may be in the wrong place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -213,7 +220,7 @@ fn has_several_words(node: &Node<'_>) -> bool {
     node.get_ref().as_str().is_some_and(|text| text.trim().contains(char::is_whitespace))
 }
 
-/// Hides all values nested in a value.
+/// Hides all scalars in a value, and all keys in it that are not plain words.
 pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     match node.get_ref() {
         DeValue::Table(table) => {
@@ -236,7 +243,7 @@ pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
 
 // === Unparsed files ===
 
-/// Hides everything after each key, except in sections that hold no secrets.
+/// Hides the rest of each line after its key, except in open sections.
 fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     let mut open = false;
     let mut start = 0;
@@ -263,7 +270,8 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Returns the section that a line begins, and the end of the header.
+/// Returns the name of the section that a line begins, and the index of the end of the header in
+/// the line. `None` if the line is not a header.
 fn header(line: &str) -> Option<(&str, usize)> {
     let trimmed = line.trim_start();
     let inner = trimmed.strip_prefix('[')?;
@@ -277,7 +285,7 @@ fn header(line: &str) -> Option<(&str, usize)> {
     Some((name, line.len() - inner.len() + end))
 }
 
-/// Returns the end of a line's key, after the `=`; zero if it seems to have none.
+/// Returns the index just past `key =` in a line, or 0 if the line seems to have no key.
 fn key(line: &str) -> usize {
     let Some((key, value)) = line.split_once('=') else { return 0 };
     let end = key.len() + 1;
@@ -295,8 +303,8 @@ fn key(line: &str) -> usize {
     }
 }
 
-/// Returns `true` if a line of an open section, and the lines after it, may belong to another
-/// section.
+/// Returns `true` if a line that seems to be in an open section may belong to another section. Then
+/// the lines after it may belong to that section, too.
 fn is_suspicious(line: &str) -> bool {
     let names_secret = words(line).any(|word| KEYS.is_secret(&word.to_ascii_lowercase()));
     names_secret
@@ -306,7 +314,7 @@ fn is_suspicious(line: &str) -> bool {
         || !keys_are_known(line)
 }
 
-/// Returns `true` if all keys that are assigned in a line belong to open sections.
+/// Returns `true` if each key to which a line assigns a value is known from an open section.
 fn keys_are_known(line: &str) -> bool {
     let bare = without_texts(line);
     let mut parts: Vec<_> = bare.split('=').collect();
@@ -318,8 +326,8 @@ fn keys_are_known(line: &str) -> bool {
     })
 }
 
-/// Removes the contents of quotes from a line, if they are surely closed; a quoted text then
-/// becomes an unknown key.
+/// Removes the contents of quoted strings from a line, so that a quoted key is an unknown key.
+/// Returns the line unchanged if a quote may be unclosed.
 fn without_texts(line: &str) -> String {
     let mut bare = String::new();
     let mut quote = None;
@@ -346,7 +354,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Returns the text as displayed.
+    /// Returns the text with all masks, as it is displayed.
     fn shown(text: &str) -> String {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut shown = String::new();

@@ -1,8 +1,8 @@
 //! Builder calls for keys that a file may leave out.
 
-/// Calls setters of a builder.
+/// Calls the setters of a builder for optional values.
 pub(super) trait SetSome: Sized {
-    /// Calls the setter if there is a value.
+    /// Calls `setter` with the value if there is one. Otherwise, returns the builder unchanged.
     fn set_some<T>(self, value: Option<T>, setter: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => setter(self, value),

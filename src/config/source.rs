@@ -1,4 +1,4 @@
-//! The text of a file with its lines, files and masks.
+//! The text of a configuration, with its lines, files and masked spans.
 
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
@@ -10,30 +10,30 @@ const SHOWN: usize = 100;
 /// Replaces masked text.
 const MASK: &str = "***";
 
-/// A text with the offsets of its lines.
+/// The concatenated text of all files, with the offsets of its lines and the spans to mask.
 pub(super) struct Source<'t> {
     text: &'t str,
-    /// The files that the text consists of; at least one.
+    /// The files whose texts are concatenated; at least one.
     files: Vec<File>,
     starts: Vec<usize>,
-    /// The spans that are not displayed, sorted and disjoint.
+    /// The spans to mask with `***`, sorted and disjoint.
     masks: Vec<Range<usize>>,
 }
 
-/// A file whose text is part of the concatenated text.
+/// A file whose text is a part of the concatenated text.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     pub(super) path: Option<PathBuf>,
-    /// The offset of its text.
+    /// The offset at which the text of the file begins in the concatenated text.
     pub(super) start: usize,
 }
 
-/// The location of a mistake and its line, ready to be displayed.
+/// The location of a mistake, with the part of its line that is displayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceLocation {
-    /// The path of the file; `None` if it was a string.
+    /// The path of the file. `None` if the configuration was read from a string.
     pub(super) file: Option<PathBuf>,
-    /// The line, starting at one.
+    /// The number of the line in its file, starting at one.
     pub(super) line: usize,
     /// The column in characters, starting at one.
     pub(super) column: usize,
@@ -41,7 +41,7 @@ pub(super) struct SourceLocation {
     pub(super) excerpt: String,
     /// The number of characters of the excerpt before the marked span.
     pub(super) before: usize,
-    /// The number of marked characters; at least one.
+    /// The number of characters that are marked; at least one.
     pub(super) marked: usize,
 }
 
@@ -59,19 +59,20 @@ impl<'t> Source<'t> {
         Self { text, files, starts, masks: Vec::new() }
     }
 
-    /// Returns the index of the file that contains a span.
+    /// Returns the index of the file that contains the start of a span.
     pub(super) fn file_of(&self, span: &Range<usize>) -> usize {
         self.files.partition_point(|file| file.start <= span.start).saturating_sub(1)
     }
 
-    /// Masks additional spans with `***`.
+    /// Adds spans that are masked with `***` when text is displayed.
     pub(super) fn masked(mut self, masks: Vec<Range<usize>>) -> Self {
         self.masks.extend(masks);
         self.masks = apart(self.masks);
         self
     }
 
-    /// Returns the location of a span, up to the end of its first line.
+    /// Returns the location of a span. If the span has several lines, only its part in the first
+    /// line is marked.
     pub(super) fn place(&self, span: &Range<usize>) -> SourceLocation {
         let file = &self.files[self.file_of(span)];
         let line_at = |byte| self.starts.partition_point(|start| *start <= byte).saturating_sub(1);
@@ -115,7 +116,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Appends a part of the text that begins at `start`, with masks.
+    /// Appends `part` to the excerpt, with masked spans replaced by `***`. `part` begins at `start`
+    /// in the concatenated text.
     fn push_masked(&self, excerpt: &mut String, part: &str, start: usize) {
         let first = self.masks.partition_point(|mask| mask.end <= start);
         let mut rest = part;
@@ -126,7 +128,7 @@ impl<'t> Source<'t> {
                 break;
             }
             push_shown(excerpt, &rest[..floor(rest, from)]);
-            // The previous part may have ended within this mask.
+            // The previous part may have ended within this mask, and shows it already.
             if mask.start >= start || !excerpt.ends_with(MASK) {
                 excerpt.push_str(MASK);
             }
@@ -135,7 +137,7 @@ impl<'t> Source<'t> {
         push_shown(excerpt, rest);
     }
 
-    /// Returns the text of a span, sanitized, or `***` if it is masked.
+    /// Returns the sanitized text of a span, or `***` if a part of the span is masked.
     pub(super) fn sanitized(&self, span: &Range<usize>) -> Cow<'t, str> {
         let first = self.masks.partition_point(|mask| mask.end <= span.start);
         if self.masks.get(first).is_some_and(|mask| mask.start < span.end) {
@@ -144,7 +146,7 @@ impl<'t> Source<'t> {
         sanitized(self.slice(span))
     }
 
-    /// Returns the text of a span, which may be secret.
+    /// Returns the text of a span without masking it. The text may be secret.
     pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
         self.text.get(span.clone()).unwrap_or_default()
     }
@@ -165,7 +167,7 @@ pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
     apart
 }
 
-/// Truncates and sanitizes text of the file for a message.
+/// Truncates a text of the file and replaces its unprintable characters, for an error message.
 pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     let cut = first(text, BEFORE);
     if cut.len() == text.len() && !text.contains(is_unprintable) {

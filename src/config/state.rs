@@ -20,28 +20,30 @@ use crate::{
     store::{MAX_KEY_ID, MIN_KEY, SignedStore, Store},
 };
 
-/// The key of the section.
+/// The key of the `[state]` section in a configuration file.
 const SECTION: &str = "state";
 
-/// Storage of runs that wait for a user's input.
+/// Where the state of a run is stored while the run waits for a user's input.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StateTable {
-    /// The store of runs. Defaults to signed states that clients keep.
+    /// The store of waiting runs. By default, clients keep the states, which are signed.
     store: Option<StoreName>,
-    /// Signing keys, of which the first one signs. Defaults to a random key of this process.
+    /// Keys for signed states. The first key signs new states, and all keys verify states. Defaults
+    /// to a random key of this process.
     keys: Option<Secret<Vec<KeyTable>>>,
-    /// How long runs may wait. Defaults to 1 hour.
+    /// How long a run may wait for a user's input. Defaults to 1 hour.
     ttl: Option<Duration>,
-    /// Maximum size of one state in bytes. Defaults to 65536 if signed and 4194304 otherwise.
+    /// Maximum size in bytes of the state of one run. Defaults to 65536 for signed states, and to
+    /// 4194304 in other stores.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_state_bytes: Option<usize>,
-    /// Maximum total size of the states in memory, in bytes. Defaults to 67108864.
+    /// Maximum total size in bytes of all states in memory. Defaults to 67108864.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
-    /// Maximum size of the states of one caller in bytes, in memory or in Redis. Needs `[caller]`.
-    /// Defaults to a quarter of `max_total_bytes` in memory, and to 16777216 in Redis.
+    /// Maximum total size in bytes of the states of one caller, in memory or in Redis. Needs
+    /// `[caller]`. Defaults to a quarter of `max_total_bytes` in memory, and to 16777216 in Redis.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_caller_bytes: Option<usize>,
 }
@@ -51,16 +53,16 @@ pub(super) struct StateTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// Signed, kept by clients, which can read but not change them.
+    /// Clients keep the states. Each state is signed: clients can read it, but not change it.
     #[default]
     Signed,
-    /// In memory of this process.
+    /// In the memory of this process.
     Memory,
     /// In the Redis server of `[redis]`.
     Redis,
 }
 
-/// A key that signs states.
+/// A key that signs and verifies states.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["id", "key"])))]
@@ -68,11 +70,12 @@ enum StoreName {
 struct KeyTable {
     /// The id of the key, which is part of each signed state.
     id: Option<String>,
-    /// The secret, of at least 32 bytes. `${VAR}` expands to an environment variable.
+    /// The secret, of at least 32 bytes. Each `${VAR}` is replaced by the value of an environment
+    /// variable.
     key: Option<Secret<String>>,
 }
 
-/// The store of runs that wait for a user's input.
+/// The configured store of runs that wait for a user's input.
 #[derive(Clone, Debug)]
 pub(super) struct StateConfig {
     #[cfg_attr(
@@ -83,7 +86,8 @@ pub(super) struct StateConfig {
     store: Arc<dyn Store>,
 }
 
-/// The settings that identify a store.
+/// The settings of the store of waiting runs. If a reload does not change them, the store stays in
+/// use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     store: StoreName,
@@ -92,9 +96,9 @@ struct Settings {
     limits: StoreLimits,
 }
 
-/// Builds the section and reports mistakes in it.
+/// Builds the store of the `[state]` section, and reports errors in the section to `reader`.
 ///
-/// The returned value is only meaningful if nothing was reported.
+/// If an error is reported, the returned value must not be used.
 pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,
@@ -175,7 +179,7 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Keeps the previous store, unless its settings have changed.
+    /// Keeps the store of the previous file, `before`, if the settings of the store are unchanged.
     #[cfg(any(feature = "stdio", feature = "http", test))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
@@ -188,7 +192,7 @@ impl StateConfig {
         self.store.clone()
     }
 
-    /// Sets the state store of a composite layer.
+    /// Makes a composite layer keep its waiting runs in the configured store.
     pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
         layer.state(self.store.clone())
     }
@@ -201,7 +205,7 @@ impl Settings {
         match self.store {
             StoreName::Signed => {
                 let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.expose().as_str()));
-                // No keys, or invalid ones, which were reported.
+                // Without keys, or after a mistake in them, which was reported, a random key signs.
                 let store = SignedStore::ring(keys).unwrap_or_else(|_| SignedStore::ephemeral());
                 Arc::new(
                     store
@@ -244,7 +248,7 @@ mod tests {
             .state
     }
 
-    /// Returns `true` if `to` accepts states of `from`.
+    /// Returns `true` if the store of `to` accepts a state that was created by the store of `from`.
     fn goes_on(from: &StateConfig, to: &StateConfig) -> bool {
         let text = from.store().put(b"state".to_vec(), b"", None).now_or_never().unwrap().unwrap();
         to.store().take(&text, b"", None).now_or_never().unwrap().is_ok()

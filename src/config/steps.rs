@@ -8,43 +8,57 @@ use crate::composite::{
     ToolCall,
 };
 
-/// The keys of all steps.
+/// The keys that a step of any type can have.
 pub(super) const STEP: [&str; 6] =
     ["id", "depends_on", "condition", "timeout", "on_error", "default_results"];
-/// The keys of a call without other keys.
+/// The keys of a table that describes a tool call and nothing else.
 pub(super) const CALL: [&str; 3] = ["tool", "arguments", "parse"];
-/// The keys of a case of a switch.
+/// The keys that a case of a switch step can have.
 pub(super) const CASE: [&str; 4] = ["when", "tool", "arguments", "parse"];
-/// The types of steps, with their keys.
-pub(super) const TYPES: &Variants = &[
-    ("tool", &CALL),
+/// The types of steps, each with the additional keys of a step of this type, and the function that
+/// reads them.
+pub(super) const TYPES: &Variants<ReadAction> = &[
+    ("tool", &CALL, |table| Action::Tool(call(table))),
     (
         "for_each",
         &["collection", "item_var", "max_parallel", "max_iterations", "tool", "arguments", "parse"],
+        |table| Action::ForEach(for_each(table)),
     ),
-    ("switch", &["cases", "default", "parse"]),
-    ("elicitation", &["message", "schema", "on_decline", "on_cancel"]),
+    ("switch", &["cases", "default", "parse"], |table| Action::Switch(switch(table))),
+    ("elicitation", &["message", "schema", "on_decline", "on_cancel"], |table| {
+        Action::Elicitation(elicitation(table))
+    }),
 ];
-/// The actions after an error, with their keys.
-pub(super) const ON_ERROR: &Variants =
-    &[("abort", &[]), ("continue", &[]), ("retry", &["retry_count", "delay", "max_delay", "then"])];
-/// The actions after a refusal.
-pub(super) const ON_REFUSAL: &Variants =
-    &[("abort", &[]), ("continue", &[]), ("skip_remaining", &[])];
+/// The actions after an error, each with its additional keys, and the function that reads them.
+pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
+    ("abort", &[], |_, _| OnError::Abort),
+    ("continue", &[], |_, _| OnError::Continue),
+    ("retry", &["retry_count", "delay", "max_delay", "then"], retry),
+];
+/// The actions after a user has declined or canceled a question.
+pub(super) const ON_REFUSAL: &Variants<OnRefusal> = &[
+    ("abort", &[], OnRefusal::Abort),
+    ("continue", &[], OnRefusal::Continue),
+    ("skip_remaining", &[], OnRefusal::SkipRemaining),
+];
+
+/// Reads the action of a step, such as a tool call, from the step's table.
+type ReadAction = fn(&mut TableReader<'_, '_, '_>) -> Action;
+/// Reads the action that a step takes after an error. The first argument is `true` if the step asks
+/// the user a question.
+type ReadOnError = fn(bool, &mut TableReader<'_, '_, '_>) -> OnError;
 
 /// Reads a step of a pipeline or workflow.
 pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
-    let kind = table.tag("type", Some("tool"), &STEP, TYPES);
-    if kind.is_none() {
+    let read = table.tag("type", Some("tool"), &STEP, TYPES);
+    if read.is_none() {
         // The valid and required keys depend on the type.
         table.mute();
     }
     let id = table.text("id");
-    let action = match kind {
-        Some("for_each") => Action::ForEach(for_each(table)),
-        Some("switch") => Action::Switch(switch(table)),
-        Some("elicitation") => Action::Elicitation(elicitation(table)),
-        _ => Action::Tool(call(table)),
+    let action = match read {
+        Some(read) => read(table),
+        None => Action::Tool(call(table)),
     };
     let mut step = Step::new(id, action);
     table.set("depends_on", &mut step.depends_on);
@@ -52,14 +66,13 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     table.set("timeout", &mut step.timeout);
     table.set("default_results", &mut step.default_results);
     let asks = matches!(step.action, Action::Elicitation(_));
-    let on_error = table.word_or_table("on_error", "action", ON_ERROR, |action, table| {
-        on_error(action, asks, table)
-    });
+    let on_error =
+        table.word_or_table("on_error", "action", ON_ERROR, |read, table| read(asks, table));
     step.on_error = on_error.unwrap_or_default();
     step
 }
 
-/// Reads the tool and the arguments of a call.
+/// Reads the tool and the arguments of a tool call.
 pub(super) fn call(table: &mut TableReader<'_, '_, '_>) -> ToolCall {
     let mut call = ToolCall::new(table.text("tool"));
     table.set("arguments", &mut call.arguments);
@@ -72,7 +85,7 @@ fn parses_json(table: &mut TableReader<'_, '_, '_>) -> bool {
 }
 
 fn for_each(table: &mut TableReader<'_, '_, '_>) -> ForEach {
-    // A placeholder that causes no other mistake.
+    // A placeholder that causes no further errors.
     let collection = table.required("collection").unwrap_or_else(|| Value::Array(Vec::new()));
     let mut each = ForEach::new(collection, call(table));
     table.set("item_var", &mut each.item_var);
@@ -85,7 +98,7 @@ fn switch(table: &mut TableReader<'_, '_, '_>) -> Switch {
     table.require("cases");
     let cases = table.tables("cases", |table| {
         table.only(&CASE);
-        // A placeholder that causes no other mistake.
+        // A placeholder that causes no further errors.
         let when = table.required("when").unwrap_or_else(|| "true".to_owned());
         Case::new(when, call(table))
     });
@@ -116,37 +129,26 @@ fn elicitation(table: &mut TableReader<'_, '_, '_>) -> Elicitation {
     ask
 }
 
-fn on_error(action: &str, asks: bool, table: &mut TableReader<'_, '_, '_>) -> OnError {
-    match action {
-        "abort" => OnError::Abort,
-        "continue" => OnError::Continue,
-        _ => {
-            let mut retry = Retry::default();
-            table.set("retry_count", &mut retry.count);
-            table.set("then", &mut retry.then);
-            if asks {
-                for key in ["delay", "max_delay"] {
-                    if table.has(key) {
-                        let message = "has no meaning with `type = \"elicitation\"`";
-                        table.report(key, format!("`{key}` {message}"));
-                    }
-                }
-                return OnError::Retry(retry);
+fn retry(asks: bool, table: &mut TableReader<'_, '_, '_>) -> OnError {
+    let mut retry = Retry::default();
+    table.set("retry_count", &mut retry.count);
+    table.set("then", &mut retry.then);
+    if asks {
+        for key in ["delay", "max_delay"] {
+            if table.has(key) {
+                let message = "has no meaning with `type = \"elicitation\"`";
+                table.report(key, format!("`{key}` {message}"));
             }
-            table.set("max_delay", &mut retry.max_delay);
-            // A short `max_delay` without `delay` also bounds the first delay.
-            retry.delay = retry.delay.min(retry.max_delay);
-            table.set("delay", &mut retry.delay);
-            OnError::Retry(retry)
         }
+        return OnError::Retry(retry);
     }
+    table.set("max_delay", &mut retry.max_delay);
+    // A short `max_delay` without `delay` also bounds the first delay.
+    retry.delay = retry.delay.min(retry.max_delay);
+    table.set("delay", &mut retry.delay);
+    OnError::Retry(retry)
 }
 
 fn on_refusal(key: &str, table: &mut TableReader<'_, '_, '_>) -> OnRefusal {
-    let on_refusal = table.word_or_table(key, "action", ON_REFUSAL, |action, _| match action {
-        "abort" => OnRefusal::Abort,
-        "continue" => OnRefusal::Continue,
-        _ => OnRefusal::SkipRemaining,
-    });
-    on_refusal.unwrap_or_default()
+    table.word_or_table(key, "action", ON_REFUSAL, |on_refusal, _| on_refusal).unwrap_or_default()
 }

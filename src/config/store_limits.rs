@@ -8,14 +8,14 @@ use crate::{
     store::{MemoryStore, Store},
 };
 
-/// The values that a store keeps.
+/// The kind of values that a store keeps: waiting runs or full results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreOf {
     Runs,
     Results,
 }
 
-/// The limits of a store; those that are not set have the defaults of the store.
+/// The limits of a store. If a limit is `None`, the store uses its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreLimits {
     pub(super) ttl: Option<time::Duration>,
@@ -45,8 +45,8 @@ impl StoreOf {
 // === impl StoreLimits ===
 
 impl StoreLimits {
-    /// Checks the limits of an item, of all items and of one caller, in bytes, and reports
-    /// mistakes.
+    /// Builds the limits from three maximum sizes in bytes: of one item, of all items, and of the
+    /// items of one caller. Reports invalid limits to `reader`.
     pub(super) fn build(
         of: StoreOf,
         ttl: Option<Duration>,
@@ -71,7 +71,7 @@ impl StoreLimits {
         }
     }
 
-    /// Creates a store in memory.
+    /// Creates a store in memory with these limits.
     pub(super) fn in_memory(&self, of: StoreOf) -> Arc<dyn Store> {
         let store = match of {
             StoreOf::Runs => MemoryStore::for_runs(),

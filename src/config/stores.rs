@@ -5,7 +5,8 @@ use super::{
 };
 use crate::{composite::CompositeLayer, stack::StackLayer};
 
-/// The layers with state that outlives a call, and their stores, which can survive a reload.
+/// The configured stores, each with the layer that uses it, and the header that identifies callers.
+/// If a reload does not change the settings of a store, the store stays in use.
 #[derive(Clone, Debug)]
 pub(super) struct Stores {
     pub(super) caller: CallerConfig,
@@ -17,7 +18,7 @@ pub(super) struct Stores {
 // === impl Stores ===
 
 impl Stores {
-    /// Keeps the previous stores, unless their settings have changed.
+    /// Keeps each store of the previous file, `before`, whose settings are unchanged.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);
@@ -25,7 +26,8 @@ impl Stores {
         self.truncate.take_over(&before.truncate);
     }
 
-    /// Sets the state store and the callers of a composite layer.
+    /// Makes a composite layer keep its waiting runs in the configured store, and identify callers
+    /// as configured.
     pub(super) fn composite(&self, layer: CompositeLayer) -> CompositeLayer {
         let layer = self.state.apply(layer);
         match self.caller.key() {
@@ -34,7 +36,8 @@ impl Stores {
         }
     }
 
-    /// Adds the layers to a stack.
+    /// Adds the composite, budget and truncate layers to a stack. They use the configured stores,
+    /// and identify callers as configured.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
         let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
         if let Some(caller) = self.caller.key() {

@@ -1,4 +1,4 @@
-//! Reads a table key by key, and reports every mistake in it.
+//! Reads TOML tables key by key, and reports all errors in them.
 
 use std::time;
 
@@ -16,15 +16,19 @@ use super::{
 };
 use crate::{composite::Segment, named::Named};
 
-/// The alternatives of a table: the values of its tag, each with the keys that it adds.
-pub(super) type Variants = [(&'static str, &'static [&'static str])];
+/// The values that the tag of a table can have, such as the values of `type`. Each value comes with
+/// the additional keys that the table can then have, and with a `T`, such as the function that
+/// reads these keys.
+pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
 /// A table of the file whose keys are read one by one.
 pub(super) struct TableReader<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
-    /// `None` in the place of a table that cannot be read, and of a word that stands for a table.
+    /// `None` if the value in the file is not a table. It may be a word instead, as in
+    /// `on_error = "abort"`.
     table: Option<&'a DeTable<'t>>,
-    /// The tag of the table, and its value as written.
+    /// The key of the table's tag, such as `type`, and the value of the tag in the file. `None`
+    /// without a valid tag.
     tag: Option<(&'static str, &'static str)>,
 }
 
@@ -34,14 +38,14 @@ pub(super) trait FromToml: Sized {
     ///
     /// # Errors
     ///
-    /// Returns the first mistake.
+    /// Returns an error for the first invalid value.
     fn from_toml<'a>(value: Value<'_, 'a, '_>) -> Result<Self, Failure>;
 }
 
 // === impl TableReader ===
 
 impl<'a, 't> TableReader<'_, 'a, 't> {
-    /// Reads the tables of an array in the file.
+    /// Reads each table of the array `node` with `read`.
     pub(super) fn of_array<T>(
         reader: &mut Reader<'a, 't>,
         key: &str,
@@ -67,7 +71,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         values
     }
 
-    /// Reads the table at the current path, or an empty one if it is not a table.
+    /// Reads the table at the current path with `read`. If the value at this path is not a table,
+    /// reports it and reads an empty table.
     fn of_node<T>(
         reader: &mut Reader<'a, 't>,
         node: &'a Node<'t>,
@@ -83,7 +88,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         read(&mut TableReader { reader, table, tag: None })
     }
 
-    /// Returns the path of a key.
+    /// Returns the path in the file of a key of this table.
     fn at(&self, key: &str) -> Vec<Segment> {
         [&self.reader.path[..], &[key.into()]].concat()
     }
@@ -92,7 +97,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.table?.get(key).filter(|node| !self.reader.hides(node))
     }
 
-    /// Returns `true` if the table has the key.
+    /// Returns `true` if the table has the key, and its value is not hidden.
     pub(super) fn has(&self, key: &str) -> bool {
         self.node(key).is_some()
     }
@@ -102,41 +107,43 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.node(key).is_some_and(|node| node.get_ref().is_str())
     }
 
-    /// Reports a mistake at a key.
+    /// Reports an error at a key of the table.
     pub(super) fn report(&mut self, key: &str, message: impl Into<String>) {
         let path = self.at(key);
         self.reader.report(&path, message.into());
     }
 
-    /// Reports a mistake in the whole table.
+    /// Reports an error that concerns the whole table.
     pub(super) fn report_here(&mut self, message: &str) {
         let path = self.reader.path.clone();
         self.reader.report(&path, message.to_owned());
     }
 
-    /// Reports keys other than these.
+    /// Reports each key of the table that is not one of `keys`.
     pub(super) fn only(&mut self, keys: &[&str]) {
         if let Some(table) = self.table {
             self.reader.check_keys(table, keys, |_| None);
         }
     }
 
-    /// Reads the tag of a table, and reports keys that do not belong to its value.
+    /// Reads the value of the table's `tag`, such as `type`, and reports keys that the table cannot
+    /// have with this value. If the table has no such tag, uses the value `default`.
     ///
-    /// Returns `None` after a mistake in the tag; then the keys of all values are allowed.
-    pub(super) fn tag(
+    /// Returns the `T` that `variants` assigns to the value. If the tag is missing without a
+    /// default, or invalid, returns `None` and accepts the keys of all variants.
+    pub(super) fn tag<T: Copy>(
         &mut self,
         tag: &'static str,
         default: Option<&'static str>,
         common: &[&'static str],
-        variants: &Variants,
-    ) -> Option<&'static str> {
+        variants: &Variants<T>,
+    ) -> Option<T> {
         let table = self.table?;
         let has_tag = self.has(tag);
         let given = self.word(tag, &names(variants));
         let name = given.or(default.filter(|_| !has_tag));
-        let own = variants.iter().filter(|(other, _)| name.is_none_or(|name| name == *other));
-        let own = own.flat_map(|(_, keys)| keys.iter());
+        let own = variants.iter().filter(|(other, ..)| name.is_none_or(|name| name == *other));
+        let own = own.flat_map(|(_, keys, _)| keys.iter());
         let mut keys = Vec::new();
         for key in common.iter().chain([&tag]).chain(own) {
             if !keys.contains(key) {
@@ -144,8 +151,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
             }
         }
         self.reader.check_keys(table, &keys, |key| {
-            let others = variants.iter().filter(|(_, keys)| keys.contains(&key));
-            let others: Vec<_> = others.map(|(other, _)| format!("`{other}`")).collect();
+            let others = variants.iter().filter(|(_, keys, _)| keys.contains(&key));
+            let others: Vec<_> = others.map(|(other, ..)| format!("`{other}`")).collect();
             let (name, (last, others)) = (name?, others.split_last()?);
             let others = match others {
                 [] => String::new(),
@@ -157,16 +164,18 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         if name.is_none() && !has_tag {
             self.missing(tag);
         }
-        name
+        meaning(name?, variants)
     }
 
-    /// Suppresses further reports about the table.
+    /// Suppresses all later reports about this table.
     pub(super) fn mute(&mut self) {
         let path = self.reader.path.clone();
         self.reader.mute(&path);
     }
 
-    /// Reads the value of a key, again after each mistake within it.
+    /// Reads the value of a key with `read`. If `read` fails, reports and hides the invalid value,
+    /// and calls `read` again. Returns `None` if the key is missing, or if its whole value is
+    /// invalid.
     fn with<T>(
         &mut self,
         key: &str,
@@ -185,25 +194,25 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         result
     }
 
-    /// Reads the value of a key.
+    /// Returns the value of a key. `None` if the key is missing or its value is invalid.
     pub(super) fn get<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.with(key, T::from_toml)
     }
 
-    /// Reads the value of a key, if the table has it.
+    /// Sets `field` to the value of a key if the table has the key.
     pub(super) fn set<T: FromToml>(&mut self, key: &str, field: &mut T) {
         if let Some(value) = self.get(key) {
             *field = value;
         }
     }
 
-    /// Reads the value of a required key; reports it if it is missing.
+    /// Returns the value of a required key, and reports the key if it is missing.
     pub(super) fn required<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.require(key);
         self.get(key)
     }
 
-    /// Reports a required key if it is missing.
+    /// Reports a required key that is missing.
     pub(super) fn require(&mut self, key: &str) {
         if !self.has(key) {
             self.missing(key);
@@ -215,13 +224,13 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.report(key, format!("missing key `{key}`{}", needed.unwrap_or_default()));
     }
 
-    /// Reads a required text. If it is missing or mistaken, returns a placeholder that causes no
-    /// other mistake.
+    /// Returns a required text. If the text is missing or invalid, reports it and returns a
+    /// placeholder that causes no further errors.
     pub(super) fn text(&mut self, key: &str) -> String {
         self.required(key).unwrap_or_else(|| placeholder(key, &self.reader.path))
     }
 
-    /// Reads an array of tables.
+    /// Reads each table of the array at `key` with `read`.
     pub(super) fn tables<T>(
         &mut self,
         key: &str,
@@ -244,7 +253,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         Some(value)
     }
 
-    /// Reads a table with any keys, all of them tables.
+    /// Reads each member of the table with `read`. The members can have any names, and their values
+    /// must be tables.
     pub(super) fn members<T>(
         &mut self,
         mut read: impl FnMut(&mut TableReader<'_, 'a, 't>) -> T,
@@ -255,33 +265,37 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         names.into_iter().filter_map(member).map(|(value, name)| (name, value)).collect()
     }
 
-    /// Reads a text that is one of these words.
+    /// Returns the value of a key that must be one of `words`.
     pub(super) fn word(&mut self, key: &str, words: &[&'static str]) -> Option<&'static str> {
         self.with(key, |value| value.one_of(words)).map(|place| words[place])
     }
 
-    /// Reads a word, or a table in which `tag` is that word and which has the keys of its variant.
-    pub(super) fn word_or_table<T>(
+    /// Reads a value that can have two forms: one of the words in `variants`, or a table whose
+    /// `tag` is such a word. The table can have the additional keys of this word.
+    pub(super) fn word_or_table<T, M: Copy>(
         &mut self,
         key: &str,
         tag: &'static str,
-        variants: &Variants,
-        read: impl FnOnce(&'static str, &mut TableReader<'_, 'a, 't>) -> T,
+        variants: &Variants<M>,
+        read: impl FnOnce(M, &mut TableReader<'_, 'a, 't>) -> T,
     ) -> Option<T> {
         if self.is_text(key) {
-            let word = self.word(key, &names(variants))?;
-            return Some(read(
-                word,
-                &mut TableReader { reader: self.reader, table: None, tag: None },
-            ));
+            let meaning = meaning(self.word(key, &names(variants))?, variants)?;
+            let mut table = TableReader { reader: self.reader, table: None, tag: None };
+            return Some(read(meaning, &mut table));
         }
         self.table(key, |table| Some(read(table.tag(tag, None, &[], variants)?, table)))?
     }
 }
 
-/// Returns the values of a tag.
-fn names(variants: &Variants) -> Vec<&'static str> {
-    variants.iter().map(|(name, _)| *name).collect()
+/// Returns all values that a tag can have.
+fn names<T>(variants: &Variants<T>) -> Vec<&'static str> {
+    variants.iter().map(|(name, ..)| *name).collect()
+}
+
+/// Returns the `T` that `variants` assigns to the value `name` of a tag.
+fn meaning<T: Copy>(name: &str, variants: &Variants<T>) -> Option<T> {
+    variants.iter().find(|(other, ..)| *other == name).map(|&(.., meaning)| meaning)
 }
 
 // === impl FromToml ===

@@ -1,43 +1,47 @@
-//! Resolution of the targets of composites.
+//! Finds the composites and tools to which the targets of composites refer.
 
 use std::collections::HashSet;
 
 use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::sanitized};
 use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, suggest::nearest};
 
-/// Maximum number of backends in a message.
+/// Maximum number of backends that an error message lists.
 const MAX_NAMED_BACKENDS: usize = 8;
 
-/// The possible targets of a file's composites.
+/// All items of a file to which the targets of composites can refer.
 pub(super) struct Targets<'f> {
     composites: &'f [String],
     names: HashSet<&'f str>,
     backends: &'f [BackendConfig],
     router: &'f RouterConfig,
-    /// The aliases above the router.
+    /// The aliases of the section `[[aliases]]`, which rename the tools of the router.
     alias: &'f AliasLayer,
 }
 
-/// The meaning of a target.
+/// The item to which the target of a composite refers.
 pub(super) enum Meaning<'t> {
-    /// A composite or else a tool of this name, as clients see it.
+    /// The target is the name of a composite or, if there is no such composite, of a tool as
+    /// clients see it.
     Named,
-    /// A tool of a backend, with the name that clients see.
+    /// The target names a tool as `backend/tool`. Contains the name of the tool that clients see.
     Tool(String),
-    /// A tool of one of several backends whose names have no prefix.
+    /// The target names a tool as `backend/tool`, but it cannot select the backend, because there
+    /// are several backends and names have no prefix. Contains the name of the tool.
     Bare(&'t str),
-    /// A tool that clients only know by this name, or not at all.
+    /// The target is a name by which clients cannot call the tool. Contains the name by which they
+    /// can call it, or `None` if there is none.
     Renamed(Option<String>),
     /// An unknown tool.
     Unknown,
 }
 
-/// Returns the aliases of a backend's own names.
+/// Returns the aliases in the table of a backend.
 const fn own_alias(backend: &BackendConfig) -> &AliasLayer {
     backend.layer.aliases()
 }
 
-/// Returns the router's name of a tool of a backend, given its own name or its alias.
+/// Returns the name of a backend's tool in the router, which has the backend's prefix. `tool` is
+/// the tool's name on the backend, or its alias in the table of the backend.
 fn exposed_name(backend: &BackendConfig, tool: &str) -> String {
     let own = own_alias(backend).name_of(ItemKind::Tool, tool).unwrap_or(tool);
     format!("{}{own}", backend.prefix)
@@ -56,7 +60,7 @@ impl<'f> Targets<'f> {
         Self { composites, names, backends, router, alias }
     }
 
-    /// Resolves a target as written in a composite.
+    /// Finds the item to which `written`, a target of `composite`, refers.
     pub(super) fn resolve<'t>(&self, written: &'t str, composite: &str) -> Meaning<'t> {
         // A target with the name of its own composite refers to the wrapped tool.
         if written != composite && self.names.contains(written) {
@@ -89,7 +93,7 @@ impl<'f> Targets<'f> {
             (Some((length, backend, tool)), prefixed)
                 if prefixed.is_none_or(|(backend, _)| backend.prefix.len() < length) =>
             {
-                // A bare name would be routed to another backend that has it.
+                // The router may send a bare name to another backend that has a tool of this name.
                 if self.router.conflicts() != Conflicts::Prefix && self.backends.len() > 1 {
                     return Meaning::Bare(tool);
                 }
@@ -110,12 +114,13 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// Returns the name that clients see of a tool of the router; `None` if they cannot call it.
+    /// Returns the name under which clients see the tool that is called `exposed` in the router.
+    /// `None` if clients cannot call it.
     fn client_name(&self, exposed: &str) -> Option<String> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
 
-    /// Returns the message for a target that clients know by another name.
+    /// Returns the error message for a target that clients know by another name.
     pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
         let written = sanitized(written);
         match name {
@@ -126,8 +131,8 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// Returns the message for a target that names one of several backends whose names have no
-    /// prefix.
+    /// Returns the error message for a target such as `backend/tool` if there are several backends
+    /// and names have no prefix.
     pub(super) fn bare(&self, written: &str, tool: &str) -> String {
         let conflicts = self.router.conflicts();
         let owner = match conflicts {
@@ -143,7 +148,7 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// Returns the message for an unknown target.
+    /// Returns the error message for a target that refers to no composite and no tool.
     pub(super) fn unknown(&self, written: &str) -> String {
         let hint = self.near(written).map(|near| format!("did you mean `{near}`? "));
         let spelled: Vec<_> = self.backends.iter().map(|b| format!("{}/…", b.name)).collect();
@@ -160,7 +165,7 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// Returns the most similar target.
+    /// Returns the target that `written` is most likely a typo of, if there is one.
     fn near(&self, written: &str) -> Option<String> {
         let composites = self.composites.iter().map(String::as_str);
         let composites: Vec<_> = composites.filter(|composite| *composite != written).collect();

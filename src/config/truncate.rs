@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{composite::Segment, store::Store, truncate::TruncateLayer};
 
-/// The key of the section on stored results.
+/// The key of the `[results]` section in a configuration file.
 const RESULTS: &str = "results";
 
 /// Truncates results to a maximum size.
@@ -27,44 +27,44 @@ pub(super) struct TruncateTable {
     max_result_bytes: Option<usize>,
 }
 
-/// Storage for the full versions of truncated results.
+/// Where the full versions of truncated results are stored.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ResultsTable {
-    /// The store of the results. Defaults to this process.
+    /// The store of the full results. Defaults to the memory of this process.
     store: Option<StoreName>,
-    /// How long results are kept. Defaults to 10 minutes.
+    /// How long full results are kept. Defaults to 10 minutes.
     ttl: Option<Duration>,
-    /// Maximum size of one result in bytes. Defaults to 16777216.
+    /// Maximum size in bytes of one full result. Defaults to 16777216.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
-    /// Maximum total size of the results in memory, in bytes. Defaults to 67108864.
+    /// Maximum total size in bytes of all full results in memory. Defaults to 67108864.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
-    /// Maximum size of the results of one caller in bytes. Needs `[caller]`. Defaults to
-    /// `max_total_bytes` in memory, and to no maximum in Redis.
+    /// Maximum total size in bytes of the full results of one caller. Needs `[caller]`. Defaults to
+    /// `max_total_bytes` in memory. In Redis, there is no limit by default.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_caller_bytes: Option<usize>,
 }
 
-/// The store of full results.
+/// The store of the full versions of truncated results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// In memory of this process.
+    /// In the memory of this process.
     #[default]
     Memory,
     /// In the Redis server of `[redis]`.
     Redis,
 }
 
-/// The size limit of results, and the store of full results.
+/// The layer that truncates results, and the store of full results.
 #[derive(Clone, Debug)]
 pub(super) struct TruncateConfig {
     layer: TruncateLayer,
-    /// The store, if there is one, and the settings that identify it.
+    /// The settings and the store of full results. `None` if full results are not stored.
     results: Option<(Settings, Arc<dyn Store>)>,
 }
 
@@ -74,9 +74,10 @@ struct Settings {
     limits: StoreLimits,
 }
 
-/// Builds the sections and reports mistakes in them.
+/// Builds the layer and the store of the `[truncate]` and `[results]` sections, and reports errors
+/// in the sections to `reader`.
 ///
-/// The returned value is only meaningful if nothing was reported.
+/// If an error is reported, the returned value must not be used.
 pub(super) fn build(
     truncate: &TruncateTable,
     results: Option<ResultsTable>,
@@ -103,7 +104,7 @@ pub(super) fn build(
 // === impl TruncateConfig ===
 
 impl TruncateConfig {
-    /// Keeps the previous store, unless its settings have changed.
+    /// Keeps the store of the previous file, `before`, if the settings of the store are unchanged.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
@@ -119,7 +120,7 @@ impl TruncateConfig {
         self.results.as_ref().map(|(_, store)| store)
     }
 
-    /// Returns the layer with the store of full results.
+    /// Returns the layer that truncates results, with the store of full results if there is one.
     pub(super) fn layer(&self) -> TruncateLayer {
         match &self.results {
             Some((_, store)) => self.layer.clone().keep(store.clone()),

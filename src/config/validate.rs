@@ -1,4 +1,4 @@
-//! The section `[validate]`, and the same table of a backend.
+//! Reads the section `[validate]`, and the table `validate` of a backend.
 
 use serde::Deserialize;
 
@@ -14,18 +14,22 @@ use crate::{
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ValidateTable {
-    /// Maximum size of a request in bytes, without names and `_meta` of a common size. For requests
-    /// of clients, defaults to 4194304.
+    /// Maximum size of a request in bytes. The first 1024 bytes of each name and the first 16 KiB
+    /// of `_meta` are not counted. Defaults to 4194304 in `[validate]`, and to no limit for a
+    /// backend.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_argument_bytes: Option<usize>,
-    /// Maximum nesting depth of arrays and objects; at most 128.
+    /// Maximum nesting depth of arrays and objects in a request. A larger value than 128 is
+    /// reduced to 128.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_depth: Option<usize>,
-    /// Behavior if arguments do not match the input schema of the tool.
+    /// Whether calls whose arguments do not match the tool's input schema are accepted, logged or
+    /// rejected.
     schema: Option<SchemaName>,
 }
 
-/// Behavior if arguments do not match the input schema of the tool.
+/// Whether calls whose arguments do not match the tool's input schema are accepted, logged or
+/// rejected.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -38,17 +42,18 @@ enum SchemaName {
     Strict,
 }
 
-/// Default maximum size of a client request in bytes: the limit of rmcp over HTTP. Over pipes, rmcp
-/// reads four times as many bytes, and each target of a composite may get a copy of them.
+/// Default maximum size of a client request in bytes. rmcp has the same limit over HTTP. Over
+/// pipes, rmcp reads requests of four times this size, and each target of a composite may receive a
+/// copy.
 const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
-/// Returns the default limits of client requests.
+/// Returns the limits on client requests that apply if the file sets no others.
 pub(super) const fn door() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(MAX_ARGUMENT_BYTES)
 }
 
-/// Builds the layers of a table at `path`, and reports mistakes in it. `limit` supplies the
-/// defaults.
+/// Builds the layers that limit and validate requests from the table at `path`, and reports errors
+/// in the table to `reader`. If the table does not set a limit, that of `limit` is used.
 pub(super) fn build(
     table: &ValidateTable,
     limit: LimitLayer,

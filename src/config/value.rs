@@ -1,4 +1,4 @@
-//! Deserializer for the values of a parsed file.
+//! A serde deserializer for the values of a parsed file.
 
 use serde::{
     Deserialize,
@@ -36,7 +36,7 @@ struct Entries<'r, 'a, 't> {
     next: usize,
 }
 
-/// A word such as `"all"`, or a table with one key such as `{ quorum = 2 }`.
+/// The value of an enum: a word such as `"all"`, or a table with one key such as `{ quorum = 2 }`.
 struct Variant<'r, 'a, 't> {
     reader: &'r mut Reader<'a, 't>,
     name: &'a str,
@@ -46,7 +46,8 @@ struct Variant<'r, 'a, 't> {
 // === impl Reader ===
 
 impl<'a, 't> Reader<'a, 't> {
-    /// Reads the whole file. Returns the default if there are too many mistakes.
+    /// Deserializes the whole file, and reports all errors in it. Returns `T::default()` if 100
+    /// errors are found, or if the file as a whole is invalid.
     pub(super) fn read<T: Deserialize<'a> + Default>(&mut self) -> T {
         self.retry(|reader, node| T::deserialize(Value { reader, node }))
     }
@@ -113,7 +114,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the place of the text among these words.
+    /// Returns the index in `words` of the value, which must be a text.
     pub(super) fn one_of(self, words: &[&str]) -> Result<usize, Failure> {
         match self.node.get_ref() {
             DeValue::String(text) => {
@@ -126,7 +127,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns an error for a table whose header lacks the brackets of an array.
+    /// Returns an error if the value is a table whose header has single brackets, where an array of
+    /// tables is expected.
     fn reject_header(&self) -> Result<(), Failure> {
         if self.node.get_ref().is_table()
             && let header = self.reader.source.sanitized(&self.node.span())
@@ -150,7 +152,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
     }
 }
 
-/// Returns the type of a value, with its article.
+/// Returns the type of a value for error messages, such as `a string`.
 fn found(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -177,7 +179,8 @@ fn visit_integer<'a, V: Visitor<'a>>(
     }
 }
 
-/// Forwards to `visit`; the visitor reports a mismatch with the type it expects.
+/// Implements each of these methods by calling `visit`. If the value has another type than the
+/// visitor expects, the visitor returns an error.
 macro_rules! typed {
     ($($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -189,7 +192,7 @@ macro_rules! typed {
 impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
     type Error = Failure;
 
-    /// Only called by types that accept any JSON value.
+    /// serde calls this method only for types that accept any JSON value.
     fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.node.get_ref() {
             DeValue::Datetime(date) => {

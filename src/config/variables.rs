@@ -2,27 +2,27 @@
 
 use std::{collections::HashSet, fmt};
 
-/// Looks up the values of variables.
+/// Looks up the value of a variable by its name. Returns `None` if the variable is not set.
 pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// A string of the file with its variables replaced.
+/// A string of the file in which the variables have been replaced.
 ///
-/// `Debug` prints the unexpanded text, since the values of variables may be secret.
+/// `Debug` prints the text with its variables unexpanded, since their values may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Text {
     pub(super) value: String,
     pub(super) written: String,
-    /// The values of the variables.
+    /// The values that have replaced variables.
     pub(super) replaced: Vec<String>,
 }
 
 // === impl Text ===
 
 impl Text {
-    /// Expands each `${VAR}`. Directly before a `{`, each `$$` is a literal `$`; elsewhere a `$` is
-    /// literal.
+    /// Replaces each `${VAR}` by the value of the variable `VAR`. Directly before a `{`, each `$$`
+    /// stands for one literal `$`. Everywhere else, a `$` is literal.
     ///
-    /// Values are not expanded again. The error message never quotes a value.
+    /// Variables within values are not expanded. The error message never quotes a value.
     pub(super) fn expand(written: String, environment: Environment<'_>) -> Result<Self, String> {
         let mut value = String::with_capacity(written.len());
         let mut replaced = Vec::new();
@@ -75,7 +75,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Returns `true` if this is a valid name of a shell variable.
+/// Returns `true` if `name` is a valid name of a shell variable.
 fn is_variable_name(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')

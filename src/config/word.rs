@@ -1,14 +1,15 @@
-//! Plain words: the texts that a message may quote, since they are unlikely to be secrets.
+//! Plain words: short texts of letters, digits, `_` and `-`. Error messages may quote them, since
+//! they are unlikely to be secrets.
 
-/// Maximum length of a plain word.
+/// Maximum length of a plain word in characters.
 const MAX_WORD: usize = 64;
 
-/// Returns `true` if `text` is a plain word.
+/// Returns `true` if `text` is a plain word: 1 to 64 ASCII letters, digits, `_` and `-`.
 pub(super) fn is_word(text: &str) -> bool {
     (1..=MAX_WORD).contains(&text.len()) && text.chars().all(is_word_character)
 }
 
-/// Returns `true` if a plain word may contain the character.
+/// Returns `true` if the character may be part of a plain word.
 pub(super) const fn is_word_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
 }

@@ -27,23 +27,26 @@ pub(crate) enum Action {
 /// A place in a plan where a tool is called.
 #[derive(Debug)]
 pub(crate) struct CallSite {
-    /// The index among all call sites of the plan.
+    /// The index of this call site among all call sites of the plan.
     pub(crate) site: usize,
     /// The tool to call.
     pub(crate) tool: Arc<str>,
     /// The arguments of the call.
     pub(crate) arguments: Arguments,
-    /// Whether a text result is parsed as JSON.
+    /// Whether the text of a result that has only text is parsed as JSON.
     pub(crate) parse_json: bool,
-    /// Whether its calls start in tasks.
+    /// A hint whether the next calls at this site are spawned as tasks at once, instead of being
+    /// polled first.
     pub(crate) hint: SpawnHint,
 }
 
-/// A call that an action may make.
+/// A tool call that an action may make. A switch, for example, makes the call of at most one of its
+/// cases.
 pub(crate) struct PossibleCall<'a> {
-    /// The path in the definition of the step.
+    /// The path of the call within the definition of its step, such as `cases[0]`.
     pub(crate) path: Vec<PathSegment>,
-    /// The condition of the call, if it is a case of a switch.
+    /// The condition of the case, if the call belongs to a case of a switch. `None` for all other
+    /// calls.
     pub(crate) when: Option<&'a Condition>,
     pub(crate) site: &'a CallSite,
 }
@@ -53,7 +56,7 @@ pub(crate) struct PossibleCall<'a> {
 pub(crate) enum Arguments {
     /// The input of the run.
     Input,
-    /// An object built from the data of the run.
+    /// An object that is built from the data of the run, such as the outputs of other steps.
     Mapped(Expression),
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct ForEach {
     pub(crate) collection: Collection,
     /// The maximum number of elements that are processed at the same time.
     pub(crate) max_parallel: usize,
-    /// The maximum number of elements.
+    /// The maximum number of elements. If the collection has more, the step fails before any call.
     pub(crate) max_iterations: usize,
     pub(crate) call: CallSite,
 }
@@ -70,7 +73,8 @@ pub(crate) struct ForEach {
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
-    /// The call if no case applies; without one, the step is skipped.
+    /// The call to make if the condition of no case is true. If `None`, the step is skipped in this
+    /// case.
     pub(crate) default: Option<CallSite>,
 }
 
@@ -79,15 +83,17 @@ pub(crate) struct Switch {
 pub(crate) struct Elicitation {
     /// The text of the question.
     pub(crate) message: Expression,
-    /// The form to fill in: a JSON Schema whose texts may refer to the data of the run.
+    /// The JSON Schema of the form that the user fills in. Its texts, such as titles, may refer to
+    /// the data of the run.
     pub(crate) form: Expression,
-    /// The schema of answers: the form as it is written.
+    /// The JSON Schema that an answer must match. It is the schema of the form without the texts
+    /// that refer to the data of the run.
     pub(crate) schema: InputSchema,
     pub(crate) on_decline: OnRefusal,
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// The outcome of a run if the user declines a question or does not answer it.
+/// The effect on a run if the user declines one of its questions or does not answer it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
@@ -95,9 +101,10 @@ pub enum OnRefusal {
     /// The run fails.
     #[default]
     Abort,
-    /// The step completes without an answer; its output contains the action.
+    /// The step completes without an answer, and the run continues. The output of the step has only
+    /// the member `action`, with a value such as `decline`.
     Continue,
-    /// The step completes and no other step starts; those that run finish.
+    /// The step completes, and steps that are running finish. All other steps are skipped.
     SkipRemaining,
 }
 
@@ -130,8 +137,10 @@ impl Action {
         })
     }
 
-    /// Returns the references that decide what the action does, other than the arguments of its
-    /// calls: whether each is evaluated whenever the step runs, and its place in the definition.
+    /// Returns the references with which the action decides what to do, such as those in the
+    /// conditions of a switch, but not those in the arguments of calls. Each reference has its
+    /// place in the definition, and a flag that is `true` if the reference is evaluated whenever
+    /// the step runs.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (bool, Use<'_>)> {
         let uses: Vec<(Vec<PathSegment>, _)> = match self {
             Self::Call(_) => Vec::new(),
@@ -157,9 +166,31 @@ impl Action {
     pub(crate) const fn always_calls(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(Switch { default: Some(_), .. }) => true,
-            // A loop may have no elements, and a switch no case that applies.
+            // A loop may have no elements, and a switch no case whose condition is true.
             Self::ForEach(_) | Self::Switch(_) | Self::Elicit(_) => false,
         }
+    }
+
+    /// Returns `true` if the result of a step with this action is the result of a single tool call.
+    /// A loop or a question has no such result.
+    pub(crate) const fn has_tool_result(&self) -> bool {
+        match self {
+            Self::Call(_) | Self::Switch(_) => true,
+            Self::ForEach(_) | Self::Elicit(_) => false,
+        }
+    }
+
+    /// Returns `true` if this action may skip its step. Only a switch without a default does so, if
+    /// the condition of no case is true.
+    pub(super) const fn may_be_skipped(&self) -> bool {
+        matches!(self, Self::Switch(Switch { default: None, .. }))
+    }
+
+    /// Returns `true` if this action is a question whose refusal can end the run and skip the
+    /// remaining steps.
+    pub(crate) fn may_end_run(&self) -> bool {
+        self.as_elicitation()
+            .is_some_and(|ask| [ask.on_decline, ask.on_cancel].contains(&OnRefusal::SkipRemaining))
     }
 
     /// Returns the call, if the action is a single call.
@@ -209,7 +240,7 @@ impl CallSite {
 // === impl ForEach ===
 
 impl ForEach {
-    /// Returns an error message if a loop may not have this many elements.
+    /// Returns an error message if `count` elements exceed the maximum of the loop.
     pub(super) fn reject(&self, count: usize) -> Option<String> {
         let max = self.max_iterations;
         (count > max)
@@ -220,14 +251,10 @@ impl ForEach {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Returns `true` if the step can complete, and the run continue, without an answer.
+    /// Returns `true` if the run can continue without an answer to this question, because
+    /// `on_decline` or `on_cancel` is [`OnRefusal::Continue`].
     pub(crate) fn may_go_on(&self) -> bool {
         [self.on_decline, self.on_cancel].contains(&OnRefusal::Continue)
-    }
-
-    /// Returns `true` if the user can end the run without failing it.
-    pub(super) fn may_skip(&self) -> bool {
-        [self.on_decline, self.on_cancel].contains(&OnRefusal::SkipRemaining)
     }
 }
 

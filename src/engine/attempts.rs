@@ -15,21 +15,23 @@ use super::{
 };
 use crate::message::ToolResult;
 
-/// The error codes that a retry would return again: the tool is unknown, or its arguments are
-/// invalid.
+/// The JSON-RPC error codes that are not retried, because a retry would fail in the same way: those
+/// for an unknown tool and for invalid arguments.
 const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
-/// A pending call of a step, or of an element of its loop.
+/// A pending call of a step, or of an element of a loop, with all of its attempts.
 ///
 /// All times are durations since the start of the run.
 pub(super) struct Attempts<'p> {
     pub(super) id: BranchId,
     pub(super) site: &'p CallSite,
-    /// The number of calls of the tool.
+    /// The number of attempts that have begun.
     pub(super) count: u32,
-    /// The start of this attempt, or the end of the last one.
+    /// The start of the current attempt or, while the call waits for a retry, the end of the last
+    /// attempt.
     since: Duration,
-    /// The deadline of this attempt, or the start of the next one.
+    /// The deadline of the current attempt or, while the call waits for a retry, the start of the
+    /// next attempt.
     pub(super) due: Duration,
     phase: Phase,
     /// The start of the first attempt.
@@ -37,9 +39,11 @@ pub(super) struct Attempts<'p> {
     /// The timeout of an attempt.
     timeout: Duration,
     arguments: JsonObject,
-    /// The answers to the tool's questions, if it has asked.
+    /// The answers that the next attempt sends to the tool. `None` if the tool has not asked
+    /// questions.
     answered: Option<Box<Answered>>,
-    /// Boxed because most calls are made once.
+    /// The retry policy and the error of the last attempt. `None` if the step is not retried. Boxed
+    /// because most steps have no retry policy.
     retry: Option<Box<Retries>>,
 }
 
@@ -58,13 +62,14 @@ struct Retries {
     error: Option<StepError>,
 }
 
-/// The arguments of an attempt that begins, and the answers to the tool's questions.
+/// The arguments of an attempt, and the answers to the tool's questions. The answers are `None` if
+/// the tool has not asked any.
 pub(super) type AttemptInput = (JsonObject, Option<Box<Answered>>);
 
 // === impl Attempts ===
 
 impl<'p> Attempts<'p> {
-    /// Creates a call of this step that begins now.
+    /// Creates a call for `step` that begins at the time `now`.
     #[inline]
     pub(super) fn new(
         id: BranchId,
@@ -89,7 +94,9 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Resumes an attempt of this call with answers.
+    /// Resumes a call whose last attempt ended with questions of the tool. The attempt is repeated
+    /// with the answers. `begun` is the start of the first attempt, and `attempts` is the number of
+    /// attempts so far.
     pub(super) fn resumed(self, begun: Duration, attempts: u32, answered: Box<Answered>) -> Self {
         // The attempt was counted when it began.
         Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
@@ -109,7 +116,8 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Waits for the next attempt after a failed one; returns `false` if there is none.
+    /// Schedules a retry after a failed attempt. Returns `false` if the call is not retried:
+    /// without a retry policy, after the last retry, or for an error that a retry would repeat.
     pub(super) fn wait(&mut self, failed: &mut Outcome, now: Duration, random: &mut Rng) -> bool {
         let lasting = |error: &StepError| {
             // The next attempt would end the same way.
@@ -138,7 +146,7 @@ impl<'p> Attempts<'p> {
         self.phase != Phase::Calling
     }
 
-    /// Makes the next attempt due; returns `false` if it was due before.
+    /// Marks the next attempt as due. Returns `false` if it was already due.
     pub(super) fn make_due(&mut self) -> bool {
         mem::replace(&mut self.phase, Phase::Due) != Phase::Due
     }
@@ -148,7 +156,7 @@ impl<'p> Attempts<'p> {
         self.phase == Phase::Due
     }
 
-    /// Returns the error of a call that has not ended when the run ends.
+    /// Returns the error of a call that is still pending when the run ends.
     pub(super) fn cut_off(&self, now: Duration) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(error) if self.is_waiting() => StepError::new(
@@ -159,7 +167,8 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the error of a call that is not retried because of a limit.
+    /// Returns the error of a call that is not retried because of a limit. Its message has the
+    /// reason `why` and the error of the last attempt.
     pub(super) fn not_again(&self, why: StepError) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(last) => {
@@ -170,13 +179,14 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the kind of the last attempt's error.
+    /// Returns the kind of the last attempt's error, or `None` if no attempt has failed.
     pub(super) fn failed_before(&self) -> Option<&'static str> {
         let error = self.retry.as_ref()?.error.as_ref()?;
         Some(error.kind.name())
     }
 
-    /// Returns the outcome of an attempt that is aborted now.
+    /// Returns the outcome of an attempt that is aborted at the time `now` because its deadline has
+    /// passed.
     pub(super) fn late(&self, now: Duration) -> Outcome {
         Outcome::answered(self.begun, now, Err(no_answer(now.saturating_sub(self.since))))
     }
@@ -185,24 +195,26 @@ impl<'p> Attempts<'p> {
 // === impl Retry ===
 
 impl Retry {
-    /// Returns the delay after this many attempts.
+    /// Returns the delay before the next attempt of a call that has failed `attempts` times.
     ///
-    /// It is random up to the longest delay, so that calls that failed together are not retried
-    /// together.
+    /// The delay is random, from zero to [`longest_wait`](Self::longest_wait), so that calls that
+    /// failed at the same time are retried at different times.
     fn wait(self, attempts: u32, random: &mut Rng) -> Duration {
         let longest = self.longest_wait(attempts);
         let nanoseconds = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(random.u64(0..=nanoseconds))
     }
 
-    /// Returns the upper bound of the delay after this many attempts.
+    /// Returns the upper bound of the delay before the next attempt of a call that has failed
+    /// `attempts` times. The bound doubles with each attempt, up to the maximum delay of the
+    /// policy.
     pub(super) fn longest_wait(self, attempts: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         self.delay.saturating_mul(doubled).min(self.max_delay)
     }
 }
 
-/// Returns the error of a call that was not answered.
+/// Returns the timeout error of a call that was not answered within the time `within`.
 pub(super) fn no_answer(within: Duration) -> StepError {
     // Rounded to milliseconds, so that messages do not show `4.999812s`.
     let within = Duration::from_millis(milliseconds(within));
@@ -212,8 +224,8 @@ pub(super) fn no_answer(within: Duration) -> StepError {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Creates the outcome of a step that was called at `since` and answered at `at`, with one
-    /// attempt. Both are durations since the start of the run.
+    /// Creates the outcome of a step whose tool was called at `since` and replied with `result` at
+    /// `at`, in a single attempt. Both times are durations since the start of the run.
     #[inline]
     pub(super) fn answered(
         since: Duration,
@@ -231,7 +243,7 @@ impl Outcome {
         Self { result, ..Self::ended(since, at, status, error) }
     }
 
-    /// Creates the outcome of a step that ended at `at` without a result.
+    /// Creates the outcome of a step that began at `since` and ended at `at` without a result.
     #[inline]
     pub(super) fn ended(
         since: Duration,
@@ -239,7 +251,7 @@ impl Outcome {
         status: Status,
         error: Option<StepError>,
     ) -> Self {
-        // Within a millisecond after the start of the run, neither time has to be computed.
+        // Within the first millisecond of the run, both times are 0 and need not be computed.
         let is_soon = at < Duration::from_millis(1);
         let of = |duration| if is_soon { 0 } else { milliseconds(duration) };
         Self {
@@ -255,7 +267,8 @@ impl Outcome {
     }
 }
 
-/// Returns the message of a failed tool.
+/// Returns the error message of a failed tool: the texts of its result or, without texts, a message
+/// in its structured content.
 fn failure_text(result: &CallToolResult) -> String {
     let texts = step_output::texts(result);
     if !texts.trim().is_empty() {

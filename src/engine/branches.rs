@@ -18,63 +18,75 @@ use tokio::{
 };
 use tracing::Instrument;
 
-/// The time that the first poll of a branch may take before other threads run the next ones.
+/// The maximum time of a branch's first poll. If the poll takes longer, the branches after it are
+/// spawned as tasks, so that other threads can run them.
 pub(super) const LONG: Duration = Duration::from_micros(50);
-/// The number of calls that start in a task after a call of the same tool took long.
+/// The number of calls of a tool that are spawned as tasks at once, after the first poll of a call
+/// of this tool took longer than [`LONG`].
 const CALLS_IN_TASKS: u8 = 32;
-/// The same after a call that waited, if the call before had ended at its first poll; doubled with
-/// each further call that waits.
+/// The number of calls of a tool that are spawned as tasks at once, after a call of this tool was
+/// pending at its first poll. The number doubles with each further call that is pending, and is
+/// reset by a call that ends at its first poll.
 const CALLS_AFTER_WAIT: u8 = 2;
 
 /// The running branches of a run.
 ///
-/// A single branch runs in the task of the run. Several branches are polled there once, and become
-/// tasks when they wait: spawning a task takes longer than many tools. Panics are caught in both
-/// places.
+/// A branch is a step, or an element of a loop, while it runs. If a run never has two branches at
+/// the same time, its branches run in the task of the run. Otherwise, each branch is first polled
+/// once in the task of the run. A branch that is pending after this poll is spawned as a task of
+/// its own. Polling first is faster, because many tools end in less time than spawning a task
+/// takes. Panics are caught in both cases.
 ///
-/// A branch that computes instead of waiting delays the next ones. On a multi-threaded runtime,
-/// these are spawned unpolled if a first poll took more than 50 µs, and so are the next calls of
-/// the same tool, and of a tool that waited at its first poll; see [`SpawnHint`]. On a
-/// single-threaded runtime, [`poll_next`] returns after a branch that took long, so that its caller
-/// can check deadlines.
+/// A branch that computes without yielding delays the branches after it. On a multi-threaded
+/// runtime, a first poll of more than 50 µs therefore has two effects: the branches after it are
+/// spawned without being polled first, and so are the next calls of the same tool. The next calls
+/// of a tool that was pending at its first poll are spawned too; see [`SpawnHint`]. On a
+/// single-threaded runtime, [`poll_next`] returns after such a long poll, so that its caller can
+/// check deadlines.
 ///
-/// Dropping it aborts all branches.
+/// Dropping this value aborts all branches.
 ///
 /// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
     place: Executor,
-    /// The runtime of the run, which may be polled by another executor; `None` if no task is
-    /// spawned.
+    /// The runtime in which the run was created. Tasks are spawned on this runtime even if another
+    /// executor polls the run. `None` if the run spawns no tasks or was created outside a runtime.
     runtime: Option<Handle>,
-    /// Whether branches that start now become tasks immediately, because another one took long.
+    /// Whether new branches are spawned as tasks at once, instead of being polled first, because
+    /// the first poll of another branch took long.
     spawns: bool,
-    /// Created with the first branch that does not end when it begins, since most runs of fast
-    /// tools have none.
+    /// The branches that have not ended at once. `None` until the first such branch, because most
+    /// runs of fast tools have none.
     started: Option<Box<Started<T>>>,
 }
 
-/// The branches that did not end when they began.
+/// The branches of a run that did not end as soon as they began.
 struct Started<T> {
-    /// Created with the first task.
+    /// The tasks of the branches. Created with the first task.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
-    /// The branches polled in the task of the run: the single one, and new ones.
+    /// The branches that are polled in the task of the run: new branches before their first poll,
+    /// or the only branch of a run without parallel branches.
     here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
     /// The branches that ended in the task of the run.
     ended: VecDeque<(BranchId, Result<T, Lost>)>,
-    /// The step of the branch whose first poll took long and delays the next ones.
+    /// The step of the last branch whose first poll took longer than [`LONG`]. `None` once the step
+    /// was taken.
     long: Option<usize>,
-    /// Whether the next branches are still to be polled.
+    /// Whether polling stopped after a poll that took too long, before all new branches were polled
+    /// once.
     is_interrupted: bool,
 }
 
-/// Whether the next calls of a tool start in a task: because its last call took long without
-/// waiting, or because it waited, so that its first poll only delayed others.
+/// A hint whether the next calls of a tool are spawned as tasks at once, instead of first being
+/// polled in the task of the run. The hint is set after a call whose first poll took long, and
+/// after a call that was pending at its first poll. Polling such calls first would only delay other
+/// branches.
 #[derive(Debug)]
 pub(crate) struct SpawnHint {
-    /// The number of next calls that start in a task.
+    /// The number of upcoming calls that are spawned as tasks.
     left: AtomicU8,
-    /// The value of `left` after the next call that waits.
+    /// The value to which `left` is set by the next call that is pending at its first poll.
     after_wait: AtomicU8,
 }
 
@@ -82,34 +94,38 @@ pub(crate) struct SpawnHint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
-    /// The element of the step's loop; 0 if the step is not a loop.
+    /// The index of the element within the step's loop; 0 if the step is not a loop.
     pub(crate) element: usize,
 }
 
 /// The place where branches run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
-    /// In the task of the run: there is never more than one branch.
+    /// In the task of the run, which never has more than one branch at a time.
     Here,
-    /// In the task of the run until they wait, then in tasks of their own; single-threaded.
+    /// In the task of the run for the first poll, then in tasks of their own. The runtime has a
+    /// single thread.
     HereFirst,
-    /// The same, on a multi-threaded runtime.
+    /// In the task of the run for the first poll, then in tasks of their own. The runtime has
+    /// several threads, so a branch can also be spawned without this poll.
     HereFirstOfThreads,
 }
 
 /// The reason why a branch ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The branch panicked. The message may contain anything; the panic hook has printed it.
+    /// The branch panicked. The panic message is dropped, because it may contain data that clients
+    /// must not see. The panic hook has already printed it.
     Panicked,
-    /// The runtime stopped the branch because it shuts down.
+    /// The runtime is shutting down and has stopped the branch.
     Stopped,
 }
 
 // === impl Branches ===
 
 impl<T: Send + 'static> Branches<T> {
-    /// Creates an empty set of branches; `alone` if no two ever run at the same time.
+    /// Creates an empty set of branches. `alone` may be `true` only if the run never has two
+    /// branches at the same time.
     pub(super) fn new(alone: bool) -> Self {
         let runtime = if alone { None } else { Handle::try_current().ok() };
         let place = match runtime.as_ref().map(Handle::runtime_flavor) {
@@ -120,21 +136,22 @@ impl<T: Send + 'static> Branches<T> {
         Self { place, runtime, spawns: false, started: None }
     }
 
-    /// Returns `true` if a branch with this hint can be polled as soon as it starts: it does not
-    /// start in a task, and no earlier branch is still to be polled.
+    /// Returns `true` if a new branch can be polled immediately. Returns `false` if the branch must
+    /// be spawned as a task, because of `hint` or an earlier long poll, or if earlier branches are
+    /// still to be polled.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
         let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
         self.started.as_ref().is_none_or(|started| started.here.is_empty()) && !in_task
     }
 
-    /// Records that the first poll of a branch took long; returns `true` if other threads run the
-    /// branches that start after it.
+    /// Records that the first poll of a branch took long. Returns `true` if later branches are
+    /// therefore spawned as tasks, which other threads can run.
     pub(super) fn note_long(&mut self) -> bool {
         self.spawns = self.place == Executor::HereFirstOfThreads;
         self.spawns
     }
 
-    /// Continues a branch that was polled once and waits.
+    /// Adds a branch that was polled once and is pending.
     pub(super) fn resume(
         &mut self,
         id: BranchId,
@@ -147,7 +164,9 @@ impl<T: Send + 'static> Branches<T> {
         }
     }
 
-    /// Starts a branch; immediately in a task if there are several threads and the hint says so.
+    /// Starts a branch. On a multi-threaded runtime, the branch is spawned as a task if its hint is
+    /// set or the first poll of an earlier branch took long. Otherwise,
+    /// [`poll_next`](Self::poll_next) polls the branch first.
     pub(super) fn start(
         &mut self,
         id: BranchId,
@@ -174,19 +193,20 @@ impl<T: Send + 'static> Branches<T> {
         started.spawn(self.runtime.as_ref(), id, branch);
     }
 
-    /// Returns the step of a branch whose first poll took long, once.
+    /// Takes the step of a branch whose first poll took long. Returns `None` if there was no such
+    /// branch since the last call.
     pub(super) fn took_long(&mut self) -> Option<usize> {
         self.started.as_mut()?.long.take()
     }
 
-    /// Returns `true` if a branch that took long delays others, and all ended branches have been
-    /// returned.
+    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll and new branches
+    /// are still to be polled. Returns `false` while it has ended branches to return.
     pub(super) fn is_interrupted(&self) -> bool {
         let started = self.started.as_ref();
         started.is_some_and(|started| started.is_interrupted && started.ended.is_empty())
     }
 
-    /// Aborts a branch; it will not be returned.
+    /// Aborts a branch. [`poll_next`](Self::poll_next) does not return the branch any more.
     pub(super) fn abort(&mut self, id: BranchId) {
         let Some(started) = &mut self.started else { return };
         if let Some(place) = started.handles.iter().position(|(other, _)| *other == id) {
@@ -196,7 +216,7 @@ impl<T: Send + 'static> Branches<T> {
         started.ended.retain(|(other, _)| *other != id);
     }
 
-    /// Returns the next branch that ends; pending forever if no branch is left.
+    /// Returns the next branch that ends. Stays pending if no branch is left.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
         let Some(started) = &mut self.started else { return Poll::Pending };
         if self.place == Executor::Here
@@ -248,8 +268,8 @@ impl<T: Send + 'static> Started<T> {
                 Err(error) if error.is_panic() => (error.id(), Err(Lost::Panicked)),
                 Err(error) => (error.id(), Err(Lost::Stopped)),
             };
-            // Aborted tasks are no longer listed. Found by the id of the task, since a retried
-            // branch has the same id again.
+            // Aborted tasks are no longer in the list. The branch is found by the id of its task,
+            // since a retried branch has the same branch id.
             let place = self.handles.iter().position(|(_, handle)| handle.id() == task);
             let Some(place) = place else { continue };
             let (id, _) = self.handles.swap_remove(place);
@@ -258,7 +278,8 @@ impl<T: Send + 'static> Started<T> {
         Poll::Pending
     }
 
-    /// Polls new branches once, and spawns tasks for those that wait.
+    /// Polls each new branch once, and spawns a pending branch as a task. After a poll that took
+    /// long, spawns the rest without polling or, on a single-threaded runtime, returns early.
     fn poll_here(&mut self, place: Executor, runtime: Option<&Handle>, cx: &mut Context<'_>) {
         self.is_interrupted = false;
         if self.here.is_empty() {
@@ -314,7 +335,7 @@ fn caught<T>(
 // === impl SpawnHint ===
 
 impl SpawnHint {
-    /// Records that a call took long.
+    /// Records that the first poll of a call took long.
     pub(super) fn note_long(&self) {
         self.left.store(CALLS_IN_TASKS, Ordering::Relaxed);
     }
@@ -328,7 +349,8 @@ impl SpawnHint {
 
     /// Records that a call ended at its first poll.
     pub(super) fn note_end(&self) {
-        // Most tools always do, and a store would invalidate the cache line of other threads.
+        // Most tools always end at their first poll, and a store would invalidate the cache line of
+        // other threads.
         if self.after_wait.load(Ordering::Relaxed) != CALLS_AFTER_WAIT {
             self.after_wait.store(CALLS_AFTER_WAIT, Ordering::Relaxed);
         }
@@ -338,7 +360,8 @@ impl SpawnHint {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns `true` if a call should start in a task.
+    /// Returns `true` if the next call is to be spawned as a task. If so, reduces the number of
+    /// such calls by one.
     fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
@@ -360,7 +383,7 @@ impl Default for SpawnHint {
 mod tests {
     use super::*;
 
-    /// Returns the number of calls that start in tasks before one is polled in the run again.
+    /// Returns the number of calls that are spawned as tasks before a call is polled first again.
     fn calls_in_tasks(hint: &SpawnHint) -> usize {
         std::iter::from_fn(|| hint.take().then_some(())).count()
     }

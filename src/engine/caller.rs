@@ -16,45 +16,49 @@ use super::{
 };
 use crate::message::{Context, ToolResult, content_size};
 
-/// Calls tools for the engine; its only connection to services.
+/// The interface through which the engine calls tools, and its only connection to services.
 ///
-/// Implemented by any closure that takes a [`Call`] and returns a future.
+/// This trait is implemented for each closure that takes a [`Call`] and returns a future with the
+/// reply of the tool.
 pub(crate) trait Caller: Send {
-    /// Prepares evaluated arguments for the tool of a site, once for all attempts.
+    /// Prepares the evaluated arguments of a call for its tool, for example by coercing them to the
+    /// tool's schema. Called once per call, and not again for its retries.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tool cannot be called with them.
+    /// Returns an error if the tool cannot be called with these arguments.
     fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
         let _ = site;
         Ok(arguments)
     }
 
-    /// Returns `true` if the tool of a site is a nested run rather than a tool of a server.
+    /// Returns `true` if the tool of a call site is another composite, whose call is a nested run.
     fn is_nested(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns `true` if the tool of a site is read-only, so that it may be called even if the user
-    /// cannot be asked later.
+    /// Returns `true` if the tool of a call site is read-only. Such a tool may be called even if a
+    /// later question to the user is certain to fail.
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns the steps that are known to ask the user, and without which the run fails.
+    /// Returns the steps that are known to ask the user, directly or in a nested run. Steps whose
+    /// failure does not fail the run are not included.
     fn asking(&self) -> StepSet {
         StepSet::default()
     }
 
-    /// Starts a call of a tool; the returned future does all waiting.
+    /// Starts a call of a tool without waiting. The returned future waits for the reply.
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static;
 
-    /// Starts to call a tool and polls the call once.
+    /// Starts a call of a tool and polls the call once.
     ///
-    /// Most calls of tools in the same process end here. The scope is cloned only for a call
-    /// that waits. The context is not in a [`Call`], since it is large and would be copied.
+    /// Most calls of tools in the same process end at this first poll. Therefore, an implementation
+    /// may clone the scope only if the call is still pending. The context is a separate parameter
+    /// and not part of a [`Call`], because it is large and would be copied once more.
     fn call_here(
         &mut self,
         site: &CallSite,
@@ -76,7 +80,7 @@ pub(crate) trait Caller: Send {
 /// The result of the first poll of a call.
 pub(crate) enum FirstPoll {
     Ended(Called),
-    /// The call waits. It has no waker yet, so it must be polled again.
+    /// The call is pending. Its first poll registered no waker, so it must be polled again.
     Waits(BoxFuture<'static, Called>),
 }
 
@@ -88,7 +92,7 @@ pub(crate) type Called = Result<ToolReply, StepError>;
 pub(crate) enum ToolReply {
     /// A result; it may be an error (`isError`).
     Result(ToolResult),
-    /// Questions that the tool asks first.
+    /// Questions that must be answered before the tool returns a result.
     Asks(Box<Questions>),
 }
 
@@ -101,11 +105,11 @@ pub(crate) struct Call {
     pub(crate) tool: Arc<str>,
     /// The arguments, evaluated and prepared.
     pub(crate) arguments: JsonObject,
-    /// The context of this branch.
+    /// The context of the branch that makes the call.
     pub(crate) context: Context,
-    /// The scope for a nested run.
+    /// The deadline, limits and observers for a nested run, if the tool is a composite.
     pub(crate) scope: Scope,
-    /// The answers to the tool's previous questions, if it has asked.
+    /// The answers to the questions of the tool's previous reply. `None` if the tool has not asked.
     pub(crate) answered: Option<Box<Answered>>,
 }
 
@@ -129,11 +133,11 @@ impl From<CallToolResult> for ToolReply {
 // === impl Scope ===
 
 impl Scope {
-    /// Counts the answer of a tool against the limits of the run.
+    /// Counts the size of a tool's reply against the limits of the run.
     ///
     /// # Errors
     ///
-    /// Returns an error if the answer exceeds a limit.
+    /// Returns an error if the reply exceeds a limit.
     pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
         let bytes = match answer {
             Ok(ToolReply::Result(result)) => content_size::of_result(result),

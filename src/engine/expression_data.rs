@@ -1,4 +1,4 @@
-//! The data of a run for expressions.
+//! The data of a run that expressions can read.
 
 use std::{
     borrow::Cow,
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{outcome::StepError, state::RunState};
 use crate::expr::{Data, Root};
 
-/// A run and the current element of one of its loops.
+/// The data that expressions in a loop can read: the state of the run and the current element.
 struct Element<'a> {
     state: &'a RunState,
     items: &'a [Value],
@@ -29,7 +29,8 @@ impl RunState {
         caught(|| evaluate(self))
     }
 
-    /// Evaluates an expression with the data of the run and an element of a loop.
+    /// Evaluates an expression with the data of the run. The current element of the loop is
+    /// `items[index]`.
     pub(super) fn evaluate_at<R, E: fmt::Display>(
         &self,
         items: &[Value],
@@ -66,7 +67,7 @@ impl Data for Element<'_> {
     }
 }
 
-/// Evaluates, and turns an error into that of a step.
+/// Calls `evaluate`, and converts an error or a panic to a [`StepError`].
 fn caught<R, E: fmt::Display>(evaluate: impl FnOnce() -> Result<R, E>) -> Result<R, StepError> {
     // A panic would be a bug in this crate, and must not lose the run.
     match catch_unwind(AssertUnwindSafe(evaluate)) {

@@ -17,15 +17,15 @@ pub(super) struct Loop<'p> {
     pub(super) step: usize,
     pub(super) definition: &'p ForEach,
     pub(super) items: Vec<Value>,
-    /// The result of each item; `None` if it has not ended.
+    /// The result of each element; `None` for an element that has not ended.
     iterations: Vec<Option<Iteration>>,
-    /// The first item that has not begun.
+    /// The index of the first element that has not begun.
     next: usize,
     /// The number of elements that have begun and not ended.
     running: usize,
-    /// The number of calls of the tool.
+    /// The number of tool calls that were made for the elements that have ended, including retries.
     pub(super) attempts: u32,
-    /// The time from the start of the run to that of the loop.
+    /// The start of the loop, as a duration since the start of the run.
     pub(super) since: Duration,
 }
 
@@ -43,14 +43,16 @@ impl<'p> Loop<'p> {
         Self { step, definition, iterations, next: 0, running: 0, attempts: 0, since, items }
     }
 
-    /// Resumes a loop with this number of elements waiting for answers.
+    /// Creates the loop of a run that resumes, with `asked` elements that wait for answers of the
+    /// user.
     pub(super) fn resumed(state: LoopState, definition: &'p ForEach, asked: usize) -> Self {
         let LoopState { step, items, iterations, next, attempts, started_ms } = state;
         let since = Duration::from_millis(started_ms);
         Self { step, definition, items, iterations, next, running: asked, attempts, since }
     }
 
-    /// Returns the state of a loop to suspend, in which only questions are pending.
+    /// Converts the loop to the state that is kept while the run is suspended. At this time, all
+    /// running elements wait for answers of the user.
     pub(super) fn into_state(self) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
         LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
@@ -62,7 +64,8 @@ impl<'p> Loop<'p> {
         ended.map(|(element, _)| element)
     }
 
-    /// Returns `true` if an element may begin.
+    /// Returns `true` if the next element may begin: an element is left, and fewer than the maximum
+    /// are running.
     pub(super) fn may_begin(&self) -> bool {
         self.next < self.items.len() && self.running < self.definition.max_parallel
     }
@@ -76,7 +79,7 @@ impl<'p> Loop<'p> {
         })
     }
 
-    /// Skips all elements that have not begun, for this reason, and returns them.
+    /// Skips all elements that have not begun, with the error `why`, and returns their indexes.
     pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
         let left = self.next..self.items.len();
         for element in left.clone() {
@@ -105,7 +108,7 @@ impl<'p> Loop<'p> {
         !self.items.is_empty() && self.iterations.iter().all(is_skipped)
     }
 
-    /// Returns `true` if an element has ended that was not skipped.
+    /// Returns `true` if at least one element has ended without being skipped.
     pub(super) fn has_ended_any(&self) -> bool {
         let mut iterations = self.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status != Status::Skipped)
@@ -126,7 +129,8 @@ impl<'p> Loop<'p> {
         self.running == 0 && self.next == self.items.len()
     }
 
-    /// Returns the output of a loop that ends before all of its elements have ended.
+    /// Returns the output of a loop that is ended early. Elements that were running are
+    /// `cancelled`, and elements that have not begun are `skipped`.
     pub(super) fn into_partial_output(mut self) -> Value {
         for (element, iteration) in self.iterations.iter_mut().enumerate() {
             let has_begun = element < self.next;
@@ -136,7 +140,8 @@ impl<'p> Loop<'p> {
         self.into_output()
     }
 
-    /// Returns the output of the loop, in the order of the elements.
+    /// Returns the output of the loop, with an object for each element, in the order of the
+    /// elements.
     pub(super) fn into_output(mut self) -> Value {
         let [mut completed, mut skipped] = [0; 2];
         let count = self.items.len();
@@ -174,7 +179,8 @@ impl<'p> Loop<'p> {
 // === impl RunState ===
 
 impl RunState {
-    /// Preserves the elements that have ended of a loop that ends now.
+    /// Keeps the output of a loop that is ended early for the report of a failed run. Does nothing
+    /// unless at least one element has ended without being skipped.
     pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
         if each.has_ended_any() {
             self.preserved.add(each.step, each.into_partial_output());

@@ -7,34 +7,38 @@ use tokio::time::Instant;
 /// A duration longer than any run.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The default maximum number of tool calls of one composite call.
+/// The default maximum number of tool calls within one call of a composite.
 const MAX_RUN_CALLS: usize = 10_000;
-/// The default maximum size of their answers together.
+/// The default maximum total size of the tool results within one call of a composite, in bytes.
 const MAX_RUN_RESULT_BYTES: usize = 4 << 20;
 /// The default maximum number of rounds of questions.
 const MAX_ROUNDS: usize = 10;
-/// The time without progress after which a run sends a heartbeat.
+/// The default time without progress after which a run sends the client a heartbeat notification.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The resource limits of one composite call, including all nested runs.
+/// The resource limits of one call of a composite, including all nested runs: the number of tool
+/// calls, the total size of their results, and the rounds of questions to the user.
 ///
-/// Reaching a limit fails the branch that reached it, with a message that names the limit; the
-/// other branches are not affected.
+/// A step or loop element that would exceed a limit fails, with a message that names the limit. All
+/// others continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallLimits {
     pub(super) max_calls: usize,
     pub(super) max_result_bytes: usize,
     max_rounds: usize,
 }
 
-/// Returns the deadline of a timeout; a timeout that overflows becomes a very distant deadline.
+/// Returns the deadline of a timeout that begins at `start`. If the sum overflows, returns a
+/// deadline 100 years later, which no run reaches.
 pub(super) fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + A_LIFETIME)
 }
 
-/// The resource limits of each run of one composite, including all nested runs.
+/// The limits that the definition of a composite sets for each of its runs, such as `max_calls`.
+/// Nested runs count toward these limits too.
 ///
-/// Unlike with [`Limits`], reaching a limit ends the run.
+/// A run that reaches one of these limits ends. In contrast, a limit of [`CallLimits`] only fails
+/// the step that would exceed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunLimits {
     pub(crate) max_calls: Option<usize>,
@@ -42,9 +46,9 @@ pub(crate) struct RunLimits {
     pub(crate) max_cost: Option<u64>,
 }
 
-// === impl Limits ===
+// === impl CallLimits ===
 
-impl Limits {
+impl CallLimits {
     /// Sets the maximum number of tool calls. Defaults to 10 000.
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
@@ -52,19 +56,20 @@ impl Limits {
         self
     }
 
-    /// Sets the maximum size of the answers of the tools together, in bytes of their texts, data
-    /// and values. Defaults to 4 MiB.
+    /// Sets the maximum total size of the tool results: the bytes of their texts, binary data and
+    /// JSON values. Defaults to 4 MiB.
     ///
-    /// The answer of the composite can be larger: its report repeats the texts of tools that have
-    /// no structured content.
+    /// The result of the composite itself can be larger than this limit, because its report repeats
+    /// the texts of tools that return no structured content.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
         self
     }
 
-    /// Sets the maximum number of rounds of questions; a round has all questions that can be asked
-    /// at that time. Defaults to 10, the number of rounds that clients handle automatically.
+    /// Sets the maximum number of rounds of questions. In each round, the client receives all
+    /// questions that can be asked at that time. Defaults to 10, which is the number of rounds that
+    /// clients handle automatically.
     #[must_use]
     pub const fn max_rounds(mut self, rounds: usize) -> Self {
         self.max_rounds = rounds;
@@ -72,7 +77,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for CallLimits {
     fn default() -> Self {
         Self {
             max_calls: MAX_RUN_CALLS,
@@ -82,13 +87,14 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// Returns the maximum size of the answers of tools in a run with these limits of its own.
+impl CallLimits {
+    /// Returns the maximum total size of the tool results of a run. `own` contains the run's own
+    /// limits, which can lower this maximum.
     pub(crate) fn result_bytes(self, own: RunLimits) -> usize {
         own.max_result_bytes.map_or(self.max_result_bytes, |max| max.min(self.max_result_bytes))
     }
 
-    /// Returns an error if the run exceeds the maximum number of rounds.
+    /// Returns an error if `rounds` exceeds the maximum number of rounds of questions.
     pub(crate) fn check_rounds(self, rounds: usize) -> Result<(), String> {
         let max = self.max_rounds;
         if rounds <= max {

@@ -9,7 +9,7 @@ use super::{
     record::present,
 };
 
-/// The loop of a suspended run.
+/// The state of a loop in a suspended run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoopState {
     pub(super) step: usize,
@@ -17,7 +17,7 @@ pub(crate) struct LoopState {
     pub(super) iterations: Vec<Option<Iteration>>,
     pub(super) next: usize,
     pub(super) attempts: u32,
-    /// The start time, in milliseconds after that of the run.
+    /// The start of the loop, in milliseconds after the start of the run.
     pub(super) started_ms: u64,
 }
 
@@ -39,8 +39,8 @@ impl LoopState {
         element < self.next && matches!(self.iterations.get(element), Some(None))
     }
 
-    /// Returns `true` if this can be a loop of this plan in a run in which this number of its
-    /// elements wait for answers.
+    /// Returns `true` if this state of a loop is consistent with the plan of the run. `waiting` is
+    /// the number of pending questions of the loop, one for each running element.
     pub(super) fn fits(&self, plan: &Plan, waiting: usize) -> bool {
         let each = plan.steps().get(self.step).and_then(|step| step.action.as_loop());
         let is_loop = each.is_some_and(|each| each.reject(self.items.len()).is_none());

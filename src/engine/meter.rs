@@ -1,4 +1,4 @@
-//! Counts the resources that calls use, for each run with limits.
+//! Counts the resources that tool calls use, and checks them against the limits of runs.
 
 use std::{
     iter,
@@ -11,16 +11,17 @@ use std::{
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
 
-/// A limit of a run that was reached, so that some work was skipped.
+/// A limit of a run that was reached. The limit ends the run, and work that has not begun is
+/// skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) setting: Setting,
     pub(crate) limit: u64,
-    /// The run with the limit.
+    /// The name of the run with the limit.
     pub(crate) of: Arc<str>,
 }
 
-/// The name of the limit that ended the run before the other steps, if any.
+/// The name of the limit that ended a run early, such as `max_calls`. `None` if no limit did.
 pub(super) type LimitName = Option<&'static str>;
 
 /// The kinds of limits of a run.
@@ -31,30 +32,33 @@ pub(crate) enum Setting {
     Cost,
 }
 
-/// Counts the resources that calls use: of one call of a client, and within it of each run with
-/// limits of its own.
+/// Counts the resources that tool calls use. Each call of a client has a meter. Within this call,
+/// each run that has limits of its own has an additional meter.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) max_calls: usize,
     pub(super) max_result_bytes: usize,
     pub(super) calls: AtomicUsize,
     pub(super) result_bytes: AtomicUsize,
-    /// Only counted for the whole client call.
+    /// The memory of values that were parsed from texts, in bytes. Counted only in the outermost
+    /// meter, which belongs to the call of the client.
     pub(super) parsed_bytes: AtomicUsize,
-    /// The lock of the outermost meter, held while a nested run counts: an amount that one meter
-    /// refuses is never visible in another.
+    /// A lock that is held while an amount is added to several nested meters. So no other thread
+    /// sees an amount in one meter that another meter then rejects. Only the lock of the outermost
+    /// meter is used.
     pub(super) counting: Mutex<()>,
-    /// The run that ends when the limit is reached; without one, only the call that exceeds the
-    /// limit fails.
+    /// The run to end when a limit is reached. If `None`, only the call that exceeds the limit
+    /// fails.
     pub(super) run: Option<Metered>,
     pub(super) outer: Option<Arc<Self>>,
 }
 
-/// The run of a meter.
+/// A run that ends when a limit of its meter is reached.
 #[derive(Debug)]
 pub(super) struct Metered {
     pub(super) name: Arc<str>,
-    /// The maximum cost, and the account of the actual cost.
+    /// The maximum cost of the run, and the account to which its actual cost is charged. `None` if
+    /// the cost is unlimited.
     pub(super) cost: Option<(u64, Arc<Account>)>,
     /// The limit that was reached first.
     pub(super) reached: OnceLock<Setting>,
@@ -67,7 +71,7 @@ pub(super) enum Counter {
     ResultBytes,
 }
 
-/// Returns the sum of both, or `None` if it exceeds `max`.
+/// Returns `used` plus `amount`, or `None` if the sum exceeds `max`.
 fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
     used.checked_add(amount).filter(|&sum| sum <= max)
 }
@@ -75,7 +79,8 @@ fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
 // === impl Reached ===
 
 impl Reached {
-    /// Describes the limit for the run with this name.
+    /// Returns a message that names the limit, for the result of the run `to`. If the limit belongs
+    /// to another run, also names that run.
     pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
@@ -86,7 +91,7 @@ impl Reached {
         }
     }
 
-    /// Returns the error for work that the limit rejects, for the run with this name.
+    /// Returns the error of a step or call in the run `to` that is rejected because of this limit.
     pub(crate) fn refusal(&self, to: &str) -> StepError {
         StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.message(to)) }
     }
@@ -95,7 +100,7 @@ impl Reached {
 // === impl Setting ===
 
 impl Setting {
-    /// Returns the name in configuration files.
+    /// Returns the name of the limit in configuration files.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Calls => "max_calls",
@@ -108,12 +113,13 @@ impl Setting {
 // === impl Meter ===
 
 impl Meter {
-    /// Returns this meter and the outer ones.
+    /// Iterates over this meter and the meters of the runs around it, from the inside out.
     pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
         iter::successors(Some(self), |meter| meter.outer.as_deref())
     }
 
-    /// Returns `true` if this meter or an outer one belongs to a run that ends at a limit.
+    /// Returns `true` if a limit of this meter or of an outer one can end a run. Otherwise, limits
+    /// only fail single calls.
     pub(super) const fn can_end_runs(&self) -> bool {
         self.run.is_some() || self.outer.is_some()
     }
@@ -122,8 +128,9 @@ impl Meter {
         self.chain().last().unwrap_or(self)
     }
 
-    /// Adds an amount to this meter and the outer ones. If it exceeds a limit, returns the meter of
-    /// the limit, whose run ends.
+    /// Adds an amount to this meter and to all outer ones. If the amount exceeds the limit of one
+    /// of these meters, adds nothing, marks the limit as reached, and returns that meter as the
+    /// error.
     pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         // Most calls belong to no run with limits of its own, and take no lock.
         if self.outer.is_none() {
@@ -133,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// Adds an amount to the meter of a run and to the outer ones.
+    /// Adds an amount to this meter, which is not the outermost one, and to all outer meters.
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
         let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,7 +186,8 @@ impl Meter {
         }
     }
 
-    /// Returns the limit of this meter's run that was reached, if any.
+    /// Returns the limit of this meter that was reached and ends its run. Returns `None` if no
+    /// limit was reached, or if limits of this meter end no run.
     pub(super) fn reached(&self) -> Option<Reached> {
         let run = self.run.as_ref()?;
         let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();
@@ -193,7 +201,8 @@ impl Meter {
         Some(Reached { setting, limit, of: run.name.clone() })
     }
 
-    /// Returns a limit with nothing left, if any.
+    /// Returns a limit that is fully used, so that no further call may begin. Returns `None` if
+    /// there is no such limit.
     pub(super) fn used_up(&self) -> Option<Setting> {
         let is_used_up = |counter: &Counter| {
             let (used, max) = self.counter(*counter);

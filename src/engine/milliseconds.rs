@@ -7,7 +7,7 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the current time in milliseconds of Unix time.
+/// Returns the current Unix time in milliseconds.
 pub(super) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     milliseconds(since)

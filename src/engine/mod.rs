@@ -1,9 +1,9 @@
 //! Runs plans.
 //!
-//! A [`Plan`](plan::Plan) is a checked set of steps with a policy; running it turns a
-//! [`RunState`](state::RunState) in which some steps are finished into one in which all are. The
-//! engine does not depend on Tower, services or files: it calls tools only through a
-//! [`Caller`](caller::Caller).
+//! A [`Plan`](plan::Plan) is a checked set of steps with their dependencies. A run of a plan begins
+//! with a [`RunState`](state::RunState) in which some steps may already be finished, and ends when
+//! all steps are finished. The engine does not depend on Tower, services or files: it calls tools
+//! only through a [`Caller`](caller::Caller).
 //!
 //! Suggested reading order: `action`, `plan` (with `step_set`), `record` and `outcome` (the
 //! outcomes of steps), `step_output` (the kept parts of results), `preserved_outputs` (outputs for
@@ -15,8 +15,8 @@
 //! without I/O), `caller`, `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
 //! `output` builds the answer of a plan; `preview` shows its calls without making them.
 //!
-//! A run owns everything it starts. Dropping it aborts its branches, and is the only way to cancel
-//! it.
+//! A run owns everything that it starts. Dropping a run aborts its running steps, and is the only
+//! way to cancel the run.
 
 mod action;
 mod attempts;

@@ -24,24 +24,24 @@ use crate::{
 
 /// An observed run and its spans.
 ///
-/// If it is dropped before its run has ended or was suspended, it reports the run as dropped.
+/// If this value is dropped while the run is still running, it reports the run as dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     observed: ObservedRun,
     phase: Phase,
     /// Whether the run is ending, so that no further step begins.
     is_ending: bool,
-    /// Whether spans have the results of tools.
+    /// Whether spans record the results of tools.
     traces_contents: bool,
 }
 
-/// The reported state of a run, and its observers.
+/// The observers of a run, and the state of the run that is reported to them.
 struct ObservedRun {
     observers: Observers,
     run: RunId,
     /// The name of the composite.
     name: Arc<str>,
-    /// The branch of another run that calls this run, if any.
+    /// The branch of the outer run that calls this run; `None` if the run is not nested.
     place: Option<Arc<BranchPlace>>,
     begun: Instant,
     span: Span,
@@ -53,26 +53,28 @@ struct ObservedRun {
 
 /// An observed run that is suspended in this process until its questions are answered.
 ///
-/// If it is dropped before another run resumes it or it is handed over, it reports the run as
-/// dropped. Clones share the run, which is reported when the last one is dropped.
+/// Clones share the same run. When the last clone is dropped, the run is reported as dropped,
+/// unless the run was [released](Self::release) before.
 #[derive(Clone, Default)]
 pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
 
-/// A suspended run and its running time until then; `None` after another run has resumed it.
+/// A suspended run and the time that it ran before its suspension. `None` once the run was
+/// released.
 struct SuspendedRun(Mutex<Option<(ObservedRun, Duration)>>);
 
-/// A branch that has begun.
+/// A branch that has begun and has not ended.
 struct Open {
     place: BranchPlace,
-    /// The time between the start of the run and that of the branch.
+    /// The start of the branch, as a duration since the start of the run.
     started: Duration,
-    /// The number of calls of its tool.
+    /// The number of calls of the branch's tool.
     attempts: u32,
-    /// The current call, if any.
+    /// The current call to a server; `None` if the branch makes no such call.
     call: Option<OpenCall>,
 }
 
-/// A call of a tool that has begun. Dropping it before its end reports it as cancelled.
+/// A call of a tool that has begun. If this value is dropped before the call has ended, the call is
+/// reported as cancelled.
 struct OpenCall {
     tool: Arc<str>,
     begun: Instant,
@@ -81,7 +83,8 @@ struct OpenCall {
     has_ended: bool,
 }
 
-/// A branch of a run: a step, and the element if the step is a loop.
+/// Identifies a branch of a run by its step and, for an element of a loop, by the index of the
+/// element.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BranchPlace {
     run: RunId,
@@ -91,7 +94,7 @@ pub(crate) struct BranchPlace {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The run has not begun; if it was suspended, it resumes.
+    /// The run has not begun or, if it was suspended before, has not resumed.
     Before {
         was_put_away: bool,
     },
@@ -102,9 +105,11 @@ enum Phase {
 // === impl Observation ===
 
 impl<'p> Observation<'p> {
-    /// Creates the observation of a new run or, with its id in `known_by`, of a resumed one.
-    /// The run is nested if a branch of another run, its `place`, calls it. Returns `None` if the
-    /// run has no observers and is not measured.
+    /// Creates the observation of a run. `known_by` is the id under which observers know a run that
+    /// resumes, or `None` for a new run. `place` is the branch of the outer run that calls this
+    /// run, or `None` if the run is not nested.
+    ///
+    /// Returns `None` if the run has no observers and its metrics are not recorded.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,
@@ -137,7 +142,8 @@ impl<'p> Observation<'p> {
         Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
     }
 
-    /// Adds a branch that began before the run was suspended and waits for the user.
+    /// Adds a branch that began before the run was suspended, and that waits for an answer of the
+    /// user.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.phase = Phase::Before { was_put_away: true };
         let (step, element) = self.element(id);
@@ -154,7 +160,7 @@ impl<'p> Observation<'p> {
         self.observed.open.push(Open { place, started, attempts, call: None });
     }
 
-    /// Returns the span of the run; disabled if no subscriber wants it.
+    /// Returns the span of the run, which is disabled if no subscriber is interested in it.
     pub(super) const fn span(&self) -> &Span {
         &self.observed.span
     }
@@ -167,12 +173,14 @@ impl<'p> Observation<'p> {
         self.notify(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
     }
 
-    /// Reports that a step begins that is not a call.
+    /// Reports the start of a step that is a loop or a question. For a step that is a call,
+    /// [`attempt`](Self::attempt) does this.
     pub(super) fn begin_step(&mut self, step: usize) {
         self.open(step, None);
     }
 
-    /// Reports a call of a tool; the first call begins the branch.
+    /// Reports an attempt to call a tool. For the first attempt of a branch, first reports that the
+    /// branch begins.
     pub(super) fn attempt(
         &mut self,
         id: BranchId,
@@ -191,7 +199,8 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Records that the attempt of a branch calls a server, and returns the span of the call.
+    /// Records that an attempt calls a tool of a server, and not a nested run. Returns the span of
+    /// this call.
     pub(super) fn call(
         &mut self,
         place: &BranchPlace,
@@ -208,7 +217,7 @@ impl<'p> Observation<'p> {
         span
     }
 
-    /// Ends the span of a branch's call, if it has one.
+    /// Ends the span of a branch's call to a server. Does nothing if the branch makes no such call.
     pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome) {
         let Some(call) = self.take_call(id) else { return };
         if self.traces_contents
@@ -231,7 +240,7 @@ impl<'p> Observation<'p> {
 
     /// Reports that a step has ended.
     pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: LimitName) {
-        // Elements that the loop aborted.
+        // Open elements of the loop were aborted.
         let id = &self.plan.steps()[step].id;
         let is_element = |open: &mut Open| open.place.id == *id && open.place.element.is_some();
         for open in self.observed.open.extract_if(.., is_element).collect::<Vec<_>>() {
@@ -257,8 +266,9 @@ impl<'p> Observation<'p> {
         self.is_ending = true;
     }
 
-    /// Reports that the run is suspended until its questions are answered. Returns the run's id and
-    /// the observation to keep with its state.
+    /// Reports that the run is suspended until its questions are answered. Returns the id under
+    /// which observers know the run, and a value to keep with the run's state. This value reports
+    /// the run as dropped if it never resumes.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
@@ -281,7 +291,7 @@ impl<'p> Observation<'p> {
         (id, Suspended(Some(Arc::new(SuspendedRun(Mutex::new(Some((observed, took))))))))
     }
 
-    /// Reports the answer of the run.
+    /// Reports that the run has finished with an answer.
     pub(crate) fn finish(&mut self, is_error: bool, limit: LimitName) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
@@ -317,7 +327,7 @@ impl<'p> Observation<'p> {
         });
     }
 
-    /// Reports that a branch begins, unless it has begun.
+    /// Reports that a branch begins, unless this was already reported.
     fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
         if !self.observed.open.iter().any(|open| open.place == place) {
@@ -339,7 +349,8 @@ impl<'p> Observation<'p> {
         }
     }
 
-    /// Returns the step of a branch, and its element if the step is a loop.
+    /// Returns the step of a branch, and the index of its element. The index is `None` if the step
+    /// is not a loop.
     fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
         (step, self.plan.steps()[step].is_loop().then_some(element))
     }
@@ -433,7 +444,8 @@ impl Drop for OpenCall {
 // === impl Suspended ===
 
 impl Suspended {
-    /// Called when another run resumes this one.
+    /// Forgets the run, because it has resumed or was put into a store. The run is then not
+    /// reported as dropped when this value is dropped.
     pub(super) fn release(&mut self) {
         if let Some(run) = self.0.take() {
             run.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -455,7 +467,7 @@ impl Drop for SuspendedRun {
     }
 }
 
-/// The same run, or none.
+/// Two values are equal if they share the same suspended run, or if neither contains a run.
 impl PartialEq for Suspended {
     fn eq(&self, other: &Self) -> bool {
         self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)

@@ -13,23 +13,26 @@ use crate::{message::ToolResult, spans::End};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// The result of the tool, while it may be the answer of the run; with
-    /// [`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes) always, including that of a failed
-    /// tool (`isError`).
+    /// The result of the tool. It is kept only while it may become the answer of the run. With
+    /// [`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes), every result is kept, even that
+    /// of a failed tool (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<ToolResult>,
-    /// The fields that are read, while they are needed.
+    /// The data of the step that expressions read, such as its output. Each field is kept only
+    /// while an expression may still read it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
-    /// Boxed because most steps have no error and each run has an outcome per step.
+    /// The error of the step; `None` if the step has none. Boxed because most steps have no error,
+    /// and each run has an outcome per step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
-    /// The called site, if the step has several.
+    /// The index of the call site that a switch has chosen. `None` if the step is not a switch.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
-    /// The number of calls of the tool.
+    /// The number of calls of the tool, including retries.
     pub(crate) attempts: u32,
-    /// The start time, in milliseconds after that of the run; 0 if the step never started.
+    /// The start of the step, in milliseconds after the start of the run; 0 if the step never
+    /// started.
     pub(crate) started_ms: u64,
     /// The duration in milliseconds.
     pub(crate) duration_ms: u64,
@@ -45,9 +48,11 @@ pub(crate) enum Status {
     Failed,
     /// The tool did not answer in time.
     TimedOut,
-    /// The step never started: the run had ended, or its condition was false.
+    /// The step never started, because its condition was false, its switch chose no case, or the
+    /// run had ended.
     Skipped,
-    /// The step was stopped because another one had already succeeded or failed.
+    /// The step was stopped before it ended, for example because another step had already failed
+    /// the run.
     Cancelled,
 }
 
@@ -63,7 +68,8 @@ pub(crate) struct StepError {
     /// The data of a JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
-    /// Whether a limit of a run rejected the step, which ends the run without failing it.
+    /// Whether a limit that ends the run has rejected the step. Such an error does not fail the
+    /// run.
     #[serde(skip)]
     pub(crate) ends_run: bool,
 }
@@ -95,7 +101,7 @@ pub(crate) enum ErrorKind {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns the end for spans and metrics.
+    /// Returns the status and the error of the step, as spans and metrics record them.
     pub(crate) fn end(&self) -> End {
         let error = self.error.as_ref().filter(|_| self.status != Status::Cancelled);
         let code = error.and_then(|error| error.code);
@@ -111,7 +117,7 @@ impl Outcome {
         matches!(self.status, Status::Completed)
     }
 
-    /// Returns `true` if the step was called and did not succeed.
+    /// Returns `true` if the step has failed or timed out.
     pub(crate) const fn has_failed(&self) -> bool {
         matches!(self.status, Status::Failed | Status::TimedOut)
     }
@@ -184,7 +190,7 @@ impl StepError {
         }
     }
 
-    /// Returns the error without the data of the tool.
+    /// Returns the error without the data that a failed tool returned.
     pub(crate) fn without_details(&self) -> Cow<'_, Self> {
         match self.kind {
             ErrorKind::Tool if self.data.is_some() => {
@@ -195,7 +201,7 @@ impl StepError {
         }
     }
 
-    /// Returns the error as references and reports show it.
+    /// Returns the error as the JSON object that references and reports contain.
     pub(crate) fn to_value(&self) -> Value {
         let mut value = Map::with_capacity(2);
         value.insert("kind".to_owned(), self.kind.name().into());

@@ -1,4 +1,4 @@
-//! The output block: the answer of a plan.
+//! The output block, which builds the answer of a plan.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use crate::{
     schema::json_type::JsonType,
 };
 
-/// The output block: an object built from the data of a run at its end.
+/// The output block of a plan. It builds the answer of a run as an object, from the data that the
+/// run has at its end.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
@@ -22,7 +23,7 @@ pub(crate) struct Output {
 pub(crate) struct Property {
     pub(crate) kind: JsonType,
     pub(crate) source: Source,
-    /// The value if the source has none; it has the declared type.
+    /// The value of the property if its source yields no value of the declared type.
     pub(crate) default: Option<Value>,
 }
 
@@ -48,8 +49,9 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// Returns a message for a client that names the property without a value of its type and
-    /// without a default.
+    /// Returns an error if the value of a property without a default cannot be evaluated or does
+    /// not have the declared type. Also returns an error if a required property is null or missing.
+    /// The message names the property and may be shown to clients.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Value, String> {
         let output = PropertyPath { within: None, name: "output" };
         let object = object(&self.properties, data, &output)?;
@@ -67,7 +69,7 @@ impl Output {
 
     /// Returns all references of the output, each with its place in the output's definition.
     ///
-    /// References of a property with a default are optional.
+    /// References in a property with a default are marked as optional.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         uses(&self.properties)
     }
@@ -108,7 +110,9 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 // === impl Property ===
 
 impl Property {
-    /// Returns the value, or `None` if it is null or an optional reference without a value.
+    /// Returns the value of the property. If the value is null, missing or of another type, returns
+    /// the default. Without a default, returns `None` if the value is null or an optional reference
+    /// has no value, and otherwise an error.
     fn evaluate(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),
@@ -121,7 +125,8 @@ impl Property {
         Ok(Some(default.clone()))
     }
 
-    /// Returns the reason why the property has no value, if a referenced step or null is the cause.
+    /// Returns the reason why a required property has no value: a referenced step did not complete,
+    /// the value is null, or the evaluation failed. Returns `None` if there is no such reason.
     fn why_empty(&self, data: &dyn Data) -> Option<String> {
         let Source::Value(expression) = &self.source else { return None };
         let uses = expression.uses();
@@ -152,7 +157,7 @@ impl Property {
             }
         };
         let value = expression.evaluate_in(data).map_err(|error| format!("{place}: {error}"))?;
-        // Null counts as no value: no output type includes it.
+        // Null is treated as no value, because no output type includes it.
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
         let found = found(&value, self.kind);
         match self.kind.coerce(value) {
@@ -183,7 +188,8 @@ impl fmt::Display for PropertyPath<'_> {
     }
 }
 
-/// Prefixes the places of references with the place of a part of the definition.
+/// Prefixes the place of each reference with `place`, the path of the part of the definition that
+/// contains the references.
 pub(super) fn placed<'e, P: Into<PathSegment>>(
     place: impl IntoIterator<Item = P>,
     uses: Vec<Use<'e>>,

@@ -36,15 +36,17 @@ pub(crate) struct Plan {
     links: Vec<Links>,
     /// The steps that ask the user.
     pub(crate) questions: StepSet,
-    /// The steps that call a tool at most once and whose failure stops no running step.
+    /// The steps that call a tool at most once, and whose failure does not stop other running
+    /// steps.
     single_calls: StepSet,
-    /// Whether any call is retried.
+    /// Whether any call may be retried.
     pub(super) has_retries: bool,
     /// The steps that read the input.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
-    /// Whether any expression reads the id or the name of the run.
+    /// Whether any expression of the plan reads the id of the run.
     pub(super) reads_id: bool,
+    /// Whether any expression of the plan reads the name of the run.
     pub(super) reads_name: bool,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Step {
     /// The name of the step, unique in the plan.
     pub(crate) id: Arc<str>,
     pub(crate) action: Action,
-    /// The steps that must finish before, in addition to those that it refers to.
+    /// The steps that must finish before this step, in addition to the steps that it refers to.
     pub(crate) depends_on: StepSet,
     /// The condition under which the step runs; `None` if it always runs.
     pub(crate) condition: Option<Condition>,
@@ -71,13 +73,14 @@ pub(crate) struct Step {
 pub(crate) struct Retry {
     /// The maximum number of retries.
     pub(crate) count: u32,
-    /// The upper bound of the first delay; doubled before each further retry.
+    /// The upper bound of the random delay before the first retry. It doubles with each further
+    /// retry.
     pub(crate) delay: Duration,
-    /// The upper bound of any delay.
+    /// The largest upper bound of the delay, at which the doubling stops.
     pub(crate) max_delay: Duration,
 }
 
-/// The outcome of the run when a step has finally failed.
+/// The effect on the run if a step has failed after all of its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Continue,
@@ -87,43 +90,45 @@ pub(crate) enum OnFailure {
 /// The condition under which a run ends before all of its steps have run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Never, unless a step fails that aborts the run.
+    /// The run ends when all steps have ended, or earlier if the failure of a step aborts the run.
     #[default]
     Never,
-    /// After the first step that succeeds.
+    /// The run ends after the first step that succeeds.
     FirstSuccess,
 }
 
 /// The answer of a run.
 #[derive(Debug, Default)]
 pub(crate) enum RunOutput {
-    /// All answers of the tools.
+    /// The outcomes of all steps.
     #[default]
     Outcomes,
-    /// The answer of the last step, in the order of the plan, that completed.
+    /// The result of the completed step that is last in the order of the plan.
     Last,
     /// A value built from the data of the run at its end.
     Output(Output),
 }
 
-/// The dependencies of a step, derived from all references.
+/// The dependencies between a step and other steps, derived from the references in expressions. The
+/// record of a step is the data of the step that expressions can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
-    /// The steps that must finish before it starts.
+    /// The steps that must finish before this step starts.
     pub(super) needs: StepSet,
-    /// The steps that read its record.
+    /// The steps that read the record of this step.
     pub(super) readers: StepSet,
-    /// The steps whose records it reads.
+    /// The steps whose records this step reads.
     pub(super) reads: StepSet,
-    /// Whether the answer reads its record, so that it is kept until the end.
+    /// Whether the answer of the run reads the record of this step. If so, the record is kept until
+    /// the end of the run.
     pub(super) answers: bool,
-    /// The fields of its record that are read.
+    /// The fields of this step's record that at least one expression reads.
     pub(super) fields: Fields,
-    /// Whether its result may become the answer of the run.
+    /// Whether the result of this step may become the answer of the run.
     pub(super) may_be_last: bool,
 }
 
-/// The fields of a record that are read.
+/// The fields of a step's record that expressions read. The other fields need not be kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) output: bool,
@@ -132,7 +137,8 @@ pub(super) struct Fields {
     pub(super) error: bool,
 }
 
-/// A cycle of steps that wait for each other; the first is repeated at the end.
+/// A cycle of steps that wait for each other, as their indexes. The first step is repeated at the
+/// end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cycle(pub(crate) Vec<usize>);
 
@@ -195,7 +201,8 @@ impl Plan {
         }
     }
 
-    /// Adds a step to the sets of steps, and links the steps whose outputs it reads.
+    /// Adds a step to the step sets of the plan, such as the set of questions. Links the step with
+    /// the steps whose outputs it reads.
     fn index(&mut self, at: usize, step: &Step) {
         self.links[at].needs = step.depends_on;
         if step.passes_input() {
@@ -214,7 +221,8 @@ impl Plan {
         }
     }
 
-    /// Records a reference of a step, or of the answer.
+    /// Records that an expression refers to `root`. The expression belongs to the step `reader` or,
+    /// if `reader` is `None`, to the answer of the plan.
     fn link(&mut self, reader: Option<usize>, root: Root) {
         match (root, reader) {
             (Root::Step { step, field }, reader) => {
@@ -236,8 +244,8 @@ impl Plan {
         }
     }
 
-    /// Makes steps keep their results while they are the last, since a limit may end a run
-    /// anywhere.
+    /// Allows the run to end after any step, because a limit may end it. Each step then keeps its
+    /// result while it is the last completed one, since the result may become the answer.
     pub(crate) fn may_end_anywhere(&mut self) {
         let may_be_last = matches!(self.answer, RunOutput::Last);
         for links in &mut self.links {
@@ -258,26 +266,27 @@ impl Plan {
         self.links[step].needs
     }
 
-    /// Returns `true` if a step can end as soon as it begins, independently of other steps: the run
-    /// neither retries its call nor stops other running steps with it.
+    /// Returns `true` if the end of a step's call affects no other call: the run neither retries
+    /// the call nor stops other running steps with it. Such a step can end as soon as it begins.
     pub(super) fn is_direct(&self, step: usize) -> bool {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }
 
-    /// Returns `true` if the user can end a run before its last step.
+    /// Returns `true` if the user can end a run early by refusing a question of a step before the
+    /// last one.
     pub(crate) fn may_end_early(&self) -> bool {
-        let skips = |step: &Step| step.action.as_elicitation().is_some_and(Elicitation::may_skip);
-        self.steps.split_last().is_some_and(|(_, before)| before.iter().any(skips))
+        let before = self.steps.split_last().map_or(&[][..], |(_, before)| before);
+        before.iter().any(|step| step.action.may_end_run())
     }
 
-    /// Returns `true` if one step can call several tools at the same time.
+    /// Returns `true` if the plan has a loop that processes several elements at the same time.
     pub(super) fn has_parallel_loop(&self) -> bool {
         let is_parallel =
             |step: &Step| step.action.as_loop().is_some_and(|each| each.max_parallel > 1);
         self.steps.iter().any(is_parallel)
     }
 
-    /// Returns all call sites in order, each with the id of its step.
+    /// Iterates over all call sites of the plan in order, each with the id of its step.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&str, &CallSite)> {
         let steps = self.steps.iter();
         steps.flat_map(|step| step.action.sites().map(|call| (&*step.id, call)))
@@ -328,15 +337,15 @@ impl Step {
         uses
     }
 
-    /// Returns `true` if a call passes the input unchanged.
+    /// Returns `true` if a call of the step passes the input of the run to its tool unchanged.
     fn passes_input(&self) -> bool {
         self.action.sites().any(|call| matches!(call.arguments, Arguments::Input))
     }
 
-    /// Returns `true` if the run continues after the step fails.
+    /// Returns `true` if the run continues after a failure of the step.
     ///
-    /// A loop that continues does not fail with its elements. It fails only if it cannot begin; the
-    /// run then continues only if the loop has default results.
+    /// A loop with [`OnFailure::Continue`] does not fail if its elements fail. It fails only if it
+    /// cannot begin. In that case, the run continues only if the loop has default results.
     pub(crate) fn may_fail(&self) -> bool {
         self.on_failure == OnFailure::Continue
             && (!self.is_loop() || self.default_results.is_some())
@@ -346,11 +355,10 @@ impl Step {
         self.action.as_loop().is_some()
     }
 
-    /// Returns `true` if the run can continue although the step did not complete.
+    /// Returns `true` if the run can continue without the step: the step may be skipped, or its
+    /// failure does not fail the run.
     pub(crate) fn may_be_skipped(&self) -> bool {
-        self.condition.is_some()
-            || self.may_fail()
-            || self.action.as_switch().is_some_and(|switch| switch.default.is_none())
+        self.condition.is_some() || self.may_fail() || self.action.may_be_skipped()
     }
 }
 
@@ -363,12 +371,12 @@ impl Fields {
             Field::Content => self.content = true,
             Field::Text => self.text = true,
             Field::Error => self.error = true,
-            // Always available.
+            // The status is always available.
             Field::Status => (),
         }
     }
 
-    /// Returns the fields that are read.
+    /// Iterates over the fields that expressions read.
     pub(super) fn iter(self) -> impl Iterator<Item = Field> {
         let fields = [
             (self.output, Field::Output),

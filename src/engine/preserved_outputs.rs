@@ -7,12 +7,14 @@ use serde_json::{Map, Value};
 
 use crate::message::content_size;
 
-/// The maximum size of all preserved outputs of a run.
+/// The maximum total size of the preserved outputs of a run, in bytes.
 const MAX_PRESERVED_BYTES: usize = 64 * 1024;
-/// The maximum size of the kept prefix of an output that is too large.
+/// The maximum length in bytes to which the text of an output is truncated if the output is too
+/// large.
 const MAX_PRESERVED_PREFIX: usize = 1024;
 
-/// The outputs of completed steps that no step reads any more, by step.
+/// The outputs of completed steps that no expression reads any more. They are kept so that the run
+/// can report them if it fails.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<usize, Preservation>", into = "BTreeMap<usize, Preservation>")]
 pub(crate) struct Preserved {
@@ -26,10 +28,10 @@ pub(crate) struct Preserved {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preservation {
     Output(Value),
-    /// The output of a loop without parts of its elements, or a prefix of the text of any other
-    /// output.
+    /// For a loop, the output without some members of its elements. For any other output, or if
+    /// this is still too large, the beginning of the output's text.
     Truncated(Value),
-    /// No part of the output fits.
+    /// The output was dropped, because not even a part of it fits.
     TooLarge,
 }
 
@@ -57,9 +59,9 @@ impl Preservation {
     }
 }
 
-/// Truncates an output to at most `max` bytes; returns `None` if no part of it fits.
+/// Truncates an output to at most `max` bytes. Returns `None` if no part of it fits.
 fn shortened(mut output: Value, max: usize) -> Option<Value> {
-    // The outcomes of a loop's elements are kept longer than their outputs.
+    // The outputs of a loop's elements are removed first, then their items, then their errors.
     for key in ["output", "item", "error"] {
         let Some(elements) = elements_mut(&mut output) else { break };
         elements.for_each(|element| drop(element.remove(key)));
@@ -80,7 +82,8 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     (end > 0 && content_size::of_value(&prefix) <= max).then_some(prefix)
 }
 
-/// Returns the elements of an output that has the form of a loop's output.
+/// Returns the objects in `iterations` if this is the output of a loop, or `None` for any other
+/// output.
 fn elements_mut(output: &mut Value) -> Option<impl Iterator<Item = &mut Map<String, Value>>> {
     let is_element = |element: &Value| element.get("index").is_some_and(Value::is_u64);
     let elements = output.get_mut("iterations")?.as_array_mut()?;
@@ -108,7 +111,7 @@ impl Preserved {
         self.outputs.is_empty()
     }
 
-    /// Adds the output of a step, unless it has one.
+    /// Adds the output of a step. Does nothing if an output of the step is already preserved.
     pub(super) fn add(&mut self, step: usize, output: Value) {
         if self.outputs.contains_key(&step) {
             return;
@@ -123,8 +126,8 @@ impl Preserved {
         self.outputs.remove(&step)
     }
 
-    /// Truncates the outputs, those of later steps first, to at most `left` bytes together, and
-    /// subtracts their size.
+    /// Truncates the outputs to a total of at most `left` bytes, and subtracts their remaining size
+    /// from `left`. Outputs of later steps are truncated before those of earlier steps.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {
@@ -135,7 +138,8 @@ impl Preserved {
         }
     }
 
-    /// Returns `true` if these can be the outputs of a plan with this number of steps.
+    /// Returns `true` if the outputs do not exceed the maximum size, and all belong to a plan with
+    /// `steps` steps.
     pub(super) fn fits(&self, steps: usize) -> bool {
         self.bytes <= MAX_PRESERVED_BYTES && self.outputs.keys().all(|&step| step < steps)
     }

@@ -1,4 +1,4 @@
-//! A preview of a run: its steps and calls, as far as they are known before it.
+//! A preview of a run: its steps and calls, as far as they can be determined from the input alone.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
-/// Steps of a run that may start at the same time.
+/// A group of steps that may start at the same time, because none of them waits for another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wave {
@@ -20,7 +20,7 @@ pub struct Wave {
     pub steps: Vec<StepPreview>,
 }
 
-/// One step of a run that has not begun.
+/// The preview of one step of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepPreview {
@@ -29,13 +29,14 @@ pub struct StepPreview {
     /// The condition of the step; `None` if it always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionPreview>,
-    /// The collection, if the step is a loop.
+    /// The collection and the limits of the loop; `None` if the step is not a loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<LoopPreview>,
-    /// The question to the user, if the step asks one.
+    /// The question to the user; `None` if the step does not ask the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
-    /// The calls that the step may make: one of them for a switch, one per element for a loop.
+    /// The calls that the step may make. A switch makes at most one of its calls. A loop makes its
+    /// only call once for each element.
     pub calls: Vec<CallPreview>,
 }
 
@@ -45,69 +46,75 @@ pub struct StepPreview {
 pub struct ConditionPreview {
     /// The source text of the condition.
     pub written: String,
-    /// Whether the condition holds, if that is known.
+    /// Whether the condition is true. `None` if this depends on values that only the run
+    /// determines, or if the evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// The error that would fail the step.
+    /// The error with which the step would certainly fail, if one is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A call of a tool.
+/// The preview of a call of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallPreview {
-    /// The case in which the call is made, if the step is a switch.
+    /// The condition of the case, if the call belongs to a case of a switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<ConditionPreview>,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The arguments, as far as they are known; unknown values are shown as their source text.
+    /// The arguments of the call. A value that only the run determines is shown as its source text,
+    /// such as `$steps.scan.output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// The error that would fail the step.
+    /// The error with which the step would certainly fail, if one is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The collection and limits of a loop.
+/// The preview of a loop: its collection and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LoopPreview {
     /// The source text of the collection.
     pub collection: String,
-    /// The elements, if they are known.
+    /// The elements of the collection. `None` if only the run determines them, or if the evaluation
+    /// fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<Value>>,
-    /// The error that would fail the step.
+    /// The error with which the step would certainly fail, if one is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The maximum number of elements that are processed at the same time.
     pub max_parallel: usize,
-    /// The maximum number of elements.
+    /// The maximum number of elements of the collection.
     pub max_iterations: usize,
 }
 
-/// A question to the user.
+/// The preview of a question to the user.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ElicitationPreview {
-    /// The question; its source text if it is not known.
+    /// The text of the question, or its source text if the text depends on values that only the run
+    /// determines.
     pub message: Value,
-    /// The schema of the form to fill in; unknown texts are shown as their source text.
+    /// The schema of the form that the user fills in. A text that depends on values of the run is
+    /// shown as its source text.
     pub schema: Value,
-    /// The error that would fail the step.
+    /// The error with which the step would certainly fail, if one is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The outcome of the run if the user declines.
+    /// The effect on the run if the user declines.
     pub on_decline: OnRefusal,
-    /// The outcome of the run if the user does not answer.
+    /// The effect on the run if the user does not answer.
     pub on_cancel: OnRefusal,
     /// The time that the user has to answer, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// Prepares the arguments for the tool of a site, or returns the reason why they are invalid.
+/// A function that prepares the arguments of a call for the tool of a call site. Returns an error
+/// if the arguments are invalid.
 pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, StepError> + 'p;
 
 /// The data that a preview is built from.
@@ -119,8 +126,9 @@ struct Before<'p> {
 // === impl Plan ===
 
 impl Plan {
-    /// Returns the steps of a run with this input in waves, each step in the wave after the last of
-    /// those that it needs. Arguments that are fully known are prepared as in a run.
+    /// Returns the steps of a run with this input, grouped into waves. A step is in the first wave
+    /// after the waves of all steps that it waits for. Arguments that are fully known are prepared
+    /// for their tools as in a run.
     pub(crate) fn preview(&self, input: &Value, prepare: &Prepare<'_>) -> Vec<Wave> {
         let before = Before { data: input, prepare };
         let mut waiting = StepSet::first(self.steps().len());
@@ -171,7 +179,7 @@ impl CallSite {
         CallPreview { when, tool: self.tool.to_string(), arguments, error }
     }
 
-    /// Returns the arguments, as far as they are known.
+    /// Returns the arguments of the call, as far as they are known before the run.
     fn arguments_before(&self, before: &Before<'_>) -> Result<Option<Value>, String> {
         let data = before.data;
         let (arguments, is_known) = match &self.arguments {
@@ -239,7 +247,7 @@ fn condition(condition: &Condition, data: &dyn Data) -> ConditionPreview {
     ConditionPreview { written: condition.to_string(), holds, error }
 }
 
-/// Evaluates an expression if everything that it refers to is known.
+/// Evaluates an expression if all values that it refers to are known before the run.
 fn known<T>(
     uses: &[Use<'_>],
     evaluate: impl FnOnce() -> Result<T, EvaluationError>,
@@ -253,7 +261,7 @@ fn known<T>(
     }
 }
 
-/// Only the input is known before a run.
+/// Returns `true` if the value is known before the run. Only the input is.
 fn is_known(root: Root) -> bool {
     root == Root::Input
 }

@@ -13,15 +13,16 @@ use super::{
 };
 use crate::message::{Labels, Parts, Progress};
 
-/// The progress of a run whose client asked for it.
+/// The progress of a run whose client has sent a progress token.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
-    /// The elements of each loop, with its step.
+    /// The progress of the elements of each loop, with the step of the loop.
     loops: Vec<(usize, Arc<Parts>)>,
     beat: Option<Beat>,
 }
 
-/// The heartbeat while no step makes progress. Only sent by the outermost run.
+/// The heartbeat: a progress notification that the outermost run sends at intervals while no step
+/// makes progress.
 struct Beat {
     every: Duration,
     due: Instant,
@@ -30,7 +31,7 @@ struct Beat {
 // === impl RunProgress ===
 
 impl RunProgress {
-    /// Creates the progress of a run in which these steps have finished.
+    /// Creates the progress of a run that starts or resumes. The steps in `finished` count as done.
     pub(super) fn new(
         plan: &Plan,
         progress: &Progress,
@@ -87,19 +88,20 @@ impl RunProgress {
         }
     }
 
-    /// Returns the time of the next check for progress.
+    /// Returns the time at which a heartbeat may be due, or `None` if the run sends no heartbeats.
     pub(super) fn due(&self) -> Option<Instant> {
         self.beat.as_ref().map(|beat| beat.due)
     }
 
-    /// Reports that these steps are still running, if a heartbeat is due.
+    /// Sends a heartbeat, which reports that the steps in `running` are still running. Does nothing
+    /// if no heartbeat is due.
     pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
         let Some(beat) = &mut self.beat else { return };
         let Some(sent) = self.steps.sent() else { return };
         if now < beat.due {
             return;
         }
-        // A notification since then counts as a heartbeat.
+        // A notification that was sent in the meantime replaces the heartbeat.
         beat.due = after(sent, beat.every);
         if now >= beat.due {
             self.steps.still(&running.into_iter().collect::<Vec<_>>());
@@ -108,7 +110,7 @@ impl RunProgress {
     }
 }
 
-/// Returns the description of a status for users.
+/// Returns the words for a status in progress notifications.
 const fn in_words(status: Status) -> &'static str {
     match status {
         Status::TimedOut => "timed out",

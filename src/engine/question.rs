@@ -12,7 +12,8 @@ use super::milliseconds::unix_ms;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) request: InputRequest,
-    /// The deadline of the answer, in milliseconds of Unix time.
+    /// The deadline of the answer, as Unix time in milliseconds. `None` if the user has unlimited
+    /// time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) until: Option<u64>,
 }
@@ -23,15 +24,16 @@ pub(crate) type Responses = BTreeMap<String, Response>;
 /// The response to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Response {
-    /// The result of the request, unchecked.
+    /// The result that the client sent, which has not been checked.
     Answer(Value),
-    /// No answer in time.
+    /// The answer did not arrive in time.
     Late,
-    /// The client did not ask; with a reason that may be shown to it.
+    /// The question was not asked or not answered. Contains the reason, which may be shown to the
+    /// client.
     Refused(String),
 }
 
-/// Returns the questions in the form in which they are sent.
+/// Converts questions to the requests that are sent to clients, which have no deadlines.
 pub(crate) fn requests(questions: BTreeMap<String, Question>) -> InputRequests {
     questions.into_iter().map(|(key, question)| (key, question.request)).collect()
 }
@@ -44,13 +46,13 @@ impl Question {
         Self { request, until: None }
     }
 
-    /// Returns the time left to answer, if it is limited.
+    /// Returns the time left to answer, or `None` if the time is not limited.
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until?;
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))
     }
 
-    /// Returns `true` if the time to answer is over at this Unix time.
+    /// Returns `true` if the deadline of the answer has passed at the Unix time `unix_ms`.
     pub(super) fn is_late(&self, unix_ms: u64) -> bool {
         self.until.is_some_and(|until| until <= unix_ms)
     }

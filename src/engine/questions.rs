@@ -20,19 +20,20 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The reply of a tool that requires input first.
+/// The reply of a tool that asks questions, and returns a result only after they are answered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Questions {
-    /// The questions by their keys; empty if the tool only wants to be called again.
+    /// The questions by their keys. Empty if the tool asks nothing, and only requires to be called
+    /// again with its state.
     pub(crate) asked: BTreeMap<String, Question>,
     /// The state to return to the tool together with the answers.
     pub(crate) resume: Resume,
 }
 
-/// The answers for the next call of a tool that has asked.
+/// The answers to the questions of a tool, for the next call of this tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
-    /// By the keys of the questions.
+    /// The responses, by the keys of the questions.
     pub(crate) responses: Responses,
     pub(crate) resume: Resume,
 }
@@ -40,26 +41,26 @@ pub(crate) struct Answered {
 /// The user's response to the question of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
-    /// The completed form, valid for its schema.
+    /// The user accepted. The content matches the schema of the form.
     Accept(JsonObject),
     /// The user declined.
     Decline,
-    /// The user gave no answer.
+    /// The user dismissed the question.
     Cancel,
-    /// No answer in time.
+    /// The answer did not arrive in time.
     Late,
-    /// An answer that does not match the form, with the reason.
+    /// The answer does not match the form. Contains the reason.
     Misfit(String),
-    /// No answer yet.
+    /// There is no response yet.
     NotYet,
-    /// The client did not ask.
+    /// The question was not asked or not answered. Contains the reason.
     Refused(String),
 }
 
 // === impl Said ===
 
 impl Said {
-    /// Returns the action as outputs show it.
+    /// Returns the value of `action` in the output of the step, such as `decline`.
     pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Accept(_) => "accept",
@@ -69,7 +70,8 @@ impl Said {
         }
     }
 
-    /// Returns the error of a step that requires an answer within `timeout`.
+    /// Returns the error of a step whose question was not accepted. `timeout` is the time that the
+    /// user had to answer.
     pub(super) fn error(&self, timeout: Duration) -> StepError {
         match self {
             Self::Decline => StepError::new(ErrorKind::Declined, "the person declined"),
@@ -84,7 +86,8 @@ impl Said {
 // === impl Questions ===
 
 impl Questions {
-    /// Returns the memory that they take in a run, in bytes of their texts and values.
+    /// Returns the size of the questions, in bytes of their texts and values. The size counts
+    /// toward the maximum size of the run's tool results.
     pub(super) fn size(&self) -> usize {
         let of = |(key, question): (&String, &Question)| {
             let request = serde_json::to_value(&question.request).unwrap_or_default();
@@ -92,7 +95,7 @@ impl Questions {
         };
         let resume = match &self.resume {
             Resume::Tool(state) => state.as_ref().map_or(0, String::len),
-            // Already counted when the answer arrived.
+            // The results in the state of the run were counted when they arrived.
             Resume::Run(_) => 0,
         };
         self.asked.iter().map(of).sum::<usize>() + resume
@@ -102,7 +105,8 @@ impl Questions {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Evaluates the question, to be answered until this Unix time.
+    /// Evaluates the text and the form of the question. The user must answer the question before
+    /// `until`, a Unix time in milliseconds.
     ///
     /// # Errors
     ///
@@ -154,7 +158,8 @@ impl Elicitation {
         }
     }
 
-    /// Adds the defaults of the form for members that the answer lacks: clients need not show them.
+    /// Adds the defaults of the form for members that are missing in the answer, because a client
+    /// need not show defaults to the user.
     fn fill_in(&self, content: &mut Map<String, Value>) {
         let properties = self.schema.schema().get("properties").and_then(Value::as_object);
         for (name, property) in properties.into_iter().flatten() {
@@ -166,7 +171,7 @@ impl Elicitation {
         }
     }
 
-    /// Returns the outcome of the run for this response.
+    /// Returns the effect on the run of a response in which the user does not accept the question.
     pub(super) const fn on(&self, said: &Said) -> OnRefusal {
         match said {
             Said::Decline => self.on_decline,
@@ -191,7 +196,7 @@ impl PendingQuestion {
         }
     }
 
-    /// Creates the question of a call.
+    /// Creates the pending questions of a tool that was called.
     pub(super) fn call(
         id: BranchId,
         attempts: u32,
@@ -203,8 +208,8 @@ impl PendingQuestion {
         Self { id, attempts, started_ms, site, questions, resume, responses }
     }
 
-    /// Returns the answers for the next call of a tool, or `None` if it has asked and there is no
-    /// response yet.
+    /// Takes the answers for the next call of a tool. Returns `None` if the tool has asked
+    /// questions and none of them has a response yet.
     pub(super) fn take_answers(&mut self) -> Option<Box<Answered>> {
         if self.responses.is_empty() && !self.questions.is_empty() {
             return None;
@@ -213,13 +218,14 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
-    /// Returns the user's response, at this Unix time, to the question of a step.
+    /// Takes the user's response to the question of a step. If the deadline has passed at the Unix
+    /// time `unix_ms`, returns [`Said::Late`] instead, unless the user has declined.
     pub(super) fn take_said(&mut self, elicitation: &Elicitation, unix_ms: u64) -> Said {
         let is_late = self.questions.get(OWN).is_some_and(|question| question.is_late(unix_ms));
         match self.responses.remove(OWN) {
             Some(Response::Late) => Said::Late,
             Some(Response::Answer(answer)) => match elicitation.read(answer) {
-                // A declined question counts even if it is late.
+                // A late answer is ignored, except if the user declined.
                 Said::Decline => Said::Decline,
                 _ if is_late => Said::Late,
                 said => said,
@@ -240,7 +246,8 @@ impl PendingQuestion {
         self.responses = responses;
     }
 
-    /// Asks again until this Unix time, with the reason.
+    /// Asks the question of a step again, because the last answer is invalid for the reason `why`.
+    /// The new deadline is the Unix time `until`.
     pub(super) fn ask_again(&mut self, why: &str, until: u64) {
         self.attempts += 1;
         let Some(question) = self.questions.get_mut(OWN) else { return };
@@ -248,7 +255,7 @@ impl PendingQuestion {
         if let InputRequest::Elicitation(request) = &mut question.request
             && let ElicitRequestParams::FormElicitationParams { message, .. } = &mut request.params
         {
-            // Removes the reason of the previous time.
+            // Removes the reason of the previous repetition.
             let asked = message.find(AGAIN).unwrap_or(message.len());
             message.truncate(asked);
             message.push_str(AGAIN);
@@ -257,13 +264,15 @@ impl PendingQuestion {
     }
 }
 
-/// The text between a question and the reason why it is asked again.
+/// The text between a question that is asked again and the reason for asking again.
 const AGAIN: &str = "\n\nThe last answer cannot be used: ";
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns all questions: that of a step by the step's id, that of a tool by `branch:key`.
+    /// Returns all pending questions of the run by their keys. The key of a step's question is the
+    /// id of the step. The key of a tool's question is `branch:key`, where `branch` names the step
+    /// or loop element that called the tool.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
         let of = |asked: &PendingQuestion| {
             let branch = branch(plan, asked.id);
@@ -276,12 +285,13 @@ impl RunState {
         self.asked.iter().flat_map(of).collect()
     }
 
-    /// Returns the number of questions.
+    /// Returns the number of pending questions.
     pub(crate) fn question_count(&self) -> usize {
         self.asked.iter().map(|asked| asked.questions.len()).sum()
     }
 
-    /// Stores the responses of pending questions; ignores the others.
+    /// Stores each response with its pending question. Ignores responses that belong to no pending
+    /// question.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
         for asked in &mut self.asked {
             let branch = branch(plan, asked.id);
@@ -293,7 +303,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if this response ends the run, whatever the other responses are.
+    /// Returns `true` if the response to the question `key` ends the run, regardless of the
+    /// responses to other questions.
     pub(crate) fn is_ended_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut asked = self.asked.iter().filter(|asked| !asked.is_call());
         let Some(asked) = asked.find(|asked| &*plan.steps()[asked.id.step].id == key) else {
@@ -310,7 +321,8 @@ impl RunState {
         is_refusal && elicitation.on(&said) != OnRefusal::Continue
     }
 
-    /// Records that no question will be answered, with a reason that may be shown to the client.
+    /// Marks all pending questions as not answered, for the reason `why`, which may be shown to the
+    /// client.
     pub(crate) fn refuse(&mut self, why: &str) {
         for asked in &mut self.asked {
             let refused = |key: &String| (key.clone(), Response::Refused(why.to_owned()));
@@ -319,14 +331,14 @@ impl RunState {
     }
 }
 
-/// Returns the client's key of a branch's question.
+/// Returns the key under which a question of a branch is sent to the client.
 ///
-/// Keys are unique, since the names of branches contain no colon.
+/// Keys are unique, because colons in the names of branches are escaped.
 fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
-/// Returns the name of a branch in keys.
+/// Returns the name of a branch for the keys of its questions, in which colons are escaped.
 fn branch(plan: &Plan, id: BranchId) -> String {
     let step = &plan.steps()[id.step];
     // Targets are named after tools, whose names can contain any character.

@@ -5,30 +5,34 @@ use serde_json::Value;
 
 /// The data of a step that expressions may read, besides its status.
 ///
-/// It does not repeat data of the step's result, if that is kept.
+/// If the result of the step is also kept, the record has only the fields that cannot be read from
+/// the result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// `None` also if it is the structured content of a kept result, or the same as `content`.
+    /// The output of the step. `None` if no expression reads the output, or if it is the structured
+    /// content of the kept result or equal to `content`.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub(super) output: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) content: Option<Value>,
-    /// `None` also if it is part of `content`.
+    /// The text of the step. `None` if no expression reads the text, or if it is part of `content`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) text: Option<Value>,
-    /// The error of the step as it is read, so that reading it copies no data.
+    /// The error of the step as the JSON value that expressions read. Stored so that reading it
+    /// copies no data.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) error: Option<Value>,
 }
 
-/// Deserializes a value that is present, even if it is null.
+/// Deserializes a field that is present. If its value is null, returns `Some(Value::Null)` and not
+/// `None`.
 pub(super) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Joins the lines, or returns `None` if the text is empty.
+/// Joins lines to one text. Returns `None` if the text is empty.
 pub(super) fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
     let lines: Vec<_> = lines.collect();
     Some(lines.join("\n")).filter(|text| !text.is_empty()).map(Value::from)
@@ -37,7 +41,8 @@ pub(super) fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
 // === impl Record ===
 
 impl Record {
-    /// Returns the output, or the texts of the content and the names of its other parts.
+    /// Returns the output of the step. If the record has no output, returns the texts of its
+    /// content, with a placeholder such as `[image_0]` for each other part.
     pub(super) fn into_output(self) -> Option<Value> {
         let texts = || {
             let content = self.content?;

@@ -13,7 +13,8 @@ use super::{
 // === impl RunState ===
 
 impl RunState {
-    /// Stores the outcome of a step, and drops the data of all steps that is no longer needed.
+    /// Stores the outcome of a step. Then drops the data of this and other steps that is no longer
+    /// needed.
     pub(super) fn finish(
         &mut self,
         plan: &Plan,
@@ -66,7 +67,9 @@ impl RunState {
         }
     }
 
-    /// Returns the last declared step that has completed, if that is the answer of the plan.
+    /// Returns the step whose result is the answer of the run so far: the last completed one, in
+    /// the order of the plan, whose result may become the answer. Returns `None` if there is no
+    /// such step.
     fn candidate(&self, plan: &Plan) -> Option<usize> {
         let mut candidates = (0..plan.steps().len()).rev();
         let completed = |&step: &usize| {
@@ -76,7 +79,8 @@ impl RunState {
         candidates.find(completed)
     }
 
-    /// Keeps only the fields of a step that others read, since another step is the answer.
+    /// Drops the data of a step whose result is no longer the answer of the run. Keeps the fields
+    /// that other steps still read.
     fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
         let links = plan.links(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
@@ -90,7 +94,8 @@ impl RunState {
         }
     }
 
-    /// Drops the record of a step when no step reads it any more.
+    /// Drops the record of a step that no other step reads any more, unless the record may be the
+    /// answer of the run.
     fn release(&mut self, plan: &Plan, step: usize) {
         let is_candidate =
             matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);

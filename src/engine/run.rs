@@ -1,4 +1,5 @@
-//! Runs plans on Tokio: the driver of the [scheduler](super::scheduler) that calls tools.
+//! The driver of the [scheduler](super::scheduler), which runs plans on Tokio: it calls tools,
+//! waits and reads the clock.
 
 mod calling;
 mod effects;
@@ -33,18 +34,20 @@ use super::{
 };
 use crate::message::{BranchParts, Context};
 
-/// A run of a plan, over the steps that are not finished in its state.
+/// A run of a plan. It runs the steps that are not yet finished in the [`RunState`] with which it
+/// is created.
 ///
-/// It owns its branches: dropping it aborts them.
+/// A run owns its branches, and dropping it aborts them.
 pub(crate) struct Run<'p, C> {
     context: &'p Context,
     branch_parts: BranchParts,
     scope: &'p Scope,
     caller: C,
     scheduler: Scheduler<'p, RunEffects<'p>>,
-    /// The start time, moved by the time spent waiting for the user.
+    /// The start of the run, moved forward by the time that the run was suspended. So the time that
+    /// the user takes to answer does not count.
     begun: Instant,
-    /// The time since the start when the clock was last read.
+    /// The time since the start of the run at the last reading of the clock.
     now: Duration,
     pause: Pause,
 }
@@ -53,14 +56,14 @@ pub(crate) struct Run<'p, C> {
 enum Next {
     /// A branch has ended.
     Finished(BranchId, Result<Ended, Lost>),
-    /// The deadline of a call or of the run, or a heartbeat, is due.
+    /// The deadline of a call or of the run has passed, or a heartbeat is due.
     Due(Instant),
 }
 
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Creates a run that starts when it is driven, or resumes from its suspended state.
+    /// Creates a run of a plan, which starts from a new state or resumes from a suspended one.
     pub(crate) fn new(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -71,7 +74,7 @@ impl<'p, C: Caller> Run<'p, C> {
         Self::new_at(plan, state, context, scope, caller, Instant::now())
     }
 
-    /// Creates a run at the time `now`.
+    /// Creates a run as of the time `now`.
     pub(crate) fn new_at(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -82,7 +85,7 @@ impl<'p, C: Caller> Run<'p, C> {
     ) -> Self {
         let mut state = state.into();
         let steps = plan.steps().len();
-        // The ids of nested runs derive from it.
+        // The ids of nested runs are derived from this id.
         let has_nested = || plan.sites().any(|site| caller.is_nested(site.site));
         if state.id.is_none() && (plan.reads_id || has_nested()) {
             let own = || format!("{:032x}", fastrand::u128(..));
@@ -98,7 +101,7 @@ impl<'p, C: Caller> Run<'p, C> {
             None => (now, Duration::ZERO),
         };
         let watching = state.watch(plan, context, scope, begun);
-        // Reported by this observation from here on.
+        // From here on, the new observation reports the run.
         state.suspended.release();
         let effects = RunEffects {
             branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
@@ -126,18 +129,20 @@ impl<'p, C: Caller> Run<'p, C> {
         *self.scheduler.state
     }
 
-    /// Returns the state of the run and the observation of its answer.
+    /// Returns the state of the run, and the observation with which to report its answer.
     ///
-    /// A state in which only questions were pending can be resumed by another run.
+    /// If the run is suspended, because only questions are pending, a new run can resume from its
+    /// state.
     pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.scheduler.state, self.scheduler.effects.watching)
     }
 
-    /// Starts the first steps; returns `true` if the run has ended with them.
+    /// Starts the first steps of the run. Returns `true` if the run has then already ended or is
+    /// suspended.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with its time enabled.
+    /// Panics outside a Tokio runtime, or if time is not enabled in the runtime.
     pub(crate) fn begin_run(&mut self) -> bool {
         self.span().in_scope(|| {
             if let Some(watching) = &mut self.scheduler.effects.watching {
@@ -152,10 +157,12 @@ impl<'p, C: Caller> Run<'p, C> {
         })
     }
 
-    /// Runs until all steps are finished: by their own end, by the deadline of the scope, or
-    /// because the plan stopped; or until only questions are pending, which are then in its state.
+    /// Runs until all steps are finished, or until only questions to the user are pending. The
+    /// pending questions are then part of the run's state. Steps that are still running are stopped
+    /// at the deadline of the scope, or when the plan ends the run early.
     ///
-    /// Boxed, so that the future of a run that ends when it begins needs no memory for this.
+    /// The future is boxed. So a run that ends as soon as it begins reserves no memory for the
+    /// future.
     pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
     where
         C: 'p,
@@ -168,7 +175,7 @@ impl<'p, C: Caller> Run<'p, C> {
         ended.instrument(span).boxed()
     }
 
-    /// Runs until the end, in the future of the caller.
+    /// Runs until the end, as part of the caller's future.
     #[cfg(test)]
     pub(crate) async fn drive(&mut self) {
         if !self.begin_run() {
@@ -196,7 +203,7 @@ impl<'p, C: Caller> Run<'p, C> {
     fn advance(&mut self) {
         loop {
             match self.scheduler.next(self.now) {
-                // Most commands are calls, and are large: they are not moved again.
+                // Most commands are calls. These are large, and therefore not moved again.
                 Command::Call(call, arguments) => self.call(call, arguments),
                 Command::Pause(pause) => return self.pause(pause),
                 command => self.execute(command),
@@ -237,7 +244,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Ends the run if a limit of it or of an outer run was reached.
+    /// Ends the run if one of its limits, or a limit of an outer run, was reached.
     fn note_limit(&mut self) {
         let reached = self.scope.reached();
         self.scheduler.reach(reached, self.now);
@@ -245,7 +252,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// Waits for branches and deadlines until the run ends.
     async fn wait(&mut self) {
-        // One timer for the earliest deadline.
+        // A single timer fires at the earliest deadline.
         let mut timer = pin!(None);
         while !self.has_ended() {
             if self.pause == Pause::Yield {
@@ -274,8 +281,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Handles the branches that have ended, without waiting: they are in time whatever the clock
-    /// says now.
+    /// Handles the branches that have already ended, without waiting for others. A branch that has
+    /// ended is in time, even if the deadline has passed since then.
     async fn collect(&mut self) {
         while !self.scheduler.is_over() {
             let branches = &mut self.scheduler.effects.branches;
@@ -286,8 +293,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Handles a time that has passed: sends a heartbeat if one is due, and lets the deadlines of
-    /// calls pass.
+    /// Handles all deadlines up to the time `due`: sends a heartbeat if one is due, times out
+    /// attempts, and makes retries due.
     fn pass(&mut self, due: Instant) {
         self.note_limit();
         let running = self.scheduler.running();
@@ -297,7 +304,8 @@ impl<'p, C: Caller> Run<'p, C> {
         self.scheduler.pass(due.saturating_duration_since(self.begun), self.now);
     }
 
-    /// Polls branches first: a branch that ends by the deadline is in time.
+    /// Returns the next event: the end of a branch or a deadline. Polls branches before the timer,
+    /// so that a branch that has ended by the deadline is in time.
     fn poll_next(
         &mut self,
         mut timer: Pin<&mut Option<Sleep>>,
@@ -333,13 +341,14 @@ impl<'p, C: Caller> Run<'p, C> {
             if due <= timer.deadline() {
                 return Poll::Ready(Next::Due(due));
             }
-            // It was set for a call that has ended. Resetting it at each end of a call would wake
-            // another thread and iterate over all calls each time.
+            // The timer was set for a call that has ended. Resetting the timer whenever a call ends
+            // would wake another thread and iterate over all calls each time.
             timer.as_mut().reset(due);
         }
     }
 
-    /// Returns the earliest deadline of a call or of the run, or the next heartbeat.
+    /// Returns the earliest of these times: the deadlines of the calls, the deadline of the run,
+    /// and the next heartbeat.
     fn due(&self) -> Instant {
         let beat = self.scheduler.effects.progress.as_deref().and_then(RunProgress::due);
         let due = after(self.begun, self.scheduler.due()).min(self.scope.deadline);
@@ -347,7 +356,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 }
 
-/// Returns the settings of a run that began at `begun`, which is `now` ago.
+/// Returns the scheduler settings of a run that began at `begun`. `now` is the time since then.
 #[inline]
 fn settings<'p>(
     plan: &Plan,

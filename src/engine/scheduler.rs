@@ -1,10 +1,10 @@
 //! The scheduler of a run: a state machine without I/O.
 //!
-//! It takes events (a call has ended, a deadline has passed, a limit was reached) and returns
-//! [commands](Command) (call a tool, wait, suspend the run). It calls no tool, reads no clock
-//! and has no timer: its driver does. Its random numbers come from the driver's seed. The same
-//! events at the same times give the same commands. The driver of runs on Tokio is
-//! [`Run`](super::run::Run).
+//! The scheduler receives events (a call has ended, a deadline has passed, a limit was reached) and
+//! returns [commands](Command) (call a tool, wait, suspend the run). It calls no tool, reads no
+//! clock and has no timer, because its driver does all of this. On Tokio, the driver is
+//! [`Run`](super::run::Run). Random numbers are generated from a seed of the driver. Therefore, the
+//! same events at the same times result in the same commands.
 //!
 //! All times are durations since the start of the run.
 
@@ -38,42 +38,49 @@ use super::{
 };
 use crate::expr::Condition;
 
-/// The maximum number of consecutive evaluations before the task yields: each can take long.
+/// The maximum number of expressions that a run evaluates before its task yields. The task yields
+/// because an evaluation can take long.
 const EVALUATIONS: u8 = 32;
 
-/// The state of a run, and what it does next.
+/// A run as a state machine, which decides the next [`Command`] from the state of the run.
 pub(super) struct Scheduler<'p, E> {
     pub(super) plan: &'p Plan,
     /// The deadline of the run.
     deadline: Duration,
-    /// Whether limits can end the run, so that each call needs a permit.
+    /// Whether a limit can end the run. If so, the scheduler asks its driver for a permit before
+    /// each call.
     is_limited: bool,
-    /// Boxed because most plans ask nothing.
+    /// The settings for questions to the user; `None` if no step can ask. Boxed because most plans
+    /// ask nothing.
     asking: Option<Box<Asking<'p>>>,
-    /// Boxed because it is large and moved often.
+    /// The state of the run. Boxed because it is large and moved often.
     pub(super) state: Box<RunState>,
     pub(super) effects: E,
-    /// The steps that have not started, those that are running, and those that have ended.
+    /// The steps that have not started.
     waiting: StepSet,
+    /// The steps that are running, or that wait for the user.
     running: StepSet,
+    /// The steps that have ended.
     finished: StepSet,
-    /// The current calls: of steps, and of the elements of `loops`.
+    /// The pending calls of steps and of loop elements.
     calls: Vec<Attempts<'p>>,
     loops: Vec<Loop<'p>>,
-    /// The loops that may begin an element.
+    /// The loops that may be able to begin their next element.
     advancing: StepSet,
     /// The number of calls whose next attempt is due.
     retrying: u32,
-    /// The number of questions of the suspended run, the first ones of the state, that were not
-    /// handled yet.
+    /// While a suspended run resumes, the number of its questions that have not been handled yet.
+    /// They are the first questions in the state.
     resuming: u32,
-    /// The call for which a permit was requested. Boxed because most runs have no limits.
+    /// The call that waits for a permit; `None` if no permit was requested. Boxed because most runs
+    /// have no limits.
     requested: Option<Box<Start<'p>>>,
-    /// The earliest deadline of the calls that began since it was last taken.
+    /// The earliest of the deadlines that were set since this field was last taken.
     soonest: Option<Duration>,
     /// The number of evaluations left before the task yields.
     evaluations: u8,
-    /// Whether tools may ask questions, and so be called again with the same arguments.
+    /// Whether tools may ask questions. If so, the input of the run is kept, because a tool that
+    /// has asked is called again with the same arguments.
     keeps_arguments: bool,
     random: Rng,
 }
@@ -82,13 +89,14 @@ pub(super) struct Scheduler<'p, E> {
 pub(super) struct Settings<'p> {
     /// The deadline of the run.
     pub(super) deadline: Duration,
-    /// Whether limits can end the run, so that each call needs a permit.
+    /// Whether a limit can end the run. If so, the scheduler asks its driver for a permit before
+    /// each call.
     pub(super) is_limited: bool,
-    /// Whether the client declares any ability to answer questions of tools.
+    /// Whether the client has declared that it can answer at least one kind of question.
     pub(super) tools_may_ask: bool,
     /// The seed of the random delays before retries.
     pub(super) seed: u64,
-    /// The settings of questions, if a step may ask the user.
+    /// The settings for questions to the user; `None` if no step can ask.
     pub(super) asking: Option<Box<Asking<'p>>>,
 }
 
@@ -98,17 +106,17 @@ pub(super) struct Asking<'p> {
     pub(super) started_unix_ms: u64,
     /// Whether the client can ask the user to fill in a form.
     pub(super) has_forms: bool,
-    /// Why the client may not be asked, if so.
+    /// The reason why the run must not ask the client questions; `None` if it may ask.
     pub(super) closed: Option<&'p str>,
-    /// The maximum size in bytes of a suspended state.
+    /// The maximum size of the state of a suspended run, in bytes.
     pub(super) room: usize,
-    /// The steps that ask the user, and without which the run fails.
+    /// The steps that ask the user and whose failure fails the run.
     pub(super) steps: StepSet,
     /// The call sites whose tools are read-only.
     pub(super) read_only: Vec<usize>,
 }
 
-/// A call, or a loop with its first call, that is about to begin.
+/// A call, a loop, or an element of a loop that is about to begin.
 enum Start<'p> {
     Call(usize, &'p CallSite),
     Loop(usize, &'p ForEach, Vec<Value>),
@@ -126,7 +134,8 @@ enum Begin<'p> {
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Creates the scheduler of a run that starts, or resumes from its suspended state.
+    /// Creates the scheduler of a run, which starts from a new state or resumes from a suspended
+    /// one.
     #[inline(always)]
     pub(super) fn new(
         plan: &'p Plan,
@@ -215,7 +224,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.evaluations = self.evaluations.saturating_sub(1);
     }
 
-    /// Returns `true` if the run ends before all of its steps have run.
+    /// Returns `true` if the outcome of the run is decided, so that all other steps are stopped: a
+    /// step has failed the run, or a step has succeeded and the plan stops at the first success.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.state.failed.is_some()
@@ -227,19 +237,21 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// Returns `true` if no other step starts, because the user or a limit has ended the run.
+    /// Returns `true` if the user or a limit has ended the run. No other step starts then, but
+    /// running steps finish.
     #[inline]
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
     }
 
-    /// Returns the waiting steps that the concurrency limit permits.
+    /// Returns the waiting steps that may start without exceeding the maximum number of running
+    /// steps. Their dependencies are not checked.
     #[inline]
     fn startable(&self) -> StepSet {
         if self.has_ended() {
             return StepSet::default();
         }
-        // A question does not count, since no step runs while it is pending.
+        // A pending question does not count toward the limit, because nothing runs for it.
         let questions = self.plan.questions;
         if self.running.without(questions).len() < self.plan.concurrency {
             self.waiting
@@ -248,14 +260,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the first step, in the order of the plan, whose dependencies have finished.
+    /// Returns the first step, in the order of the plan, that may start because all of its
+    /// dependencies have finished.
     #[inline]
     fn next_ready(&self) -> Option<usize> {
         let mut startable = self.startable();
         startable.find(|&step| self.plan.needs(step).is_subset(self.finished))
     }
 
-    /// Starts a step, after its dependencies have finished.
+    /// Starts a step whose dependencies have finished.
     #[inline]
     fn begin_step(&mut self, step: usize, now: Duration) -> Command<'p> {
         self.waiting.remove(step);
@@ -279,11 +292,12 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Decides what a step does.
+    /// Decides whether a step calls a tool, begins a loop, asks the user or is skipped.
     ///
     /// # Errors
     ///
-    /// Returns an error if its condition or its collection cannot be evaluated.
+    /// Returns an error if the condition or the collection of the step cannot be evaluated, or if
+    /// the collection has too many elements.
     #[inline]
     fn decide(&mut self, step: usize) -> Result<Begin<'p>, StepError> {
         let plan = self.plan;
@@ -315,7 +329,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.evaluate(|data| condition.evaluate(data))
     }
 
-    /// Returns the call of the first case that applies.
+    /// Returns the call of the first case whose condition is true. If there is no such case,
+    /// returns the default call of the switch, if any.
     fn case(&mut self, switch: &'p Switch) -> Result<Option<&'p CallSite>, StepError> {
         for (at, (when, site)) in switch.cases.iter().enumerate() {
             if self.holds(when).map_err(|error| error.at(&format!("case {at}")))? {
@@ -325,7 +340,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(switch.default.as_ref())
     }
 
-    /// Requests a permit for a call, if the run has limits; otherwise begins it.
+    /// Begins a call or a loop. If this calls a tool and a limit can end the run, requests a permit
+    /// first.
     #[inline]
     fn request(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         if self.is_limited && start.calls() {
@@ -360,7 +376,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the arguments of a step that starts now.
+    /// Evaluates the arguments of a call that starts now.
     #[inline]
     fn arguments(&mut self, site: &CallSite) -> Result<JsonObject, StepError> {
         match &site.arguments {
@@ -368,8 +384,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 self.count_evaluation();
                 object(self.state.evaluate(|data| expression.evaluate_in(data)))
             }
-            // The input is cloned, except for the last step that needs it, which takes it unless
-            // its tool may ask and is then called again with it.
+            // Only the last step that needs the input takes it, and all others clone it. If tools
+            // may ask questions, they can be called again with the input, so all steps clone it.
             Arguments::Input if !self.keeps_arguments && self.is_last_to_read_input() => {
                 object(Ok(Some(mem::take(&mut self.state.input))))
             }
@@ -377,7 +393,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns `true` if neither the answer, a waiting step nor a running loop reads the input.
+    /// Returns `true` if the current call can take the input of the run without copying it, because
+    /// neither the answer, a waiting step nor a running loop reads the input.
     #[inline]
     fn is_last_to_read_input(&self) -> bool {
         let readers = self.plan.input_readers;
@@ -388,12 +405,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 
     /// Returns the outcome of a step that failed before its tool was called.
     fn uncalled(&mut self, error: StepError, now: Duration) -> Outcome {
-        // Preparing its arguments may have taken as long.
+        // Preparing the arguments may have taken as long as an evaluation.
         self.count_evaluation();
         Outcome { attempts: 0, ..Outcome::answered(now, now, Err(error)) }
     }
 
-    /// Records the outcome of a step, which fails the run if the step must not fail.
+    /// Records the outcome of a step. If the step has failed, and the plan does not continue after
+    /// its failure, the run fails.
     #[inline]
     pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
         // A rejection by a limit has already ended the run.
@@ -413,7 +431,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.finish(self.plan, step, outcome, self.finished);
     }
 
-    /// Ends the run at a question that the user has not accepted, if its step says so.
+    /// Handles a question that the user has not accepted. Depending on `on_refusal`, the run fails,
+    /// ends early or continues.
     fn note_refusal(&mut self, step: usize, on_refusal: OnRefusal) {
         let state = &mut self.state;
         match on_refusal {
@@ -431,12 +450,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 // === impl Start ===
 
 impl Start<'_> {
-    /// Returns `true` if a tool is called.
+    /// Returns `true` if a tool is called. Only a loop without elements calls none.
     const fn calls(&self) -> bool {
         !matches!(self, Self::Loop(_, _, items) if items.is_empty())
     }
 
-    /// Returns the call site.
+    /// Returns the index of the call site. Returns `None` for an element, because its loop has
+    /// already begun.
     const fn site(&self) -> Option<usize> {
         match self {
             Self::Call(_, site) => Some(site.site),
@@ -446,7 +466,7 @@ impl Start<'_> {
     }
 }
 
-/// Returns evaluated arguments, which must be an object.
+/// Returns evaluated arguments, or an error if they are not an object.
 #[inline]
 fn object(arguments: Result<Option<Value>, StepError>) -> Result<JsonObject, StepError> {
     match arguments? {

@@ -1,4 +1,4 @@
-//! The state that a run and its nested runs share: deadlines and resource limits.
+//! The state that a run shares with its nested runs, such as deadlines and resource limits.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    limits::{HEARTBEAT, Limits, RunLimits, after},
+    limits::{CallLimits, HEARTBEAT, RunLimits, after},
     meter::{Counter, Meter, Metered, Reached},
     observation::BranchPlace,
     outcome::{ErrorKind, StepError},
@@ -23,43 +23,49 @@ use crate::{
     observe::Observers,
 };
 
-/// The maximum memory of values parsed from results, as a multiple of `max_result_bytes`.
+/// The maximum memory of the JSON values that are parsed from text results, as a multiple of
+/// `max_result_bytes`.
 const PARSED_TIMES: usize = 16;
 
-/// The state that a run and its nested runs share.
+/// The state that a run and its nested runs share, such as deadlines and limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     meter: Arc<Meter>,
-    /// The account that the run is charged to; `None` until the run is known.
+    /// The account to which the cost of the run's calls is charged; `None` in a scope that belongs
+    /// to no run yet.
     account: Option<Arc<Account>>,
-    /// Whether the meter and the account belong to this run alone.
+    /// Whether the meter and the account were created for this run, and not by an outer one.
     owns: Owns,
     /// The start time of this run.
     pub(crate) started: Instant,
     /// The deadline of the outermost run.
     pub(crate) deadline: Instant,
-    /// The time without progress after which a heartbeat is sent; zero disables it.
+    /// The time without progress after which the client receives a heartbeat; zero disables
+    /// heartbeats.
     pub(super) heartbeat: Duration,
     /// Whether the client may be asked questions.
     asking: Asking,
-    /// The observers, and the branch that calls the run if it is nested in an observed one.
+    /// The observers of the run, which receive its events.
     pub(super) observers: Observers,
+    /// The branch that calls the run; `None` if the run is not nested in an observed one.
     pub(super) place: Option<Arc<BranchPlace>>,
-    /// The id of the nested run, which is the same in all attempts to call it.
+    /// The id of a nested run, which is the same for all attempts to call the run. `None` if the
+    /// run is not nested.
     pub(super) run_id: Option<Arc<str>>,
 }
 
 /// Whether the client may be asked questions.
 #[derive(Clone, Debug)]
 enum Asking {
-    /// Questions are allowed. For a question, the outermost run is suspended with a state of at
-    /// most `room` bytes, or stays in memory without a limit.
+    /// The client may be asked. The outermost run can be suspended for a question if the state of
+    /// the run has at most `room` bytes. If the run stays in memory, `room` is `usize::MAX`.
     Open { room: usize },
-    /// Questions are not allowed, for this reason.
+    /// The client must not be asked. Contains the reason.
     Closed(Arc<str>),
 }
 
-/// The resources that all runs of a client call have used when the outermost is suspended.
+/// The resources that a client's call has used in all of its runs, saved while the outermost run is
+/// suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     calls: usize,
@@ -67,7 +73,8 @@ pub(crate) struct Used {
     parsed_bytes: usize,
 }
 
-/// The resources that one run with limits or an account of its own has used when it is suspended.
+/// The resources that one run with limits or an account of its own has used, saved while the run is
+/// suspended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -88,13 +95,18 @@ struct Owns {
 
 impl Scope {
     /// Creates the scope of an outermost run that starts now.
-    pub(crate) fn new(limits: Limits, timeout: Duration) -> Self {
+    pub(crate) fn new(limits: CallLimits, timeout: Duration) -> Self {
         Self::resumed(limits, timeout, Used::default(), Instant::now())
     }
 
-    /// Creates the scope of an outermost run that has used `used` before and may run for `timeout`
-    /// from `started`.
-    pub(crate) fn resumed(limits: Limits, timeout: Duration, used: Used, started: Instant) -> Self {
+    /// Creates the scope of an outermost run that resumes. The run has used the resources `used`
+    /// before, and may run for `timeout` from `started`.
+    pub(crate) fn resumed(
+        limits: CallLimits,
+        timeout: Duration,
+        used: Used,
+        started: Instant,
+    ) -> Self {
         let meter = Meter {
             max_calls: limits.max_calls,
             max_result_bytes: limits.max_result_bytes,
@@ -119,20 +131,20 @@ impl Scope {
         }
     }
 
-    /// Forbids further questions, for this reason.
+    /// Forbids further questions to the client. `why` is the reason.
     pub(crate) fn close(mut self, why: Arc<str>) -> Self {
         self.asking = Asking::Closed(why);
         self
     }
 
-    /// Sets the maximum size in bytes of the outermost run's state; a larger one cannot be
-    /// suspended for a question.
+    /// Sets the maximum size in bytes of the outermost run's state. A run with a larger state
+    /// cannot be suspended for a question.
     pub(crate) fn state_room(mut self, bytes: usize) -> Self {
         self.asking = Asking::Open { room: bytes };
         self
     }
 
-    /// Returns the reason why no questions are allowed, if so.
+    /// Returns the reason why no questions are allowed, or `None` if questions are allowed.
     pub(crate) const fn closed(&self) -> Option<&Arc<str>> {
         match &self.asking {
             Asking::Open { .. } => None,
@@ -140,7 +152,7 @@ impl Scope {
         }
     }
 
-    /// Returns the maximum size in bytes of a suspended state.
+    /// Returns the maximum size of the state of a suspended run, in bytes.
     pub(super) const fn room(&self) -> usize {
         match self.asking {
             Asking::Open { room } => room,
@@ -159,7 +171,7 @@ impl Scope {
         self
     }
 
-    /// Returns the used resources.
+    /// Returns the resources that the client's call has used in all of its runs.
     pub(crate) fn used(&self) -> Used {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         let meter = self.meter.outermost();
@@ -170,7 +182,7 @@ impl Scope {
         }
     }
 
-    /// Returns the scope of a nested run that starts now; its deadline is not later than that of
+    /// Returns the scope of a nested run that starts now. Its deadline is not later than that of
     /// this scope.
     pub(crate) fn nested(&self, timeout: Duration) -> Self {
         let started = Instant::now();
@@ -178,8 +190,9 @@ impl Scope {
         Self { started, deadline, ..self.clone() }
     }
 
-    /// Returns the scope for the run with this name and limits, called in this context, that has
-    /// spent `spent` before it was suspended.
+    /// Converts this scope to the scope of the run `name`. `limits` are the run's own limits, and
+    /// `context` is the context in which the run is called. `spent` contains the resources that the
+    /// run used before it was suspended.
     pub(crate) fn of_run(
         mut self,
         name: &Arc<str>,
@@ -218,7 +231,8 @@ impl Scope {
         self
     }
 
-    /// Returns the resources that this run alone has used and that are not recorded elsewhere.
+    /// Returns the resources that the run has used of its own limits and its own account. Returns
+    /// `None` if it has used nothing of them.
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {
@@ -231,7 +245,7 @@ impl Scope {
         (spent != Spent::default()).then(|| Box::new(spent))
     }
 
-    /// Returns the account for the branches of the run.
+    /// Returns the account to which the calls of the run are charged.
     pub(super) const fn account(&self) -> Option<&Arc<Account>> {
         self.account.as_ref()
     }
@@ -241,9 +255,11 @@ impl Scope {
         self.meter.can_end_runs()
     }
 
-    /// Returns the limit of this run, or of an outer one, that was reached.
+    /// Returns the limit of this run, or of an outer one, that was reached. Returns `None` if no
+    /// limit was reached.
     ///
-    /// Of several, returns that of the outermost run, since it ends all others too.
+    /// If the limits of several runs were reached, returns the limit of the outermost of these
+    /// runs, because its end also ends all inner runs.
     pub(crate) fn reached(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -251,8 +267,8 @@ impl Scope {
         self.meter.chain().filter_map(Meter::reached).last()
     }
 
-    /// Returns the same, and also counts a limit with nothing left: a call that is about to begin
-    /// has reached it.
+    /// Like [`reached`](Self::reached), but also returns a limit that is used up without being
+    /// exceeded, because the call that is about to begin would exceed it.
     pub(super) fn reached_by_call(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -287,16 +303,17 @@ impl Scope {
         })
     }
 
-    /// Counts the answer of a tool with this size against the limits of the run.
+    /// Counts a tool's reply of `bytes` bytes against the limits of the run.
     ///
     /// # Errors
     ///
-    /// Returns an error if the answer exceeds a limit.
+    /// Returns an error if the reply exceeds a limit.
     pub(super) fn keep_answer(&self, bytes: usize) -> Result<(), StepError> {
         self.count_bytes(&self.meter, "an answer", bytes)
     }
 
-    /// Counts a value that the run creates and that stays until it ends, like the answer of a tool.
+    /// Counts a value that the run creates and keeps until it ends. The value counts toward the
+    /// same limits as a tool's reply.
     ///
     /// # Errors
     ///
@@ -305,8 +322,9 @@ impl Scope {
         self.count_bytes(&self.meter, "a value", content_size::of_value(value))
     }
 
-    /// Counts the value that the run builds from the results of its calls: for the whole client
-    /// call and for no single run, since it is not the answer of a tool.
+    /// Counts the value that the run builds from the results of its calls. The value counts toward
+    /// the limits of the client's whole call, but not toward the limits of a single run, because it
+    /// is not a tool result.
     ///
     /// # Errors
     ///
@@ -315,7 +333,7 @@ impl Scope {
         self.count_bytes(self.meter.outermost(), "a value", content_size::of_value(value))
     }
 
-    /// Counts the memory of a value parsed from the text of an answer.
+    /// Counts the memory of a JSON value that is parsed from a text result.
     pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
         let meter = self.meter.outermost();
         let max = meter.max_result_bytes;
@@ -352,7 +370,7 @@ impl Scope {
         reached.refusal(self.name())
     }
 
-    /// Returns the name of the run, if it has limits of its own.
+    /// Returns the name of the run, or an empty string if the run has no limits of its own.
     fn name(&self) -> &str {
         let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
         run.map_or("", |run| &run.name)
@@ -377,7 +395,7 @@ mod tests {
 
     #[test]
     fn results_and_computed_values_share_the_byte_limit() {
-        let scope = Scope::new(Limits::default().max_result_bytes(20), Duration::from_secs(1));
+        let scope = Scope::new(CallLimits::default().max_result_bytes(20), Duration::from_secs(1));
         let answer = CallToolResult::success(vec![ContentBlock::text("0123456789")]);
         assert!(scope.keep(&Ok(answer.into())).is_ok());
         let expected =
@@ -388,13 +406,14 @@ mod tests {
         assert!(scope.keep_made(&json!(null)).is_err());
     }
 
-    /// Returns the scopes of an outer and a nested run with these limits of calls.
+    /// Returns the scopes of an outer and a nested run. `outer` and `inner` are their maximum
+    /// numbers of calls.
     fn nested(outer: usize, inner: usize) -> (Scope, Scope) {
         let of = |scope: Scope, name: &str, max_calls: usize| {
             let limits = RunLimits { max_calls: Some(max_calls), ..RunLimits::default() };
             scope.of_run(&name.into(), limits, &Context::default(), None)
         };
-        let outer = of(Scope::new(Limits::default(), Duration::from_secs(1)), "outer", outer);
+        let outer = of(Scope::new(CallLimits::default(), Duration::from_secs(1)), "outer", outer);
         let inner = of(outer.nested(Duration::from_secs(1)), "inner", inner);
         (outer, inner)
     }
@@ -422,7 +441,7 @@ mod tests {
 
     #[test]
     fn bytes_rejected_by_an_outer_limit_are_released_by_the_run() {
-        let limits = Limits::default().max_result_bytes(10);
+        let limits = CallLimits::default().max_result_bytes(10);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let own = RunLimits { max_result_bytes: Some(15), ..RunLimits::default() };
         let scope = scope.of_run(&"run".into(), own, &Context::default(), None);
@@ -433,7 +452,7 @@ mod tests {
 
     #[test]
     fn output_of_a_run_counts_only_for_the_whole_client_call() {
-        let limits = Limits::default().max_result_bytes(15);
+        let limits = CallLimits::default().max_result_bytes(15);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let own = RunLimits { max_result_bytes: Some(10), ..RunLimits::default() };
         let scope = scope.of_run(&"run".into(), own, &Context::default(), None);
@@ -445,7 +464,7 @@ mod tests {
 
     #[test]
     fn concurrent_rejections_by_an_outer_limit_do_not_end_the_run() {
-        let limits = Limits::default().max_result_bytes(100);
+        let limits = CallLimits::default().max_result_bytes(100);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let own = RunLimits { max_result_bytes: Some(200), ..RunLimits::default() };
         let scope = scope.of_run(&"run".into(), own, &Context::default(), None);
@@ -468,7 +487,7 @@ mod tests {
     fn run_costs_one_allocation_and_a_nested_run_none() {
         let (name, context) = ("run".into(), Context::default());
         let of_run = |scope: Scope| scope.of_run(&name, RunLimits::default(), &context, None);
-        let scope = Scope::new(Limits::default(), Duration::from_secs(1));
+        let scope = Scope::new(CallLimits::default(), Duration::from_secs(1));
         let mut outer = None;
         let count = allocation_counter::measure(|| outer = Some(of_run(scope))).count_total;
         assert_eq!(count, 1);
@@ -495,7 +514,7 @@ mod tests {
     fn charged_cost_is_kept_when_a_run_resumes() {
         let limits = RunLimits { max_cost: Some(5), ..RunLimits::default() };
         let of_run = |spent: Option<&Spent>| {
-            let scope = Scope::new(Limits::default(), Duration::from_secs(1));
+            let scope = Scope::new(CallLimits::default(), Duration::from_secs(1));
             scope.of_run(&"run".into(), limits, &Context::default(), spent)
         };
         let scope = of_run(None);
@@ -507,7 +526,7 @@ mod tests {
 
     #[test]
     fn total_usage_is_kept_when_a_run_resumes() {
-        let limits = Limits::default().max_calls(2).max_result_bytes(20);
+        let limits = CallLimits::default().max_calls(2).max_result_bytes(20);
         let scope = Scope::new(limits, Duration::from_secs(1));
         assert_eq!((scope.count_call(), scope.keep_made(&json!("0123456789"))), (Ok(()), Ok(())));
         let used = serde_json::to_value(scope.used()).unwrap();
@@ -519,7 +538,7 @@ mod tests {
 
     #[test]
     fn error_counts_with_its_data() {
-        let limits = Limits::default().max_result_bytes(20);
+        let limits = CallLimits::default().max_result_bytes(20);
         let scope = Scope::new(limits, Duration::from_secs(1));
         let mut error = StepError::new(ErrorKind::Protocol, "0123456789");
         error.data = Some(json!("0123456"));
@@ -534,7 +553,7 @@ mod tests {
             let limits = RunLimits { max_result_bytes: Some(bytes), ..RunLimits::default() };
             scope.of_run(&name.into(), limits, &Context::default(), None)
         };
-        let outer = of(Scope::new(Limits::default(), Duration::from_secs(1)), "outer", 10);
+        let outer = of(Scope::new(CallLimits::default(), Duration::from_secs(1)), "outer", 10);
         let inner = of(outer.nested(Duration::from_secs(1)), "inner", 100);
         let told = |scope: &Scope| scope.keep_made(&json!("0123456789ab")).unwrap_err().message;
         let expected = "is more than is left of `max_result_bytes` of `outer`, which is 10";
@@ -545,7 +564,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nested_deadline_may_be_earlier_but_not_later() {
-        let outer = Scope::new(Limits::default(), Duration::from_secs(10));
+        let outer = Scope::new(CallLimits::default(), Duration::from_secs(10));
         let sooner = outer.nested(Duration::from_secs(1));
         assert_eq!(sooner.deadline, Instant::now() + Duration::from_secs(1));
         assert_eq!(outer.nested(Duration::from_secs(99)).deadline, outer.deadline);

@@ -19,23 +19,24 @@ use super::{
 };
 use crate::message::Context;
 
-/// A bound above the number of calls that any run makes, small enough for the sums not to overflow.
+/// The maximum number of calls that a stored state may contain. No run makes so many calls, and
+/// sums of such numbers do not overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
 
-/// The key of the only question that a step asks.
+/// The key of the question that a step itself asks. A step asks only one question.
 pub(super) const OWN: &str = "";
 
-/// The state of a run: its input and the outcomes of finished steps.
+/// The state of a run: its input, the outcomes of its finished steps, and its pending questions.
 ///
-/// It is a plain value, so that a run can be suspended and resumed elsewhere.
+/// The state is a plain, serializable value. So a run can be suspended in one process and resumed
+/// in another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// The checked input of the run; null when no step needs it any more.
+    /// The checked input of the run. Null once no expression reads the input any more.
     pub(crate) input: Value,
     /// The outcome of each step, in the order of the plan.
     ///
-    /// The outcomes are boxed: together they would be an allocation large enough for the system's
-    /// allocator to release memory, which takes longer than the boxes do.
+    /// The outcome of a step that has not finished is `None`.
     pub(crate) outcomes: Vec<Option<Outcome>>,
     /// The finished steps, in the order in which they finished.
     pub(crate) finished: Vec<usize>,
@@ -45,63 +46,67 @@ pub(crate) struct RunState {
     /// Whether the run timed out.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
-    /// The step at which the user ended the run before the other steps.
+    /// The step whose question the user refused, which ended the run early. `None` if no refusal
+    /// did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
-    /// The limit that ended the run before the other steps. Questions then wait no longer, so that
-    /// the run is never suspended.
+    /// The limit that ended the run early. Not serialized, because a run that was ended by a limit
+    /// waits for no answer and is never suspended.
     #[serde(skip)]
     pub(crate) reached: Option<Reached>,
-    /// The elements of loops that did not begin because of the limit.
+    /// The loop elements that did not begin because a limit ended the run.
     #[serde(skip)]
     pub(crate) skipped_elements: Vec<BranchId>,
-    /// The outputs of completed steps that no step reads any more.
+    /// The outputs of completed steps that no step reads any more, kept for the report of a failed
+    /// run.
     #[serde(skip_serializing_if = "Preserved::is_empty", default)]
     pub(crate) preserved: Preserved,
     /// The pending questions, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<PendingQuestion>,
-    /// The loops that are not done.
+    /// The loops that have begun and not ended, saved while the run is suspended.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) loops: Vec<LoopState>,
     /// The running time in milliseconds, without the time spent waiting for the user.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
-    /// The used amounts of the run's own limits, while it is suspended.
+    /// The resources that the run has used of its own limits, saved while the run is suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
-    /// The run's id for observers, while it is suspended.
+    /// The id under which observers know the run, saved while the run is suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) watched: Option<u64>,
-    /// Reports the run as dropped if it is never resumed. Declared after `asked`, so that nested
-    /// runs are reported first.
+    /// Reports the run to observers as dropped if it is never resumed. Declared after `asked`, so
+    /// that the nested runs in `asked` are dropped and reported first.
     #[serde(skip)]
     pub(super) suspended: Suspended,
-    /// The id and the name of the run, if the plan refers to them.
+    /// The id of the run; `None` if no expression and no nested run needs the id.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) id: Option<String>,
+    /// The name of the run; `None` if no expression reads the name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) name: Option<String>,
 }
 
-/// A call or a step of a run that waits for answers.
+/// A call of a tool, or a step with a question, that waits for answers of the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
-    /// The number of calls of its tool, or of invalid answers of the user.
+    /// The number of calls of the tool so far or, for the question of a step, the number of invalid
+    /// answers so far.
     pub(super) attempts: u32,
-    /// The start time, in milliseconds after that of the run.
+    /// The start of the call or step, in milliseconds after the start of the run.
     pub(super) started_ms: u64,
-    /// The called site, if the step has several.
+    /// The index of the call site that a switch has chosen. `None` if the step is not a switch.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) site: Option<usize>,
     /// The questions by their keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(super) questions: BTreeMap<String, Question>,
-    /// The state to return to a tool; `None` for the question of a step.
+    /// The state to return to the tool with the answers; `None` for the question of a step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) resume: Option<Resume>,
-    /// The responses since then.
+    /// The responses that have arrived, by the keys of their questions.
     #[serde(skip)]
     pub(super) responses: Responses,
 }
@@ -110,9 +115,9 @@ pub(crate) struct PendingQuestion {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Resume {
-    /// A tool: the state that it sent, if any.
+    /// The state that a tool sent with its questions, if it sent any.
     Tool(Option<String>),
-    /// A composite: the state of its run.
+    /// The state of the suspended run of a composite.
     Run(Box<RunState>),
 }
 
@@ -129,7 +134,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if this can be the state of a suspended or new run of this plan.
+    /// Returns `true` if this state is consistent with the plan, whether the run is new or
+    /// suspended. A state that was stored for another plan usually is not.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let steps = plan.steps().len();
         let Some(finished) = set(&self.finished, steps) else { return false };
@@ -155,25 +161,25 @@ impl RunState {
             && self.attempts() <= MAX_ATTEMPTS
     }
 
-    /// Marks this run and the nested runs that wait as resumed elsewhere, so that they are not
-    /// reported as ended here.
+    /// Marks this run and its suspended nested runs as handed over to a store. They are not
+    /// reported as dropped when this state is dropped.
     pub(crate) fn hand_over(&mut self) {
         self.suspended.release();
         self.asked.iter_mut().filter_map(PendingQuestion::run_mut).for_each(Self::hand_over);
     }
 
-    /// Returns the number of calls for steps that have not ended.
+    /// Returns the number of calls that were made for steps that have not ended.
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
         asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
-    /// Returns the running time, without the time spent waiting for the user.
+    /// Returns the running time of the run, without the time spent waiting for the user.
     pub(crate) const fn active(&self) -> Duration {
         Duration::from_millis(self.active_ms)
     }
 
-    /// Returns the last step, in the order of the plan, that completed.
+    /// Returns the completed step that is last in the order of the plan.
     pub(crate) fn last_completed(&self) -> Option<usize> {
         let completed = |outcome: &Option<Outcome>| {
             outcome.as_ref().is_some_and(|outcome| outcome.is_success())
@@ -181,13 +187,13 @@ impl RunState {
         self.outcomes.iter().rposition(completed)
     }
 
-    /// Shortens the preserved outputs of this run, and of the runs nested in it that wait
-    /// too, to at most `left` bytes together, and subtracts their size.
+    /// Truncates the preserved outputs of this run and of its suspended nested runs to a total of
+    /// at most `left` bytes. Subtracts their remaining size from `left`.
     pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }
 
-    /// Visits the preserved outputs of this run and of the runs nested in it that wait.
+    /// Calls `visit` with the preserved outputs of this run and of each suspended run nested in it.
     pub(crate) fn each_preserved(&mut self, visit: &mut dyn FnMut(&mut Preserved)) {
         visit(&mut self.preserved);
         for run in self.asked.iter_mut().filter_map(PendingQuestion::run_mut) {
@@ -195,7 +201,7 @@ impl RunState {
         }
     }
 
-    /// Preserves the output of a step.
+    /// Keeps the output of a step for the report of a failed run, except for answers of the user.
     pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
         // The user's answer is for the run, and not for its caller.
         if let (Some(_), Value::Object(answer)) =
@@ -206,8 +212,8 @@ impl RunState {
         self.preserved.add(step, output);
     }
 
-    /// Takes the output of a step for the answer of a failed run: that of a completed step, or of
-    /// the elements of a loop that were called before it failed.
+    /// Takes the output of a step for the report of a failed run. For a loop that ended early, the
+    /// output contains the elements that were called before. Returns `None` if there is no output.
     pub(crate) fn take_output(&mut self, plan: &Plan, step: usize) -> Option<Preservation> {
         if let Some(output) = self.outcomes[step].as_mut().and_then(|it| it.take_any_output()) {
             self.preserve(plan, step, output);
@@ -215,12 +221,13 @@ impl RunState {
         self.preserved.take(step)
     }
 
-    /// Returns the name of the limit that ended the run before the other steps, if any.
+    /// Returns the name of the limit that ended the run early, or `None` if no limit did.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         self.reached.as_ref().map(|reached| reached.setting.name())
     }
 
-    /// Returns the observation of the run from here on, if it is observed.
+    /// Starts the observation of a run that starts or resumes. Returns `None` if the run is not
+    /// observed.
     pub(super) fn watch<'p>(
         &self,
         plan: &'p Plan,
@@ -249,7 +256,8 @@ impl RunState {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// Returns the waiting run, if a composite asks.
+    /// Returns the state of the nested run that asked the questions. Returns `None` if a tool or a
+    /// step asked them.
     pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
         match &mut self.resume {
             Some(Resume::Run(run)) => Some(run),
@@ -257,7 +265,9 @@ impl PendingQuestion {
         }
     }
 
-    /// Returns `true` if the question can wait in a run of this plan with these loops.
+    /// Returns `true` if this pending question is consistent with the plan: its step exists and can
+    /// ask, and its call site exists. For a loop, the element that asks must be running in one of
+    /// `loops`.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;
         let Some(definition) = plan.steps().get(step) else { return false };
@@ -277,18 +287,18 @@ impl PendingQuestion {
             }
     }
 
-    /// Returns the start time, since that of the run.
+    /// Returns the start of the call or step, as a duration since the start of the run.
     pub(super) const fn begun(&self) -> Duration {
         Duration::from_millis(self.started_ms)
     }
 
-    /// Returns `true` if a tool waits rather than a step.
+    /// Returns `true` if a tool has asked the questions, and `false` if a step has.
     pub(super) const fn is_call(&self) -> bool {
         self.resume.is_some()
     }
 }
 
-/// Returns these steps as a set, or `None` if one is out of range or repeated.
+/// Returns `steps` as a set. Returns `None` if a step is repeated or not less than `count`.
 fn set(steps: &[usize], count: usize) -> Option<StepSet> {
     if steps.iter().any(|&step| step >= count) {
         return None;

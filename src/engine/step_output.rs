@@ -16,13 +16,13 @@ use crate::{
     message::{ToolResult, branch::is_label},
 };
 
-/// The key of a result's `_meta` under which a run that has failed reports its steps.
+/// The key in the `_meta` of a result under which a failed run reports its steps.
 pub(crate) const STEPS: &str = "mcp-composite/steps";
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns a field of the record, if it was kept.
+    /// Returns a field of the step's record, such as the output, if the field was kept.
     pub(super) fn field(&self, field: Field) -> Option<Cow<'_, Value>> {
         let record = self.record.as_deref();
         let content = || record.and_then(|record| record.content.as_ref());
@@ -49,7 +49,7 @@ impl Outcome {
         }
     }
 
-    /// Takes the output of the step, if it is not the result of a tool.
+    /// Takes the output of a step that is not a tool result, such as the output of a loop.
     pub(crate) fn take_output(&mut self) -> Option<Value> {
         self.record.as_mut()?.output.take()
     }
@@ -58,9 +58,10 @@ impl Outcome {
         self.record.get_or_insert_default().output = Some(output);
     }
 
-    /// Parses the text of a text-only result.
+    /// Parses the text of a result that has only text as JSON. The parsed value becomes the output
+    /// of the step.
     ///
-    /// Fails the step if the text is not JSON.
+    /// Fails the step if the text is not JSON or the value exceeds a limit.
     pub(super) fn parse(&mut self, scope: &Scope) {
         let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
         let blocks = &result.content;
@@ -87,8 +88,8 @@ impl Outcome {
         }
     }
 
-    /// Moves the structured content of a failed tool to the data of the error; for a failed
-    /// composite without any, the report of its steps.
+    /// Moves the structured content of a failed tool's result into the `data` of the step's error.
+    /// If a failed composite has no structured content, moves the report of its steps instead.
     pub(super) fn add_details(&mut self) {
         if let (Some(result), Some(error)) = (&mut self.result, &mut self.error)
             && error.kind == ErrorKind::Tool
@@ -102,7 +103,8 @@ impl Outcome {
         }
     }
 
-    /// Takes the output of a completed step, in whatever form it is kept; drops the rest.
+    /// Takes the output of a completed step from its record or its result, and drops the other data
+    /// of the step. Returns `None` if the step has not completed.
     pub(super) fn take_any_output(&mut self) -> Option<Value> {
         let (record, result) = (self.record.take(), self.result.take());
         if !self.is_success() {
@@ -112,9 +114,11 @@ impl Outcome {
         kept.or_else(|| result.map(ToolResult::into_inner).and_then(output_of))
     }
 
-    /// Extracts the fields that are read from the result and drops it, unless the result itself is
-    /// kept; then copies the fields that it lacks as values. Returns the output of a completed step
-    /// if it is dropped.
+    /// Drops the data of the step that no expression reads. The `fields` that are read move from
+    /// the result to the record, and the result is dropped. If `keeps_result` is `true`, the result
+    /// is kept, and only fields that cannot be read from the result are copied to the record.
+    ///
+    /// If this drops the output of a completed step, returns the output.
     pub(super) fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
         let is_success = self.is_success();
         let mut dropped = None;
@@ -150,7 +154,7 @@ impl Outcome {
                 dropped = output_of(result.into_inner());
             }
         }
-        // No step reads it, and it is not the answer of a loop.
+        // No step reads the output, and it is not the answer of a loop.
         if !fields.output
             && (!keeps_result || self.result.is_some())
             && let Some(record) = &mut record
@@ -167,7 +171,7 @@ impl Outcome {
         dropped
     }
 
-    /// Returns the output of the tool as that of an element of a loop.
+    /// Converts the outcome of a loop element to the output of the element.
     pub(super) fn into_output(mut self) -> Option<Value> {
         let fields = Fields { output: true, ..Fields::default() };
         self.keep(fields, false);
@@ -176,14 +180,16 @@ impl Outcome {
     }
 }
 
-/// Returns the structured content of a result, or its texts and the names of its other parts.
+/// Returns the structured content of a result. Without structured content, returns its texts, with
+/// a placeholder such as `[image image/png]` for each other part.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
     let blocks = result.content.into_iter().filter(|block| !is_label(block));
     structured.or_else(|| joined(blocks.map(named_block)))
 }
 
-/// Returns a text, or the kind of any other block with its media type or URI.
+/// Returns the text of a content block. For a block without text, returns its kind with its media
+/// type or URI, such as `[image image/png]`.
 fn named_block(block: ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text,
@@ -205,7 +211,8 @@ pub(super) fn texts(result: &CallToolResult) -> String {
     texts.join("\n")
 }
 
-/// Returns the texts of a result without the labels of branches, if it has any.
+/// Returns the texts of a result without the labels of branches, or `None` if there are no such
+/// texts.
 pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     let mut texts = output_texts(result);
     let mut text = texts.next()?.to_owned();
@@ -224,8 +231,8 @@ fn text(block: &ContentBlock) -> Option<&str> {
     block.as_text().map(|text| text.text.as_str())
 }
 
-/// Returns the text of a step with this output: a text, or the `text` of an object, such as the
-/// content of a result.
+/// Returns the text of a step whose output is `output`: the output itself if it is a string, or
+/// else its member `text`. Returns `None` if the output has no text.
 pub(crate) fn text_of(output: &Value) -> Option<&Value> {
     let text = output.get("text").unwrap_or(output);
     text.is_string().then_some(text)
@@ -235,7 +242,8 @@ fn first_text(result: &CallToolResult) -> Option<&str> {
     output_texts(result).next()
 }
 
-/// Builds an object with a member for each content block except links and labels.
+/// Builds an object with a member for each content block, such as `text` or `image_0`. Omits links
+/// and labels.
 fn content(blocks: Vec<ContentBlock>) -> Value {
     let mut content = Map::with_capacity(blocks.len());
     let [mut texts, mut images, mut audios, mut resources] = [0; 4];

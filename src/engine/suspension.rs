@@ -1,4 +1,4 @@
-//! The state that a run is certain to keep while it is suspended for a question.
+//! Computes the state that a run is certain to keep while it is suspended for a question.
 
 use super::{
     plan::{Fields, Plan, RunOutput, Step, StepSet},
@@ -6,22 +6,23 @@ use super::{
 };
 use crate::json_size::json_bytes;
 
-/// An output of unknown size that is kept until a question, and a step before the question that may
-/// change something.
+/// A place in a plan where the state of a run may become too large for a question. Before the
+/// question, one step may change something, and one step, possibly the same, has an output of
+/// unknown size that is kept until the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unchecked {
     /// The step that may change something.
     pub(crate) step: usize,
     /// The step whose output is kept.
     pub(crate) output: usize,
-    /// The step that asks after both.
+    /// The step that asks the question.
     pub(crate) question: usize,
 }
 
 // === impl Plan ===
 
 impl Plan {
-    /// Returns a step and all steps that cannot finish before it.
+    /// Returns a step and all steps that wait for it, directly or indirectly.
     fn with_dependents(&self, step: usize) -> StepSet {
         let mut found: StepSet = [step].into_iter().collect();
         loop {
@@ -35,15 +36,16 @@ impl Plan {
         }
     }
 
-    /// Returns `true` if the record of a step is kept while these steps wait.
+    /// Returns `true` if the record of a step is kept while the steps in `waiting` wait, because
+    /// the answer of the run or one of these steps reads the record.
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
     }
 
-    /// Finds a step that may change something and after which the state may become too large for
-    /// one of these `questions`: an output is kept until the answer, and its step does not finish
-    /// before the changing step begins.
+    /// Finds a step that may change something before the state of the run becomes too large for one
+    /// of the later `questions`. This is possible if an output is kept until the answer, and the
+    /// size of this output may be unknown when the step begins.
     pub(crate) fn find_unchecked(
         &self,
         questions: StepSet,
@@ -75,9 +77,9 @@ impl Plan {
 // === impl RunState ===
 
 impl RunState {
-    /// Returns the minimum size, as JSON, of the state that waits for the answer to a question: of
-    /// the input and the records that are read by the output or by a step that cannot finish before
-    /// the answer.
+    /// Returns the minimum size, as JSON, of the state of a run that waits for the answer to a
+    /// question. The state contains the input and the records of finished steps, if the output
+    /// block or a step that waits for the answer reads them.
     ///
     /// Data that may be dropped before the question is not counted.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {

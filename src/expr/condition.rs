@@ -1,4 +1,4 @@
-//! Conditions and collections: expressions that give a boolean or an array.
+//! Expressions for conditions and loops, which must evaluate to a boolean or an array.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ use super::{
     template::Template,
 };
 
-/// A boolean condition: a reference, or a template whose braces are optional.
+/// A boolean condition: a reference such as `$input.ok`, or a template whose braces may be omitted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 
-/// The collection of a loop.
+/// The collection that a loop iterates over: an array, or an expression that evaluates to an array.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collection(Expression);
 
@@ -27,7 +27,7 @@ const ARRAY: &str = "an array, or a text that is a JSON array";
 // === impl Condition ===
 
 impl Condition {
-    /// Parses a condition: `$steps.a.output.ok`, `{{ input.count > 3 }}` or
+    /// Parses a condition, such as `$steps.a.output.ok`, `{{ input.count > 3 }}` or
     /// `input.count > 3`.
     pub(crate) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Expression::parse_logic(text, names).map(Self)
@@ -37,7 +37,8 @@ impl Condition {
     ///
     /// # Errors
     ///
-    /// Returns an error if the value is neither a boolean nor the text `true` or `false`.
+    /// Returns an error if the condition evaluates to anything but a boolean or the text `true` or
+    /// `false`.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<bool, EvaluationError> {
         match self.0.evaluate_in(data)? {
             Some(Value::Bool(truth)) => Ok(truth),
@@ -51,13 +52,13 @@ impl Condition {
         }
     }
 
-    /// Returns all references in the condition.
+    /// Returns all references to values of a run in the condition.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// A condition that is always true.
+/// Creates a condition that is always true.
 impl Default for Condition {
     fn default() -> Self {
         Self(Expression::literal(Value::Bool(true)))
@@ -73,8 +74,8 @@ impl fmt::Display for Condition {
 // === impl Collection ===
 
 impl Collection {
-    /// Parses a collection: an array of any values, a text like that of a condition, or a JSON
-    /// text.
+    /// Parses a collection, which can be an array of any values, or a text. The text is either a
+    /// JSON array, or a reference or template as in a [`Condition`].
     pub(crate) fn parse(value: &Value, names: &ScopeNames<'_>) -> Result<Self, ExpressionErrors> {
         let wrong = |found| {
             let error =
@@ -85,10 +86,10 @@ impl Collection {
             Value::Array(_) => Expression::parse_in(value, names).map(Self),
             Value::String(text) => {
                 let json = || serde_json::from_str::<Value>(text).ok();
-                // `[{{ input.a }}, 1]` is not JSON before it is evaluated, and `["{{ input.a }}"]`
-                // would be: both are templates.
+                // A text with template syntax is always a template, even if it is also JSON, such
+                // as `["{{ input.a }}"]`.
                 match Some(text).filter(|text| !Template::is_one(text)).and_then(|_| json()) {
-                    // Other JSON text is data.
+                    // Any other text that is JSON is a literal.
                     Some(array @ Value::Array(_)) => Ok(Self(Expression::literal(array))),
                     Some(other) => wrong(kind(Some(&other))),
                     None => Expression::parse_logic(text, names)
@@ -100,11 +101,12 @@ impl Collection {
         }
     }
 
-    /// Returns the elements.
+    /// Evaluates the collection and returns its elements.
     ///
     /// # Errors
     ///
-    /// Returns an error if the value is neither an array nor a text that is a JSON array.
+    /// Returns an error if the collection evaluates to anything but an array or a text that is a
+    /// JSON array.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Vec<Value>, EvaluationError> {
         let wrong = |found| Err(EvaluationError::WrongKind { what: "it", found, expected: ARRAY });
         match self.0.evaluate_in(data)? {
@@ -119,13 +121,13 @@ impl Collection {
         }
     }
 
-    /// Returns all references in the collection.
+    /// Returns all references to values of a run in the collection.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// A collection without elements.
+/// Creates a collection without elements.
 impl Default for Collection {
     fn default() -> Self {
         Self(Expression::literal(Value::Array(Vec::new())))
@@ -138,7 +140,7 @@ impl fmt::Display for Collection {
     }
 }
 
-/// Describes the type of a value.
+/// Returns a description of a value's type for messages, such as `an array`.
 pub(crate) const fn kind(value: Option<&Value>) -> &'static str {
     match value {
         None => "nothing",

@@ -1,29 +1,31 @@
-//! The values that expressions refer to.
+//! The values of a run that expressions can refer to.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The values that expressions refer to, during an evaluation.
+/// Provides the values that an expression refers to while it is evaluated.
 pub(crate) trait Data {
-    /// Returns the value of a root; `None` if it has none at this time.
+    /// Returns the value of a root, or `None` if there is none yet, such as the output of a step
+    /// that has not run.
     fn get(&self, root: Root) -> Option<Cow<'_, Value>>;
 }
 
-/// The root of a reference.
+/// The value in which the path of a reference starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Root {
-    /// The input of the run.
+    /// The input of the run: the arguments of the composite.
     Input,
-    /// A field of the record of a step.
+    /// A field of a step's record, in which a run stores the outcome of the step.
     Step {
-        /// Its index in the plan.
+        /// The index of the step among all steps.
         step: usize,
+        /// The field of the record.
         field: Field,
     },
     /// The current element of a loop.
     Item,
-    /// Its index, from zero.
+    /// The index of the current element of a loop, from zero.
     Index,
     /// The id of the run.
     WorkflowId,
@@ -31,29 +33,32 @@ pub(crate) enum Root {
     WorkflowName,
 }
 
-/// A field of the record of a step.
+/// A field of a step's record, in which a run stores the outcome of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Field {
-    /// The output: structured content, parsed JSON, or an object built from the content.
+    /// The output of the step: the structured content of its result, the JSON that the step parsed
+    /// from its result, or an object with its content blocks.
     Output,
-    /// An object built from the content of the result: `text`, `text_1`, `image_0`, `resource`.
+    /// An object with all content blocks of the step's result, under keys such as `text`, `text_1`,
+    /// `image_0` and `resource`.
     Content,
-    /// The first text of the result.
+    /// The first text in the step's result.
     Text,
-    /// The status, such as `completed`.
+    /// The status of the step, such as `completed`.
     Status,
-    /// The error, as an object with `kind` and `message`, or null.
+    /// The error of the step, as an object with `kind` and `message`. Null if the step has no
+    /// error.
     Error,
 }
 
 // === impl Field ===
 
 impl Field {
-    /// All fields.
+    /// All fields of a step's record.
     pub(crate) const ALL: [Self; 5] =
         [Self::Output, Self::Content, Self::Text, Self::Status, Self::Error];
 
-    /// Returns the name of the field in references.
+    /// Returns the name of the field that is used in references.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Output => "output",
@@ -64,13 +69,13 @@ impl Field {
         }
     }
 
-    /// Finds a field by name.
+    /// Returns the field with this name, or `None` if no field has it.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.name() == name)
     }
 }
 
-/// Data with only the input.
+/// Uses a JSON value as the input of a run. All other roots have no value.
 impl Data for Value {
     fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
         (root == Root::Input).then_some(Cow::Borrowed(self))

@@ -1,133 +1,136 @@
-//! Errors of expressions.
+//! Errors in parsing and evaluating expressions.
 
 use std::fmt;
 
 use super::PathSegment;
 use crate::suggest::DidYouMean;
 
-/// An error in the text of an expression.
+/// An error in the text of an expression, found when the expression is parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
-    /// An unknown root.
+    /// A reference begins with an unknown name.
     #[error("unknown reference `{text}`: expected {expected}, or `$$` for a literal `$`")]
     UnknownRoot {
-        /// The text.
+        /// The reference as written.
         text: String,
-        /// The known roots.
+        /// The names that references can begin with in this place of the definition.
         expected: String,
     },
-    /// A reference to an unknown step.
+    /// A reference names a step that does not exist.
     #[error("there is no step `{step}`, which `{text}` refers to{}", DidYouMean(near.as_deref()))]
     UnknownStep {
-        /// The text.
+        /// The reference as written.
         text: String,
-        /// The step.
+        /// The name or index of the step in the reference.
         step: String,
-        /// The closest known step, as a suggestion.
+        /// The name of the step with the most similar name, as a suggestion. `None` if no name is
+        /// similar.
         near: Option<String>,
     },
-    /// A reference to a step that runs later.
+    /// A reference names a step that runs only after the reference is evaluated.
     #[error("`{text}` refers to step `{step}`, which has not run by then")]
     LaterStep {
-        /// The text.
+        /// The reference as written.
         text: String,
-        /// The step.
+        /// The name or index of the step in the reference.
         step: String,
     },
-    /// A reference to the previous step in the first step.
+    /// The first step of a pipeline contains `$prev`, which refers to the step before it.
     #[error("`{text}` refers to the step before this one, which is the first")]
     NoPrevious {
-        /// The text.
+        /// The reference as written.
         text: String,
     },
-    /// An unknown field of a step.
+    /// A reference names a field that steps do not have.
     #[error("a step has no `{field}`: did you mean {}`{near}`?", Either(similar.as_deref()))]
     UnknownField {
-        /// The field.
+        /// The name of the unknown field.
         field: String,
-        /// The same name as a part of the output, as a suggestion.
+        /// The reference to a member of the step's output with this name, as a suggestion.
         near: String,
-        /// A field with a similar name, which is suggested first.
+        /// The reference to an existing field with a similar name, as a suggestion that comes
+        /// first. `None` if no field has a similar name.
         similar: Option<String>,
     },
-    /// A syntax error in a reference.
+    /// A reference begins with a known name but has a syntax error.
     #[error("malformed reference `{text}` at character {position}: expected {expected}")]
     Malformed {
-        /// The text.
+        /// The reference as written.
         text: String,
-        /// The position of the error in characters, from one.
+        /// The position of the error in the reference, in characters, counted from one.
         position: usize,
         /// The expected syntax.
         expected: &'static str,
     },
-    /// A template with a syntax error or unsupported features.
+    /// A template has a syntax error, or uses a feature that templates do not support.
     #[error("at line {line}, character {column} of the template: {reason}")]
     Template {
-        /// The reason.
+        /// A description of the error.
         reason: String,
-        /// The line in the text, from one.
+        /// The line of the error in the template, counted from one.
         line: usize,
-        /// The column in characters, from one.
+        /// The column of the error in its line, in characters, counted from one.
         column: usize,
     },
-    /// A value that always has the wrong type.
+    /// A value has the wrong type, whatever the input of the run is.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The use of the value.
+        /// The role of the value in the definition, such as `the collection`.
         what: &'static str,
-        /// The actual type.
+        /// The actual type of the value.
         found: &'static str,
-        /// The expected type.
+        /// The expected type of the value.
         expected: &'static str,
     },
 }
 
-/// All errors in an expression.
+/// All errors in an expression, each with the path to the string that contains the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ExpressionError)>);
 
-/// An error in the evaluation of an expression.
+/// An error that occurs while an expression is evaluated.
 ///
-/// The message may be sent to clients: it contains the expression, and no data.
+/// The message may be sent to clients, because it contains only parts of the expression and no
+/// values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
-    /// A referenced value is missing.
+    /// A reference that is not optional refers to a missing value.
     #[error("`{reference}` has no value")]
     Missing {
         /// The reference as it was written.
         reference: String,
     },
-    /// The evaluation of a template failed.
+    /// A template cannot be evaluated, for any other reason.
     #[error("{reason} in the template `{template}`")]
     Template {
-        /// The template, shortened.
+        /// The text of the template or of the part of it that failed, truncated.
         template: String,
-        /// The reason.
+        /// A description of the failure.
         reason: String,
     },
-    /// A template exceeded its size limit.
+    /// A template evaluates to a text that is too large.
     #[error("the template `{template}` makes more than {max} bytes")]
     TooLarge {
-        /// The template, shortened.
+        /// The text of the template or of the part of it that failed, truncated.
         template: String,
-        /// The limit in bytes.
+        /// The maximum size of the text, in bytes.
         max: usize,
     },
-    /// A value has the wrong type.
+    /// A condition or collection evaluates to a value of the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The use of the value.
+        /// The role of the value in the message.
         what: &'static str,
-        /// The actual type.
+        /// The actual type of the value.
         found: &'static str,
-        /// The expected type.
+        /// The expected type of the value.
         expected: &'static str,
     },
 }
 
-/// Prints a suggestion that precedes another one.
+/// Formats a suggestion that comes before another one in a message.
 struct Either<'a>(Option<&'a str>);
 
 // === impl ExpressionErrors ===
@@ -137,7 +140,8 @@ impl ExpressionErrors {
         Self(errors)
     }
 
-    /// Iterates over the errors and their paths.
+    /// Iterates over the errors, each with the path to the string in the expression that contains
+    /// the error.
     pub fn iter(&self) -> impl Iterator<Item = (&[PathSegment], &ExpressionError)> {
         self.0.iter().map(|(path, error)| (path.as_slice(), error))
     }

@@ -1,4 +1,4 @@
-//! JSON values with references and templates.
+//! Expressions, which are JSON values with references and templates in their strings.
 
 use std::fmt;
 
@@ -12,26 +12,28 @@ use super::{
     template::Template,
 };
 
-/// A JSON value whose strings may be references or templates.
+/// A JSON value in which strings may be references or templates.
 ///
-/// See the [module docs](crate::expr) for the syntax.
+/// See the [module docs](crate::expr) for the syntax of references and templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
-/// A reference in an expression.
+/// A reference to a value of a run, in an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Use<'e> {
-    /// The path to the reference in the expression.
+    /// The path from the expression to the string that contains the reference.
     pub(crate) place: Vec<PathSegment>,
-    /// The root of the reference.
+    /// The value in which the path of the reference starts.
     pub(crate) root: Root,
-    /// The path below the root, as far as it is constant.
+    /// The path from the root to the referenced value. In a template, ends before the first key
+    /// that is computed.
     pub(crate) path: &'e [PathSegment],
-    /// Whether its value may be missing.
+    /// Whether the referenced value may be missing.
     pub(crate) optional: bool,
-    /// Whether the whole text is this reference, so that the type is kept.
+    /// Whether the string consists of this reference only, so that the value keeps its type.
     pub(crate) bare: bool,
-    /// Whether it is evaluated whatever the other values are, rather than on one branch only.
+    /// Whether every evaluation of the expression evaluates the reference. `false` if that depends
+    /// on a condition in a template.
     pub(crate) certain: bool,
     /// The reference as written.
     pub(crate) text: &'e str,
@@ -39,7 +41,7 @@ pub(crate) struct Use<'e> {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
-    /// A value without references at any depth.
+    /// A value that contains no references or templates.
     Literal(Value),
     Reference(Reference),
     Template(Template),
@@ -50,7 +52,8 @@ enum Node {
 // === impl Use ===
 
 impl Use<'_> {
-    /// Returns the property of the input that is referenced, wholly or in part.
+    /// Returns the name of the input's property that is, or contains, the referenced value. Returns
+    /// `None` if the reference has another root or refers to the whole input.
     pub(crate) fn property(&self) -> Option<&str> {
         match (self.root, self.path.first()?) {
             (Root::Input, PathSegment::Key(key)) => Some(key),
@@ -62,16 +65,19 @@ impl Use<'_> {
 // === impl Expression ===
 
 impl Expression {
-    /// Parses the strings in `value`, which may refer to the input only.
+    /// Parses the references and templates in the strings of `value`. They may refer only to the
+    /// input.
     ///
     /// # Errors
     ///
-    /// Returns an error for every string that is an invalid reference or template, with its path.
+    /// Returns an error for each string that is an invalid reference or template, together with the
+    /// path to the string.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
         Self::parse_in(value, &ScopeNames::default())
     }
 
-    /// Parses the strings in `value`, which may refer to `names`.
+    /// Parses the references and templates in the strings of `value`. They may refer to the names
+    /// in `names`.
     pub(crate) fn parse_in(
         value: &Value,
         names: &ScopeNames<'_>,
@@ -81,7 +87,7 @@ impl Expression {
         if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
     }
 
-    /// Parses a text that is a template even without braces.
+    /// Parses a text that is a reference, a template, or a template expression without its braces.
     pub(super) fn parse_logic(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let text = text.trim();
         if Template::is_one(text) {
@@ -93,29 +99,31 @@ impl Expression {
         }
     }
 
-    /// Creates a literal value, which is not evaluated.
+    /// Creates an expression that evaluates to `value`, whose strings are not parsed.
     pub(crate) const fn literal(value: Value) -> Self {
         Self(Node::Literal(value))
     }
 
-    /// Replaces references and templates by their values.
+    /// Replaces all references and templates by their values for the given input.
     ///
-    /// Returns `None` if the whole expression is an optional reference to a missing value.
+    /// An optional reference to a missing value is removed from the array or object that contains
+    /// it. Returns `None` if the whole expression is such a reference.
     ///
     /// # Errors
     ///
-    /// Returns an error if a reference that is not optional has no value, or if a template fails.
+    /// Returns an error if a reference that is not optional refers to a missing value, or if a
+    /// template cannot be evaluated.
     pub fn evaluate(&self, input: &Value) -> Result<Option<Value>, EvaluationError> {
         self.evaluate_in(input)
     }
 
-    /// Replaces references and templates by their values.
+    /// Replaces all references and templates by their values in `data`.
     pub(crate) fn evaluate_in(&self, data: &dyn Data) -> Result<Option<Value>, EvaluationError> {
         self.0.evaluate(data)
     }
 
-    /// Replaces references and templates whose roots are all `known`, and keeps the others as
-    /// written.
+    /// Evaluates each reference or template if all its roots are `known`. Leaves the others as they
+    /// are written.
     pub(crate) fn preview(
         &self,
         data: &dyn Data,
@@ -124,14 +132,15 @@ impl Expression {
         self.0.preview(data, known)
     }
 
-    /// Returns all references, in the order in which they are written.
+    /// Returns all references in the expression, in the order in which they are written.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
         self.0.collect(&mut Vec::new(), &mut uses);
         uses
     }
 
-    /// Returns the value if it is a literal.
+    /// Returns the value if the expression contains no references or templates, and `None`
+    /// otherwise.
     pub(crate) const fn as_literal(&self) -> Option<&Value> {
         match &self.0 {
             Node::Literal(value) => Some(value),
@@ -139,25 +148,27 @@ impl Expression {
         }
     }
 
-    /// Returns the value as written, with `$$` replaced by `$`.
+    /// Returns the JSON value as it is written, except that `$$` at the beginning of a literal
+    /// string is replaced by `$`.
     pub(crate) fn written(&self) -> Value {
         self.0.written()
     }
 
-    /// Returns the paths of all references and templates.
+    /// Returns the paths to all strings that are references or templates.
     pub(crate) fn evaluated(&self) -> Vec<Vec<PathSegment>> {
         let mut places = Vec::new();
         self.0.evaluated(&mut Vec::new(), &mut places);
         places
     }
 
-    /// Returns the part of the value that is known before a run.
+    /// Returns the value with all references and templates marked as unknown, as they are before a
+    /// run.
     pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }
 }
 
-/// Prints the expression as written.
+/// Formats the expression as it is written in the definition.
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -311,7 +322,7 @@ impl Node {
         }
     }
 
-    /// Returns the value as written.
+    /// Returns the JSON value as it is written.
     fn written(&self) -> Value {
         match self {
             Self::Literal(value) => value.clone(),

@@ -1,15 +1,15 @@
-//! JSON in strings, whose parsed value takes more memory than the text.
+//! Parses JSON in strings. Limits the memory of the parsed value, which can be much larger than the
+//! text.
 
 use serde_json::Value;
 
-/// Maximum memory of a value that is parsed from a string, in bytes.
+/// The maximum memory in bytes of a value that is parsed from a string.
 const MAX_READ_BYTES: usize = 16 << 20;
 
-/// Description of a JSON text whose value would be too large.
+/// The description of a JSON text that is not parsed because its value could be too large.
 pub(crate) const TOO_LARGE: &str = "a text whose value is too large";
 
-/// Returns an upper bound of the memory of the parsed value of a JSON text. Invalid JSON is only
-/// parsed up to the error.
+/// Returns an upper bound of the memory, in bytes, that the parsed value of a JSON text takes.
 pub(crate) fn bytes_of(text: &str) -> usize {
     let mut bytes = text.len();
     let mut in_string = false;
@@ -20,7 +20,7 @@ pub(crate) fn bytes_of(text: &str) -> usize {
             b'\\' => is_escaped = in_string,
             b'"' => in_string = !in_string,
             _ if in_string => (),
-            // Space for eleven members is allocated with the first.
+            // Adding the first member allocates space for eleven.
             b'{' => bytes += 640,
             b'[' | b',' | b':' => bytes += 32,
             _ => (),
@@ -29,12 +29,13 @@ pub(crate) fn bytes_of(text: &str) -> usize {
     bytes
 }
 
-/// Returns `true` if the parsed value of a JSON text may exceed the maximum memory.
+/// Returns `true` if the parsed value of a JSON text could take more than the maximum memory.
 pub(crate) fn is_too_large(text: &str) -> bool {
     bytes_of(text) > MAX_READ_BYTES
 }
 
-/// Parses a JSON text; returns `None` if it is invalid or too large.
+/// Parses a JSON text. Returns `None` if the text is not valid JSON or its value could be too
+/// large.
 pub(crate) fn read(text: &str) -> Option<Value> {
     if is_too_large(text) { None } else { serde_json::from_str(text).ok() }
 }

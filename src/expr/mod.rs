@@ -1,61 +1,62 @@
-//! References and templates in arguments and in other values of definitions.
+//! Expressions: JSON values in the definition of a composite, such as the arguments of a step, with
+//! references and templates in their strings.
 //!
-//! A value is written as plain JSON or TOML. A string in it that begins with `$`
-//! is a reference and is replaced by the value it refers to, whatever its type;
-//! a string that contains `{{` or `{%` is a template:
+//! An expression is written as plain JSON or TOML. A string that begins with `$` is a *reference*.
+//! It is replaced by the value that it refers to, which can have any type. A string that contains
+//! `{{` or `{%` is a *template*, which computes a value:
 //!
-//! | written | gives |
+//! | written | value |
 //! |---|---|
 //! | `"$input"` | all arguments of the composite |
-//! | `"$input.a.b[0]"` | a part of them |
-//! | `"$input['odd key']"` | the same, for keys that are not plain words |
-//! | `"$prev"`, `"$prev.x"` | the output of the step before, in pipelines |
+//! | `"$input.a.b[0]"` | a part of the arguments |
+//! | `"$input['odd key']"` | a part of the arguments whose key is not a plain word |
+//! | `"$prev"`, `"$prev.x"` | in a pipeline, the output of the step before, or a part of it |
 //! | `"$steps.search"`, `"$steps[0]"` | the output of a step |
-//! | `"$steps.search.output.x"` | a part of it; besides `output`, a step has `content`, `text`, `status` and `error` |
-//! | `"$item"`, `"$index"` | in a loop, the element and its index, from zero |
-//! | `"$workflow.id"`, `"$workflow.name"` | the id of the run, the name of the composite |
-//! | `"$input.tone?"` | optional: its key or element is left out when missing |
+//! | `"$steps.search.output.x"` | a part of the output; other fields of a step are `content`, `text`, `status` and `error` |
+//! | `"$item"`, `"$index"` | in a loop, the current element and its index, from zero |
+//! | `"$workflow.id"`, `"$workflow.name"` | the id of the run, and the name of the composite |
+//! | `"$input.tone?"` | the value, if there is one; otherwise the key or element with this reference is omitted |
 //! | `"$null"` | JSON null, which TOML lacks |
 //! | `"$$5.00"` | the literal `$5.00` |
-//! | `"Dear {{ input.name }}"` | a text with values in it |
+//! | `"Dear {{ input.name }}"` | a text with inserted values |
 //! | `"{{ input.a + 1 }}"` | the value of one expression, with its type |
 //!
-//! Both may appear anywhere inside objects and arrays; keys are never evaluated. Everything is
-//! parsed when a definition is built. Inserted values are never evaluated again: data cannot become
-//! a reference or a template.
+//! References and templates may appear anywhere inside objects and arrays, but not in keys. They
+//! are all parsed when the definition is built. Values that replace them are not evaluated again,
+//! so data cannot become a reference or a template.
 //!
-//! With `strict = false` on a composite, a string that begins with `$` and is not followed by a
-//! known name, such as `$5.00 off`, is a literal, and every reference is optional. Templates stay
-//! strict: an unknown name is a definition error, and a missing value an evaluation error.
+//! If a composite sets `strict = false`, a string with an unknown name after the `$`, such as
+//! `$5.00 off`, is a literal, and all references are optional. Templates stay strict: an unknown
+//! name is an error in the definition, and a missing value is an error of the evaluation.
 //!
 //! # Templates
 //!
-//! `{{ }}` contains an expression as in Jinja: the names above without `$` (`params` means
-//! `input`), operators, filters after `|`, tests after `is`. Expressions can be combined with
-//! `{% if %}`, `{% elif %}`, `{% else %}`, `{% for %}` and `{% raw %}`. `{#` is text, not a
-//! comment.
+//! `{{ }}` contains an expression as in Jinja. It consists of the names above without `$` (`params`
+//! means `input`), operators, filters after `|`, and tests after `is`. The statements `{% if %}`,
+//! `{% elif %}`, `{% else %}`, `{% for %}` and `{% raw %}` control the text between them. `{#` does
+//! not begin a comment.
 //!
-//! - A template that consists of a single expression, without even a space around it, keeps the
-//!   type of its value. In a text, strings are inserted as they are and other values as JSON.
-//! - A step whose name has a `-` is written as `steps['get-logs']`. The field is always required:
-//!   `steps.a.output.x`, `steps.a.status`.
-//! - A missing value is an error, unless `| default(…)` or `is defined` follows it; then any part
-//!   of its path may be missing.
-//! - `+` adds numbers and joins strings or arrays, `~` converts values to text and joins them;
-//!   other arithmetic is for numbers only.
-//! - The filters are `abs`, `batch`, `bool`, `capitalize`, `chain`, `count`,
-//!   `default` (`d`), `dictsort`, `first`, `float`, `fromjson`, `groupby`, `indent`,
-//!   `int`, `items`, `join`, `keys`, `last`, `length`, `lines`, `list`, `lower`,
-//!   `map`, `max`, `min`, `quote`, `reject`, `rejectattr`, `replace`, `reverse`,
-//!   `round`, `select`, `selectattr`, `sort`, `split`, `string`, `sum`, `title`,
-//!   `tojson`, `trim`, `unique`, `upper`, `urlencode`, `values` and `zip`. `quote`
-//!   makes a JSON string of a text. The only function is `range`.
-//! - A template gives at most 1 MiB of text and lists of at most 100 000 elements. Intermediate
-//!   values are limited to 16 MiB and two million steps. Values that are not read do not count.
+//! - If a template consists of a single `{{ }}`, without even a space around it, its value keeps
+//!   its type. In a longer text, strings are inserted as they are, and other values as JSON.
+//! - A step whose name contains a `-` is written as `steps['get-logs']`. Unlike in a reference, the
+//!   field of the step is always required: `steps.a.output.x`, `steps.a.status`.
+//! - A missing value is an error, unless `| default(…)` or `is defined` follows the name. Then any
+//!   part of its path may be missing.
+//! - `+` adds numbers, and joins strings or arrays. `~` converts values to text and joins them. The
+//!   other arithmetic operators require numbers.
+//! - The filters are `abs`, `batch`, `bool`, `capitalize`, `chain`, `count`, `default` (`d`),
+//!   `dictsort`, `first`, `float`, `fromjson`, `groupby`, `indent`, `int`, `items`, `join`, `keys`,
+//!   `last`, `length`, `lines`, `list`, `lower`, `map`, `max`, `min`, `quote`, `reject`,
+//!   `rejectattr`, `replace`, `reverse`, `round`, `select`, `selectattr`, `sort`, `split`,
+//!   `string`, `sum`, `title`, `tojson`, `trim`, `unique`, `upper`, `urlencode`, `values` and
+//!   `zip`. `quote` converts a text to a JSON string. The only function is `range`.
+//! - A template can produce at most 1 MiB of text, and lists of at most 100 000 elements. One
+//!   evaluation can use at most 16 MiB for intermediate values, and at most two million steps. Data
+//!   that a template does not read does not count.
 //!
 //! # Examples
 //!
-//! References keep the value and its type:
+//! A reference is replaced by the referenced value, which keeps its type:
 //!
 //! ```
 //! use mcp_composite::expr::Expression;

@@ -1,7 +1,7 @@
-//! The names that expressions may refer to.
+//! The names that expressions can refer to.
 
-/// Reserved names, which the element of a loop cannot have: names with a meaning of their own, and
-/// the words of operators, constants and statements.
+/// The names that a loop's element cannot have: names with another meaning, and the words for
+/// operators, constants and statements.
 pub(crate) const RESERVED: &[&str] = &[
     "input",
     "params",
@@ -29,34 +29,34 @@ pub(crate) const RESERVED: &[&str] = &[
     "null",
 ];
 
-/// The names that an expression may refer to at its place in a definition.
+/// The names that an expression can refer to, which depend on its place in a definition.
 ///
-/// The input can always be referenced.
+/// The input can be referenced everywhere. `ScopeNames::default()` allows only the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScopeNames<'n> {
-    /// The steps of the plan, in its order.
+    /// The names of all steps, in the order in which they have an index.
     pub(crate) steps: &'n [&'n str],
-    /// The meaning of `$prev`.
+    /// The step whose output `$prev` refers to.
     pub(crate) previous: Previous,
-    /// In a pipeline, the number of earlier steps; only these can be referenced. `None` if all
-    /// steps can be, because they run in order of their dependencies.
+    /// In a pipeline, the number of steps before this one. Only these can be referenced. `None` if
+    /// all steps can be referenced, because each step runs after the steps that it references.
     pub(crate) before: Option<usize>,
-    /// The name of the current element of a loop.
+    /// The name that refers to the current element, if the expression is inside a loop.
     pub(crate) item: Option<&'n str>,
-    /// Whether the expression belongs to a run, which has an id and a name.
+    /// Whether the expression can refer to the id of the run and the name of the composite.
     pub(crate) run: bool,
-    /// Whether an unknown reference is a literal, and a missing value omitted.
+    /// Whether a reference with an unknown name is a literal text, and a missing value is omitted.
     pub(crate) lenient: bool,
 }
 
-/// The meaning of `$prev`.
+/// The step whose output `$prev` refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
-    /// Undefined, because the steps do not run in sequence.
+    /// None, because the steps do not run one after the other. `$prev` is an unknown name.
     #[default]
     None,
-    /// Undefined in the first step.
+    /// None, because the expression is in the first step. `$prev` is an error.
     First,
-    /// The output of this step.
+    /// The step with this index.
     Step(usize),
 }

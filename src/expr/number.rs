@@ -1,11 +1,12 @@
-//! Parses numbers in texts, and converts whole floats to integers.
+//! Parses numbers from texts, and converts floats without a fraction to integers.
 
 use serde_json::Number;
 
-/// The largest float below which every whole float is an exact integer.
+/// The largest absolute value up to which a float represents every integer exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Parses a JSON number; returns `None` for an integer that cannot be represented exactly.
+/// Parses a JSON number. Returns `None` if the text is not a valid number, or is an integer that
+/// cannot be represented exactly.
 pub(crate) fn parse_number(text: &str) -> Option<Number> {
     if !text.contains(['.', 'e', 'E']) {
         return parse_integer(text);
@@ -13,17 +14,18 @@ pub(crate) fn parse_number(text: &str) -> Option<Number> {
     parse(text)
 }
 
-/// Parses a JSON integer without fraction or exponent.
+/// Parses a JSON integer without a fraction or an exponent. Returns `None` for any other text, and
+/// for an integer that cannot be represented exactly.
 pub(crate) fn parse_integer(text: &str) -> Option<Number> {
     if text.contains(['.', 'e', 'E']) {
         return None;
     }
-    // `-0` is a float.
+    // `serde_json` parses `-0` as a float.
     to_integer(&parse(text)?).filter(|number| !number.is_f64())
 }
 
-/// Converts a number to an integer, such as `3.0` to 3. A whole float that is too large to be exact
-/// is returned unchanged.
+/// Converts a number such as `3.0` to an integer. Returns `None` if the number has a fraction. If
+/// the number is too large for a float to be exact, returns it unchanged.
 pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return Some(number.clone());
@@ -39,13 +41,14 @@ pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     Some(whole.into())
 }
 
-/// Returns `true` if a number is a float that [`to_integer`] converts to an integer.
+/// Returns `true` if a number is a float without a fraction that [`to_integer`] converts to an
+/// integer.
 pub(crate) fn is_whole_float(number: &Number) -> bool {
     number.is_f64() && to_integer(number).is_some_and(|integer| !integer.is_f64())
 }
 
 fn parse(text: &str) -> Option<Number> {
-    // JSON allows white space around a number.
+    // `serde_json` accepts white space around a number.
     let is_trimmed = text.trim().len() == text.len();
     is_trimmed.then(|| serde_json::from_str(text).ok()).flatten()
 }

@@ -1,13 +1,14 @@
-//! A value that is partially known before a run.
+//! A JSON value of which some parts are not known before a run.
 
 use serde_json::Value;
 
-/// The part of a value that is known before a run.
+/// A JSON value of which some parts are not known before a run, because they are references or
+/// templates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartialValue {
     Known(Value),
     Unknown {
-        /// Whether it may be omitted.
+        /// Whether the value is omitted if it is missing during the run.
         optional: bool,
     },
     Array(Vec<Self>),
@@ -17,7 +18,7 @@ pub(crate) enum PartialValue {
 // === impl PartialValue ===
 
 impl PartialValue {
-    /// Returns `true` if the whole value is known.
+    /// Returns `true` if all parts of the value are known.
     pub(crate) fn is_known(&self) -> bool {
         match self {
             Self::Known(_) => true,

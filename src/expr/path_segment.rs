@@ -1,23 +1,24 @@
-//! A segment of a path into a value.
+//! The segments of a path that leads to a part of a JSON value.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A segment of a path into a value.
+/// One segment of a path that leads to a part of a JSON value: a key or an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathSegment {
     /// The key of an object member.
     Key(String),
-    /// The index of an array element, from zero.
+    /// The index of an array element, counted from zero.
     Index(usize),
 }
 
 // === impl PathSegment ===
 
 impl PathSegment {
-    /// Returns the part of a value at this segment.
+    /// Returns the member or element of `value` that the segment selects, or `None` if there is
+    /// none.
     pub(super) fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         match (self, value) {
             (Self::Key(key), Value::Array(elements)) => elements.get(place(key)?),
@@ -27,9 +28,10 @@ impl PathSegment {
     }
 }
 
-/// Parses a key as an array index: `.0` is the same as `[0]` in an array.
+/// Parses a key as the index of an array element, since `.0` selects the same element as `[0]`.
+/// Returns `None` if the key is not an index.
 pub(super) fn place(key: &str) -> Option<usize> {
-    // No index has more digits.
+    // The largest index has 20 digits.
     if key.len() > 20 {
         return None;
     }
@@ -49,7 +51,7 @@ impl From<usize> for PathSegment {
     }
 }
 
-/// Prints the segment as in a reference.
+/// Formats the segment as it is written in a reference, such as `.key`, `['odd key']` or `[0]`.
 impl fmt::Display for PathSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! References to values of a run.
+//! References to the input, steps and other values of a run.
 
 use std::{borrow::Cow, fmt};
 
@@ -24,12 +24,13 @@ pub(crate) struct Reference {
 // === impl Reference ===
 
 impl Reference {
-    /// Parses a text that begins with `$`.
+    /// Parses a text that begins with `$` as a reference.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let mut parser = Parser { text, rest: text };
         parser.take(1);
         let name = parser.word().to_owned();
-        // Such as `$5.00 off`: not a reference, rather than a malformed one.
+        // The error reports an unknown name rather than malformed syntax, because a text such as
+        // `$5.00 off` may be meant literally.
         if !is_root(&name, names) {
             return Err(unknown_root(text, names));
         }
@@ -60,22 +61,23 @@ impl Reference {
         self.root
     }
 
-    /// Returns the reference as written.
+    /// Returns the text of the reference as it is written.
     pub(crate) fn written(&self) -> &str {
         &self.written
     }
 
-    /// Returns the path below the root; empty for the whole root.
+    /// Returns the path from the root of the reference to the referenced value. The path is empty
+    /// if the reference is to the root itself.
     pub(crate) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
-    /// Returns `true` if the value may be missing.
+    /// Returns `true` if the reference is optional, so that its value may be missing.
     pub(crate) const fn is_optional(&self) -> bool {
         self.optional
     }
 
-    /// Returns the referenced value.
+    /// Returns the referenced value, or `None` if it is missing.
     pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
         match data.get(self.root)? {
             Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
@@ -91,12 +93,12 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Returns the part of a value at a path.
+/// Returns the part of `value` at the end of `path`, or `None` if any part of the path is missing.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| segment.of(value))
 }
 
-/// Returns `true` if a reference can begin with this name.
+/// Returns `true` if a reference in this place can begin with `name`.
 fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     match name {
         "input" => true,
@@ -108,7 +110,8 @@ fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     }
 }
 
-/// Returns the root of a reference, and the number of path segments that belong to it.
+/// Returns the root of a reference that begins with `name` and `path`, and the number of segments
+/// of `path` that belong to the root.
 pub(super) fn root(
     text: &str,
     name: &str,
@@ -161,7 +164,7 @@ pub(super) fn root(
     }
 }
 
-/// Returns the index of the referenced step.
+/// Returns the index of the step that `segment` names.
 fn step(
     text: &str,
     segment: Option<&PathSegment>,
@@ -260,13 +263,13 @@ impl<'a> Parser<'a> {
         Ok(segment)
     }
 
-    /// Takes the longest word, which may be empty.
+    /// Consumes and returns the word at the current position. The word may be empty.
     fn word(&mut self) -> &'a str {
         let end = self.rest.find(|c| !is_word_character(c)).unwrap_or(self.rest.len());
         self.take(end)
     }
 
-    /// Takes the next `bytes`, which must end at a character boundary.
+    /// Consumes and returns the next `bytes` bytes, which must end at a character boundary.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;

@@ -1,4 +1,4 @@
-//! Templates: texts with expressions and statements in braces.
+//! Templates, which are texts with expressions in `{{ }}` and statements in `{% %}`.
 
 use std::{fmt, sync::Arc};
 
@@ -36,13 +36,13 @@ mod value;
 
 pub(crate) use self::value::MAX_RENDERED_BYTES;
 
-/// Maximum length of a template in bytes.
+/// The maximum length of a template, in bytes.
 const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
-/// Maximum length of a template or expression in error messages, in characters.
+/// The maximum length in characters to which a template is truncated in error messages.
 const MAX_DISPLAYED_TEMPLATE: usize = 80;
 
-/// A text that contains expressions, or a single expression.
+/// A parsed template: a text that contains expressions and statements, or a single expression.
 #[derive(Clone, Debug)]
 pub(super) struct Template(Arc<Inner>);
 
@@ -55,22 +55,24 @@ struct Inner {
 
 #[derive(Debug)]
 enum Content {
-    /// A single expression, whose value keeps its type.
+    /// A single expression. The template evaluates to its value, which keeps its type.
     Expression(Written),
     Text(Vec<Node>),
 }
 
-/// A reference in a template.
+/// A reference to a value of a run, in a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TemplateUse {
     pub(super) root: Root,
-    /// As far as it is constant.
+    /// The path from the root to the referenced value. Ends before the first key that is computed.
     pub(super) path: Vec<PathSegment>,
-    /// Whether a missing value has a default.
+    /// Whether the value may be missing, because the template uses a default or checks it with
+    /// `is defined`.
     pub(super) optional: bool,
-    /// Whether the whole template is this reference.
+    /// Whether the template consists of this reference only.
     pub(super) bare: bool,
-    /// Whether it is evaluated on every path through the template.
+    /// Whether every evaluation of the template evaluates the reference. `false` if that depends on
+    /// a condition.
     pub(super) certain: bool,
     /// The reference as written.
     pub(super) text: String,
@@ -79,16 +81,16 @@ pub(super) struct TemplateUse {
 // === impl Template ===
 
 impl Template {
-    /// Returns `true` if a text contains template syntax.
+    /// Returns `true` if a text contains `{{` or `{%`, so that it is a template.
     pub(super) fn is_one(text: &str) -> bool {
         text.contains("{{") || text.contains("{%")
     }
 
-    /// Parses a text that is a template.
+    /// Parses a text with expressions and statements in braces.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let mut pieces = tokens::pieces(text)?;
-            // As in other texts, a leading `$$` stands for `$`.
+            // As in a literal text without braces, a leading `$$` means `$`.
             if let Some(Piece::Text(first)) = pieces.first_mut()
                 && first.starts_with("$$")
             {
@@ -104,7 +106,7 @@ impl Template {
         })
     }
 
-    /// Parses one expression without braces.
+    /// Parses a text that is a single expression without its braces.
     pub(super) fn parse_expression(
         text: &str,
         names: &ScopeNames<'_>,
@@ -142,8 +144,8 @@ impl Template {
         }
     }
 
-    /// Evaluates the template: to a value with its type if it is a single expression, otherwise to
-    /// a string.
+    /// Evaluates the template. If the template is a single expression, returns the value of the
+    /// expression, which keeps its type. Otherwise, returns a string.
     pub(super) fn evaluate(&self, data: &dyn Data) -> Result<Value, EvaluationError> {
         let value = match &self.0.content {
             Content::Expression(code) => code.value(data),
@@ -160,27 +162,28 @@ impl Template {
         })
     }
 
-    /// Returns all references, in the order in which they are written.
+    /// Returns all references in the template, in the order in which they are written.
     pub(super) fn uses(&self) -> impl Iterator<Item = &TemplateUse> {
         self.0.uses.iter()
     }
 }
 
-/// Templates are equal if their texts are equal and their references have the same meaning.
+/// Compares templates. They are equal if their texts are equal and their references have the same
+/// meaning.
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
         self.0.written == other.0.written && self.0.uses == other.0.uses
     }
 }
 
-/// Prints the template as written.
+/// Formats the template as it is written in the definition.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.written)
     }
 }
 
-/// Truncates a text for an error message.
+/// Truncates a text to [`MAX_DISPLAYED_TEMPLATE`] characters, for an error message.
 fn shorten(text: &str) -> String {
     let end = text.char_indices().nth(MAX_DISPLAYED_TEMPLATE).map(|(end, _)| end);
     end.map_or_else(|| text.to_owned(), |end| format!("{}…", &text[..end]))
@@ -205,7 +208,8 @@ impl Content {
             .filter_map(|(path, certain)| {
                 // Loop variables are not values of the run.
                 let Start::Root(root) = path.start else { return None };
-                // A reference that is checked with `is defined` may be missing.
+                // If a value is checked with `is defined` anywhere in the template, it may be
+                // missing everywhere.
                 let asked = paths.iter().any(|(other, _)| {
                     other.asked
                         && other.start == path.start
@@ -224,8 +228,8 @@ impl Content {
     }
 }
 
-/// Collects the expressions, each with whether it is evaluated on every path through the template.
-/// `certain` applies to `nodes` as a whole.
+/// Collects all expressions in `nodes`, each with a flag that is set if every evaluation of the
+/// template evaluates the expression. `certain` is the same flag for `nodes`.
 fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, bool)>) {
     for node in nodes {
         match node {

@@ -1,4 +1,5 @@
-//! Integrations for programs that call models: tools in code, and tool calls in model output.
+//! Integrations for programs that prompt models: tools that are implemented in code, and tool calls
+//! in the output of models.
 
 pub mod functions;
 

@@ -1,12 +1,13 @@
 //! Allows or hides tools, prompts and resources by name, URI or annotation.
 //!
-//! A filter allows tools, prompts, resources and resource templates by name or URI, and tools
-//! also by their annotations. Hidden items are neither listed nor reachable: `tools/call`,
-//! `prompts/get`, `resources/read`, `skills/get`, reads of a directory, subscriptions and
-//! completions are answered like by a [`Router`](crate::adapter::Router) without the item, and
-//! are not forwarded. (A single server may use another error message for unknown items; a
-//! client that compares the two can distinguish hidden from missing items.) Unsubscribing is
-//! always allowed.
+//! A filter allows tools, prompts, resources and resource templates by name or URI, and tools also
+//! by their annotations. Hidden items are neither listed nor reachable: if the item of a request is
+//! hidden, the filter does not forward `tools/call`, `prompts/get`, `resources/read`, `skills/get`,
+//! reads of a directory, subscriptions and completions. It answers these requests like a
+//! [`Router`](crate::adapter::Router) that does not know the item. Unsubscribing is always allowed.
+//!
+//! The server behind the filter may use another error message for unknown items. So a client that
+//! compares both messages can distinguish hidden from missing items.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -50,46 +51,62 @@
 //!
 //! # Annotations
 //!
-//! Lists are filtered by the annotations in them. A call has none, so if a rule depends on
-//! annotations, the filter holds a [catalog](crate::catalog) of the tools behind it. If a called
-//! tool is unknown, the filter lists the tools first, and rejects the call if the tool stays
-//! unknown or the list fails. After the epoch is bumped, a call is checked against the current
-//! annotations, or the last known ones if the list fails. If several tools have one name, a call
-//! might reach any of them, so it is rejected unless all of them are allowed. Without such a
-//! rule the filter lists nothing and needs no runtime.
+//! A list of tools contains their annotations, but a call does not. So if a rule depends on
+//! annotations, the filter lists the tools of the inner service and caches them in a
+//! [catalog](crate::catalog):
+//!
+//! - If a called tool is not in the catalog, the filter lists the tools. It rejects the call if
+//!   listing fails or the tool is not listed.
+//! - After the [epoch](FilterLayer::epoch) is bumped, the filter lists the tools again before it
+//!   checks a call. If listing fails, the filter uses the last known annotations.
+//! - If several tools have the same name, a call might reach any of them. So the filter rejects
+//!   the call unless all of these tools are allowed.
+//!
+//! If no rule depends on annotations, the filter lists nothing and needs no runtime.
 //!
 //! # URIs
 //!
-//! A rule applies to a URI as it is written and to its other spellings:
+//! The filter compares its rules with a URI as the client wrote it, and with other spellings of the
+//! URI:
 //!
-//! - A rule must allow the form that URL parsers and file systems resolve it to: with the
-//!   scheme in lower case, without needless escapes, and without `.` and `..` in the path.
-//!   So neither `file:///a/../secret` nor `file:///%73ecret` bypasses a rule.
-//! - No rule may deny it in a spelling that servers commonly treat as the same:
-//!   `file:/secret`, `file://localhost/secret`, `file:///secret/` or `file:////secret` for
-//!   `file:///secret`; `https://me@H.:0443/x` for `https://h/x`; another form of an IP
-//!   address; a fragment; `é` for `%C3%A9`.
+//! - The rules must allow the URI both as written and in the form to which URL parsers and file
+//!   systems resolve it. This form has the scheme in lower case, no needless escapes, and
+//!   neither `.` nor `..` in the path. So neither `file:///a/../secret` nor `file:///%73ecret`
+//!   bypasses a rule.
+//! - The rules must not deny the URI in another spelling that servers commonly treat as the
+//!   same URI. For example, `file:/secret`, `file://localhost/secret`, `file:///secret/` and
+//!   `file:////secret` are spellings of `file:///secret`, and `https://me@H.:0443/x` is a
+//!   spelling of `https://h/x`. Spellings also differ in the form of an IP address, in the
+//!   fragment, and in escapes such as `%C3%A9` for `é`.
 //!
 //! No rule allows a URI with control characters in it or white space around it, because
-//! parsers remove them. A URI that is denied by its exact text may be written in any
-//! spelling. Write patterns in the usual one: scheme and host in lower case, no `..`, no
-//! needless escapes, escapes in upper case. International host names are compared as they
-//! are written: deny `bücher.example` and `xn--bcher-kva.example`.
+//! parsers remove these characters. A pattern without wildcards that denies a URI denies all
+//! spellings of the URI, whichever spelling the pattern has. Write all other patterns in the
+//! usual spelling: scheme and host in lower case, no `..`, no needless escapes, escapes in upper
+//! case. International host names are compared as they are written, so deny both
+//! `bücher.example` and `xn--bcher-kva.example`.
 //!
-//! A server may accept still other URIs for a resource, such as one with another host, and
-//! other names for a tool than the listed one, such as another letter case. So prefer allow
-//! lists to deny lists. Hiding a template does not hide the URIs made with it: to hide
-//! `db://{table}`, also hide `db://*` among the resources. A completion for a URI without a `{`
-//! may also be for a resource, and must be allowed as both. The filter removes each completion
-//! value with which the template may expand to a hidden resource, whatever the client sends for
-//! the other arguments: `{host}` stands for any text without `/`, and `{+path}` for any text.
-//! So if resources are allowed by URI, the patterns must allow whole templates:
-//! `docs://*/public` for `docs://{host}/{path}`.
+//! A server may also accept further URIs of a resource that the filter cannot know, such as one
+//! with another host. It may also accept further names of a tool, such as one in another letter
+//! case. So prefer allow lists to deny lists.
 //!
-//! # What it leaves alone
+//! If a URI template is hidden, the URIs to which it expands can still be read. For example, to
+//! hide everything behind `db://{table}`, also hide `db://*` among the resources.
 //!
-//! The contents of allowed items, even if they have another URI; links to resources in tool
-//! results; tasks; and requests that are not part of the protocol.
+//! A completion request whose URI contains no `{` may refer to a template or to a resource, so the
+//! rules for both must allow the URI.
+//!
+//! The filter removes each completion value with which the template may expand to a hidden
+//! resource. The client may send any values for the template's other arguments, so the filter
+//! considers all values: `{host}` may be any text without `/`, and `{+path}` any text. So if
+//! resources are allowed by URI, the patterns must allow all these expansions. For example, if they
+//! allow `docs://*/public`, the value `public` for `path` in `docs://{host}/{path}` is kept.
+//!
+//! # What the filter does not check
+//!
+//! The filter does not check the contents of allowed items, even if the contents have another URI.
+//! It also forwards tasks, resource links in tool results, and requests that are not part of the
+//! protocol.
 
 mod completion;
 
@@ -109,14 +126,15 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Allows or hides the tools, prompts and resources of the service that it wraps.
+/// A layer that allows or hides the tools, prompts and resources of the service that it wraps.
 ///
-/// See the [module docs](crate::filter) for details and an example. Defaults to allowing
-/// everything.
+/// By default, everything is allowed. See the [module docs](crate::filter) for details and an
+/// example.
 #[derive(Clone, Default)]
 pub struct FilterLayer {
     settings: Settings,
-    /// The patterns of other layers for the same tool names, each with its setting.
+    /// The tool patterns of other layers, each with the name of its setting. They do not hide
+    /// tools: a warning is logged if one of them matches no tool.
     mentioned: Vec<(&'static str, Patterns)>,
     warnings: Warnings,
     pub(crate) catalogs: CatalogSettings,
@@ -126,6 +144,7 @@ pub struct FilterLayer {
 pub type Filter<S> = Informed<FilterRule, S>;
 
 /// The rule of a [`Filter`].
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct FilterRule(
     // `None` if everything is allowed.
@@ -139,14 +158,16 @@ struct Rule {
     warnings: Warnings,
 }
 
-/// The state that a [`FilterRule`] keeps from a request to its reply.
+/// The state that a [`FilterRule`] keeps while it waits for the reply to a request.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Memo(Remembered);
 
 #[derive(Debug)]
 enum Remembered {
     Nothing,
-    /// A list request of this kind, and its page if unmatched patterns are tracked.
+    /// A request for a list of items of this kind. `Some` if the names on the requested page are
+    /// also compared with the patterns that have not matched yet.
     List(ItemKind, Option<Page>),
     Completion(Box<Completion>),
 }
@@ -157,7 +178,7 @@ struct Settings {
     prompts: Selection,
     resources: Selection,
     resource_templates: Selection,
-    /// The canonical spellings of the resources that are denied by their exact URI.
+    /// The canonical spellings of the URIs that are denied by patterns without wildcards.
     denied_uris: Arc<HashSet<String>>,
     read_only_only: bool,
     hide_destructive: bool,
@@ -197,14 +218,14 @@ impl FilterLayer {
         self
     }
 
-    /// Sets the allowed resource templates, by the text of the template.
+    /// Sets the allowed resource templates, by the text of the template, such as `db://{table}`.
     #[must_use]
     pub fn resource_templates(mut self, templates: Selection) -> Self {
         self.settings.resource_templates = templates;
         self
     }
 
-    /// Sets whether only tools that are annotated as read-only (`readOnlyHint`) are allowed.
+    /// Sets whether only tools that are annotated as read-only (`readOnlyHint: true`) are allowed.
     /// Defaults to `false`.
     #[must_use]
     pub const fn read_only_only(mut self, read_only_only: bool) -> Self {
@@ -214,7 +235,7 @@ impl FilterLayer {
 
     /// Sets whether destructive tools are hidden. Defaults to `false`.
     ///
-    /// As the protocol defines it, every tool is destructive unless it is annotated with
+    /// The protocol regards every tool as destructive unless the tool is annotated with
     /// `readOnlyHint: true` or `destructiveHint: false`.
     #[must_use]
     pub const fn hide_destructive(mut self, hide_destructive: bool) -> Self {
@@ -222,15 +243,16 @@ impl FilterLayer {
         self
     }
 
-    /// Sets the owner of the rule, such as ``backend `github` ``, for
-    /// [warnings](Self::warnings).
+    /// Sets the text by which [warnings](Self::warnings) refer to the filtered server, such as
+    /// ``backend `github` ``.
     #[must_use]
     pub fn of(mut self, whose: impl Into<String>) -> Self {
         self.settings.of = Some(whose.into());
         self
     }
 
-    /// Also tracks the patterns of other layers that use the same tool names.
+    /// Adds the tool patterns of other layers, each with the name of its setting. The filter only
+    /// [warns](Self::warnings) if one of them matches no tool.
     pub(crate) fn mentioned(
         mut self,
         patterns: impl IntoIterator<Item = (&'static str, Patterns)>,
@@ -239,10 +261,10 @@ impl FilterLayer {
         self
     }
 
-    /// Returns warnings for the operator about patterns that matched nothing.
+    /// Returns warnings for the operator about patterns that have matched nothing.
     ///
-    /// They are determined from the first non-empty list that was read from the first page to
-    /// the last, and each is logged once. At most 1000 are kept.
+    /// The filter compares its patterns with the first non-empty list that is read completely, from
+    /// the first page to the last. Each warning is logged once, and at most 1000 warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
@@ -256,7 +278,7 @@ impl FilterLayer {
 }
 
 catalog_setters! {
-    /// Without it, a change of annotations behind the layer is noticed within about a minute.
+    /// If no epoch is set, the filter notices changed annotations within about a minute.
     FilterLayer: catalogs
 }
 
@@ -304,7 +326,7 @@ impl FilterRule {
 }
 
 impl InterceptInformed for FilterRule {
-    /// Names with a further tool of the same name that is hidden.
+    /// The names that a hidden tool shares with another tool. Calls of these names are rejected.
     type Derived = HashSet<String>;
     type Memo = Memo;
 
@@ -424,7 +446,8 @@ impl Rule {
         }
     }
 
-    /// Returns the memo of a completion whose values may expand to hidden resources.
+    /// Returns [`Remembered::Completion`] for a completion request for a resource template, if any
+    /// resources may be hidden. Returns [`Remembered::Nothing`] for any other request.
     fn completion(&self, request: &Request) -> Remembered {
         match request.message() {
             ClientRequest::CompleteRequest(complete)
@@ -437,7 +460,8 @@ impl Rule {
         }
     }
 
-    /// Returns the tracker of unmatched patterns for a kind.
+    /// Returns the watch for unmatched patterns of a kind. Returns `None` if there are no such
+    /// patterns.
     fn pattern_watch(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, pattern_watch)| pattern_watch)
     }
@@ -490,8 +514,8 @@ impl Settings {
             || (kind == ItemKind::ResourceTemplate && !self.resources.selects_all())
     }
 
-    /// Returns `true` if an item of this name or URI is allowed. Used for lists and for
-    /// requests for one item alike.
+    /// Returns `true` if the rules allow an item with this name or URI, both in lists and in
+    /// requests for the item.
     fn permit(&self, kind: ItemKind, name: &str) -> bool {
         // Completions refer to a resource as if its URI were a template.
         let is_template = kind == ItemKind::ResourceTemplate && name.contains('{');
@@ -530,7 +554,9 @@ impl Settings {
             }
     }
 
-    /// Returns `true` if the known annotations of the called tool are allowed.
+    /// Returns `true` if no rule depends on annotations, or if the annotations of the called tool
+    /// are known and allowed. If several tools have the name, the annotations of each of them must
+    /// be allowed.
     fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
         !self.judge_annotations()
             || known.is_some_and(|known| {

@@ -1,28 +1,30 @@
 //! Limits on the size and nesting depth of requests.
 //!
-//! A [`LimitLayer`] rejects requests that are too large or nested too deep, before any part of
-//! them is copied. Above a [`CompositeLayer`](crate::composite::CompositeLayer), an oversized
-//! call is rejected once, and does not fail once for each target. The layer measures without
-//! serializing, and stops as soon as a limit is exceeded.
+//! A [`LimitLayer`] rejects requests that are too large or nested too deep, before any part of them
+//! is copied. Place the layer above a [`CompositeLayer`](crate::composite::CompositeLayer), so that
+//! an oversized call of a composite is rejected once, instead of for each of its targets. The layer
+//! measures requests without serializing them, and stops as soon as a limit is exceeded.
 //!
 //! # What counts
 //!
-//! - Everything that a client fills in: arguments, `inputResponses` and `requestState` of
-//!   calls, prompts and resources, values to complete, and the parameters of unknown methods.
-//!   Texts and keys count their bytes, without escapes and quotes; numbers, `true`, `false`,
-//!   `null`, pairs of brackets and shorter texts count 4. The outermost brackets of arguments
-//!   are not counted: a call without arguments, or with `{}`, measures zero.
-//! - Names, URIs, cursors and ids count from their 1025th byte on. `_meta`, the client
-//!   information sent on connect, and the URIs of subscriptions count beyond their first
-//!   16 KiB. So small limits work, and none of these fields can bypass them.
-//! - The depth is that of arrays and objects: arguments `{}` have 1 level, and `{"a": [1]}`
-//!   have 2. `_meta` may always have 16.
+//! - The size of a request is the total size of all data that a client fills in: arguments, values
+//!   to complete, the parameters of unknown methods, and the `inputResponses` and `requestState` of
+//!   tool calls and of requests for prompts and resources.
+//! - A text or a key counts as its number of bytes, without escapes and quotes. A text that is a
+//!   value counts as at least 4 bytes. Each number, `true`, `false`, `null` and pair of brackets
+//!   counts as 4 bytes. The outermost brackets of arguments are free, so a call without arguments,
+//!   or with `{}`, has the size zero.
+//! - Some fields are free up to a length: each name, URI, cursor and id up to 1024 bytes, and
+//!   `_meta`, the client information sent on connect and the URIs of subscriptions up to 16 KiB. So
+//!   even small limits allow normal requests, and none of these fields can bypass a limit.
+//! - The depth is the number of nested levels of arrays and objects: the arguments `{}` have 1
+//!   level, and `{"a": [1]}` have 2. `_meta` and the client information may always have 16 levels.
 //!
-//! A limit of zero bytes allows only calls without arguments.
+//! A limit of zero bytes rejects every call with arguments.
 //!
-//! Without a limit, the transport limits the size: with rmcp, to 16 MiB over pipes and 4 MiB
-//! over HTTP. In a [configuration file](crate::config), the limit defaults to 4 MiB, which
-//! implies 128 levels.
+//! If no limit is set, only the transport limits the size: with rmcp, to 16 MiB over pipes and 4
+//! MiB over HTTP. In a [configuration file](crate::config), the size limit defaults to 4 MiB. Any
+//! size limit also limits the depth to 128 levels.
 //!
 //! # Examples
 //!
@@ -63,11 +65,11 @@ use crate::{
     message::{Bounds, Reply, Request},
 };
 
-/// Rejects requests that are too large.
+/// A layer that rejects requests that are too large or nested too deep.
 ///
-/// Defaults to no limits; then the layer changes nothing.
+/// By default there are no limits, and the layer forwards all requests.
 ///
-/// See the [module docs](crate::limit) for the measure and an example.
+/// See the [module docs](crate::limit) for how size and depth are measured, and for an example.
 #[derive(Clone, Debug, Default)]
 pub struct LimitLayer(Bounds);
 
@@ -83,8 +85,8 @@ impl LimitLayer {
         Self(Bounds::new())
     }
 
-    /// Sets the maximum size of a request in bytes, of arguments and everything else that
-    /// [counts](crate::limit#what-counts).
+    /// Sets the maximum size of a request in bytes. The module docs list [what
+    /// counts](crate::limit#what-counts) besides the arguments. Defaults to no limit.
     #[must_use]
     pub const fn max_argument_bytes(self, bytes: usize) -> Self {
         Self(self.0.max_argument_bytes(bytes))
@@ -92,8 +94,8 @@ impl LimitLayer {
 
     /// Sets the maximum nesting depth of arrays and objects.
     ///
-    /// More than 128 levels are always rejected, even if only a byte limit is set: no transport
-    /// reads deeper JSON.
+    /// A request with more than 128 levels is rejected even if `levels` is higher, or if only a
+    /// size limit is set, because no transport parses deeper JSON.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

@@ -1,4 +1,4 @@
-//! The Tower layers around a server, other than composites.
+//! The Tower layers for MCP servers, except the layer for composite tools.
 
 pub mod advertise;
 

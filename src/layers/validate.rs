@@ -1,38 +1,43 @@
 //! Validation of arguments against the input schema of the called tool.
 //!
-//! A [`ValidateLayer`] checks the arguments of every `tools/call` against the listed
-//! `inputSchema` of the tool, before the call is forwarded: JSON Schema 2020-12, or the dialect
-//! that `$schema` names. A schema is compiled when its tool is first called, and again only
-//! when it changes. Remote references are not fetched, and regular expressions take linear
-//! time: a schema with remote references or look-around does not compile.
+//! A [`ValidateLayer`] checks the arguments of every `tools/call` against the listed `inputSchema`
+//! of the tool before it forwards the call. The schema uses JSON Schema 2020-12, or the dialect
+//! that its `$schema` names. A schema is compiled when its tool is first called, and compiled again
+//! only when the schema changes. Remote references are never fetched, and regular expressions are
+//! evaluated in linear time. So a schema does not compile if it contains a remote reference, or a
+//! regular expression with look-around.
 //!
 //! # Bounded work
 //!
-//! A check runs on the thread that calls the service, and cannot be interrupted. So its
-//! work is counted in steps before it starts: schemas and values, text that is searched,
-//! names that are copied, and values that are compared. Arguments that exceed the
-//! [limit](crate::guide::limits) of steps, or that are nested too deep, are rejected. A step
-//! takes some ten nanoseconds, and the limit keeps a check below 50 ms. Where a composite
-//! coerces arguments, one limit covers both validations and the coercion in between.
+//! A check runs on the thread that calls the service, and cannot be interrupted. So the layer
+//! counts the steps of a check before the check starts. Each schema and value to evaluate, text to
+//! search, name to copy and value to compare takes steps, and a step takes about ten nanoseconds.
+//! If the check would exceed the [limit](crate::guide::limits) of steps, which keeps it below 50
+//! ms, or if the arguments are nested too deep, the call is rejected. If a composite coerces
+//! arguments, one limit covers the validations before and after the coercion, and the coercion
+//! itself.
 //!
-//! The size of a schema, its references and its regular expressions are limited as well,
-//! so that compiling it takes less than 50 ms. A schema beyond these limits does not
+//! The size of a schema, its references and its regular expressions is limited as well, so that
+//! compiling the schema takes less than 50 ms. A schema that exceeds one of these limits does not
 //! compile.
 //!
 //! If compiling and checking took more than a millisecond, the response future yields once
-//! before the call goes on, so that the checks of several layers do not add up. Checks do not
-//! move to other threads: that needs a runtime, and this layer works on any executor.
+//! before it forwards the call, so that the checks of several layers do not add up. The layer
+//! does not move checks to other threads, because that requires a runtime, and the layer works on
+//! any executor.
 //!
 //! # Unchecked calls
 //!
-//! A call passes unchecked if the tool is not listed, tools cannot be listed, or
-//! the schema does not compile. The [warnings](ValidateLayer::warnings) name
-//! each such tool once.
+//! The layer forwards a call without a check if the tool is not listed, if tools cannot be listed,
+//! or if the schema does not compile. There is one [warning](ValidateLayer::warnings) for each tool
+//! that was called without a check.
 //!
-//! Below a [`CompositeLayer`](crate::composite::CompositeLayer), it checks the calls that
-//! composites make to their targets: invalid arguments fail the branch, and never reach the
-//! server. Arguments that a plan renders can be larger than its input, so the layer has
-//! [limits](ValidateLayer::max_argument_bytes) as well.
+//! # Composites
+//!
+//! Below a [`CompositeLayer`](crate::composite::CompositeLayer), the layer checks the calls that
+//! composites make to their targets. In [strict mode](SchemaMode::Strict), invalid arguments fail
+//! the branch and never reach the server. The arguments that a plan creates can be larger than the
+//! plan's input, so this layer can also [limit](ValidateLayer::max_argument_bytes) their size.
 //!
 //! # Examples
 //!
@@ -90,7 +95,7 @@ use crate::{
 /// Maximum number of characters of a tool's name in warnings.
 const MAX_DISPLAYED_NAME: usize = 128;
 
-/// The handling of a call whose arguments do not match the schema of its tool.
+/// The handling of calls whose arguments do not match the input schema of the called tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaMode {
@@ -103,9 +108,10 @@ pub enum SchemaMode {
     Strict,
 }
 
-/// Checks calls against the schemas of their tools.
+/// A layer that checks the arguments of calls against the input schemas of the called tools.
 ///
-/// Defaults to [`SchemaMode::Off`] without limits; then the layer changes nothing.
+/// By default, the mode is [`SchemaMode::Off`] and there are no limits, so the layer forwards all
+/// calls.
 ///
 /// See the [module docs](crate::validate) for an example.
 #[derive(Clone, Default)]
@@ -117,6 +123,7 @@ pub struct ValidateLayer {
 }
 
 /// The rule of a [`ValidateLayer`].
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct ValidateRule(Arc<Settings>);
 
@@ -128,7 +135,8 @@ struct Settings {
     compiled: Compiled,
 }
 
-/// A call of a tool without a known schema.
+/// A call that was forwarded without a check, because the schema of the tool is not known.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Unchecked {
     tool: String,
@@ -155,31 +163,33 @@ impl ValidateLayer {
         Self::default()
     }
 
-    /// Sets the handling of arguments that do not match the schema of their tool.
+    /// Sets what happens to calls whose arguments do not match the schema of the tool. Defaults to
+    /// [`SchemaMode::Off`], with which arguments are not checked.
     #[must_use]
     pub const fn schema(mut self, mode: SchemaMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the maximum size of a request in bytes, of arguments and everything else that
-    /// [counts](crate::limit#what-counts). Defaults to no limit.
+    /// Sets the maximum size of a request in bytes. Besides the arguments, the size includes [other
+    /// data](crate::limit#what-counts) that clients send. Defaults to no limit.
     #[must_use]
     pub const fn max_argument_bytes(mut self, bytes: usize) -> Self {
         self.bounds = self.bounds.max_argument_bytes(bytes);
         self
     }
 
-    /// Sets the maximum nesting depth of arrays and objects. Defaults to no limit.
+    /// Sets the maximum nesting depth of arrays and objects in a request. Defaults to no limit.
     #[must_use]
     pub const fn max_depth(mut self, levels: usize) -> Self {
         self.bounds = self.bounds.max_depth(levels);
         self
     }
 
-    /// Returns warnings for the operator about tools that were called unchecked, with the reason.
+    /// Returns warnings for the operator about tools that were called without a check. Each warning
+    /// contains the reason.
     ///
-    /// Each is logged once. At most 1000 are kept.
+    /// Each warning is logged once, and at most 1000 warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
@@ -187,7 +197,7 @@ impl ValidateLayer {
 }
 
 catalog_setters! {
-    /// Without it, a change of a schema is noticed within a minute.
+    /// If no epoch is set, the layer notices a changed schema within about a minute.
     ValidateLayer: catalogs
 }
 
@@ -217,7 +227,8 @@ impl fmt::Debug for ValidateLayer {
 // === impl ValidateRule ===
 
 impl ValidateRule {
-    /// Checks a call, if its tool is known.
+    /// Checks the arguments of a call. Returns an [`Unchecked`] if the schema of the tool is not
+    /// known.
     fn check_call(
         &self,
         call: &mut CallToolRequestParams,
@@ -241,7 +252,7 @@ impl ValidateRule {
     }
 
     fn check(&self, schema: &InputSchema, call: &mut CallToolRequestParams) -> Result<(), Refusal> {
-        // Moved into a value for the check, to avoid a copy.
+        // Move the arguments into a value for the check, to avoid a copy.
         let given = mem::take(&mut call.arguments);
         let is_given = given.is_some();
         let arguments = Value::Object(given.unwrap_or_default());
@@ -262,7 +273,7 @@ impl ValidateRule {
 
 impl InterceptInformed for ValidateRule {
     type Derived = Schemas;
-    /// Boxed because it is rare and large.
+    /// Boxed because an unchecked call is rare and large.
     type Memo = Option<Box<Unchecked>>;
 
     fn derive(&self, tools: &Tools) -> Schemas {
@@ -302,7 +313,7 @@ impl InterceptInformed for ValidateRule {
     }
 
     fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Schemas>>>, reply: &mut Reply) {
-        // Clients can call any name: unknown tools are not worth a warning.
+        // Clients can call any name. Only warn of tools that exist, which a success proves.
         let answered = || match reply.tool_result() {
             Some(result) => result.is_error != Some(true),
             None => reply.result().is_some(),
@@ -316,7 +327,8 @@ impl InterceptInformed for ValidateRule {
     }
 }
 
-/// Truncates the name of a tool: clients can send names of any length, and warnings are kept.
+/// Truncates the name of a tool, because clients can send names of any length and warnings are
+/// kept.
 fn shorten(tool: &str) -> String {
     tool.chars().take(MAX_DISPLAYED_NAME).collect()
 }

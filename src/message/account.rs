@@ -13,28 +13,30 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
 
-/// The amounts that layers charge a run, and the run's maximum cost.
+/// The costs and budget amounts that layers have charged to a run, and the maximum cost of the run.
 ///
-/// A nested run is also charged to the outer one. The account travels with the context of each
-/// branch. The default is an outermost account without a maximum.
+/// Each branch of a run holds the run's account in its context. An amount charged to a nested run
+/// is also charged to the outer run. `Account::default()` is the account of an outermost run
+/// without a maximum cost.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     max_cost: Option<u64>,
     outer: Option<Arc<Self>>,
     sums: Mutex<Sums>,
-    /// The number of calls made by tools that were called in the run. Only counted in the outermost
-    /// account.
+    /// The number of calls made by the tools that the run has called. Counted only in the account
+    /// of the outermost run.
     delegated: AtomicUsize,
 }
 
-/// The charged amounts of a run when it is stored.
+/// A serializable copy of the amounts charged to a run. Stored together with a suspended run.
 ///
-/// Amounts that are still held are not included: they are for calls that end with the run.
+/// Does not contain reserved amounts, because the calls that they are reserved for end with the
+/// run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Charged {
-    /// In cost units.
+    /// The total cost, in cost units.
     cost: u64,
-    /// By the name of each budget that is kept per run.
+    /// The amount spent of each budget that is kept per run, by the name of the budget.
     budgets: BTreeMap<String, u64>,
     /// Whether a call was rejected because it would exceed the run's maximum cost.
     is_over: bool,
@@ -43,53 +45,60 @@ pub(crate) struct Charged {
 #[derive(Debug, Default)]
 struct Sums {
     cost: Tally,
-    /// By the name of each budget that is kept per run. Only used in the outermost account.
+    /// The spent and reserved amounts of each budget that is kept per run, by the name of the
+    /// budget. Empty except in the account of the outermost run.
     budgets: BTreeMap<Arc<str>, Tally>,
     is_over: bool,
 }
 
-/// An amount that is reserved before the actual amount is known. Released on drop unless it is
-/// [settled](Self::settle).
+/// An amount that is reserved for a call before its actual amount is known. Dropping the hold
+/// releases the reservation. If the hold was [settled](Self::settle), the drop also charges the
+/// actual amount.
 #[derive(Debug)]
 #[must_use = "dropped, it is given back"]
 pub(crate) struct Hold {
     account: Arc<Account>,
     of: HeldOf,
     amount: u64,
-    /// The actual amount.
+    /// The amount to charge on drop. Zero unless the hold was settled.
     actual: u64,
 }
 
 #[derive(Debug)]
 enum HeldOf {
-    /// Of this account and all outer ones.
+    /// The amount is a cost. It is reserved in the account of the hold and in the accounts of all
+    /// outer runs.
     Cost,
-    /// Of a budget, which the outermost account keeps.
+    /// The amount belongs to the budget with this name. It is reserved in the account of the
+    /// outermost run.
     Budget(Arc<str>),
 }
 
 // === impl Account ===
 
 impl Account {
-    /// Creates the account of a run with this maximum cost, nested in `outer` if given.
+    /// Creates the account of a run with a maximum cost and the amounts that are already charged to
+    /// it. If `outer` is given, the run is nested in the run of that account.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
-    /// Reserves a cost of this run and its outer runs, or returns `None` if it exceeds the maximum
-    /// of one of them.
+    /// Reserves a cost in this run and its outer runs. Returns `None` if the cost exceeds the
+    /// remaining maximum cost of one of these runs.
     ///
-    /// A cost that is not known yet is zero; it requires that some amount is left.
+    /// Pass zero if the cost is not known yet. A reservation of zero succeeds if each of the runs
+    /// has at least one cost unit left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)
     }
 
-    /// Reserves an amount of a budget that is kept per run, or returns `None` if it exceeds the
-    /// limit.
+    /// Reserves an amount of a budget that is kept per run. Returns `None` if the amount exceeds
+    /// the part of `limit` that is neither spent nor reserved.
     ///
-    /// Amounts settled beyond the limit count as well.
+    /// The actual amount of a call may exceed its reservation, so the spent amount can exceed
+    /// `limit`. All further reservations then fail.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         budget: &Arc<str>,
@@ -104,19 +113,20 @@ impl Account {
             tally.hold(amount);
         }
         drop(sums);
-        // Created only if it fits, since dropping it releases the amount.
+        // Created only if the amount fits, since dropping a hold releases its amount.
         fits.then(|| {
             let of = HeldOf::Budget(budget.clone());
             Hold { account: outermost, of, amount, actual: 0 }
         })
     }
 
-    /// Returns `true` if a call was rejected because it would exceed this run's maximum cost.
+    /// Returns `true` if a call was rejected because its cost exceeded the remaining maximum cost
+    /// of this run.
     pub(crate) fn is_over(&self) -> bool {
         self.sums().is_over
     }
 
-    /// Returns `true` if the maximum cost of this run has been charged.
+    /// Returns `true` if the costs charged to this run have reached its maximum cost.
     pub(crate) fn is_used_up(&self) -> bool {
         self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
     }
@@ -132,10 +142,12 @@ impl Account {
         }
     }
 
-    /// Reserves a cost in this account and all outer ones, or in none.
+    /// Reserves a cost in this account and in the accounts of all outer runs. Returns `false` and
+    /// reserves nothing if the cost exceeds the remaining maximum of one of them.
     fn hold_cost(&self, cost: u64) -> bool {
-        // A reservation that fails further out would block others meanwhile. So this account stays
-        // locked until the outer ones have answered; they are never locked before it.
+        // The lock is held until the outer accounts have reserved the cost or rejected it.
+        // Otherwise, a reservation that an outer account rejects could block others in the
+        // meantime. Outer accounts are never locked before inner ones, so this cannot deadlock.
         let mut sums = self.sums();
         let fits = self.max_cost.is_none_or(|max| sums.cost.missing(cost, max) == 0);
         sums.is_over |= !fits;
@@ -146,7 +158,7 @@ impl Account {
         is_held
     }
 
-    /// Counts a call made by a tool and returns the number before it.
+    /// Counts a call made by a tool. Returns the number of calls counted before.
     pub(super) fn count_delegated(&self) -> usize {
         match &self.outer {
             Some(outer) => outer.count_delegated(),
@@ -186,7 +198,8 @@ impl From<Charged> for Sums {
 // === impl Hold ===
 
 impl Hold {
-    /// Charges the actual amount, even if it exceeds the remaining one.
+    /// Replaces the reserved amount with the actual amount, even if the actual amount exceeds the
+    /// limit.
     pub(crate) fn settle(mut self, actual: u64) {
         self.actual = actual;
     }

@@ -6,8 +6,9 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 /// The error of a backend that failed to answer.
 ///
-/// Its text names the backend and may be shown to a client. The reason is in
-/// [`source`](Error::source) only, since it may contain addresses, paths and other internals.
+/// The text of the error names the backend and the kind of failure, and may be shown to a client.
+/// The details are only in [`source`](Error::source), since they may contain addresses, paths and
+/// other internals.
 #[derive(Debug)]
 pub struct BackendError {
     backend: Arc<str>,
@@ -15,23 +16,23 @@ pub struct BackendError {
     source: Option<BoxError>,
 }
 
-/// The reason why a backend failed to answer.
+/// The kind of a backend's failure to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// The backend is not connected: the request was not sent.
+    /// The backend is not connected. The request was not sent.
     NotConnected,
     /// The connection was lost before the backend answered.
     ConnectionLost,
     /// The backend did not answer in time.
     TimedOut,
-    /// The backend is overloaded: the request was not sent.
+    /// The backend is overloaded. The request was not sent.
     Overloaded,
-    /// The backend does not support the method.
+    /// The backend does not support the method of the request.
     ///
-    /// Not the JSON-RPC error of that code, which a client would attribute to the server that it
-    /// talks to. A list that the backend does not offer is a [`Reply`](super::Reply) with that
-    /// error instead, as of a handler in this process.
+    /// A backend's JSON-RPC error "method not found" is not forwarded to the client, which would
+    /// take it as an answer of the server that it is connected to. List requests are the exception:
+    /// if the backend does not offer the list, the error is forwarded in a [`Reply`](super::Reply).
     Unsupported,
     /// Any other failure.
     Failed,
@@ -40,7 +41,7 @@ pub enum BackendErrorKind {
 // === impl BackendError ===
 
 impl BackendError {
-    /// Creates an error of the backend with this name.
+    /// Creates an error of the backend with the name `backend`.
     #[must_use]
     pub fn new(backend: impl Into<Arc<str>>, kind: BackendErrorKind) -> Self {
         Self { backend: backend.into(), kind, source: None }
@@ -48,7 +49,7 @@ impl BackendError {
 
     /// Wraps the error of a service that represents a backend.
     ///
-    /// Returns an error that already names this backend unchanged.
+    /// If the error is already a `BackendError` that names the same backend, returns it unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -62,7 +63,7 @@ impl BackendError {
         Self { backend: backend.clone(), kind: error.kind, source: Some(error) }
     }
 
-    /// Adds the reason, for logs.
+    /// Sets the [`source`](Error::source) of the error, which contains the details for logs.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
@@ -75,7 +76,7 @@ impl BackendError {
         &self.backend
     }
 
-    /// Returns `true` if the backend is not connected or the connection was lost.
+    /// Returns `true` if the backend is not connected or its connection was lost.
     #[cfg(feature = "remote")]
     pub(crate) const fn is_of_connection(&self) -> bool {
         matches!(self.kind, BackendErrorKind::NotConnected | BackendErrorKind::ConnectionLost)
@@ -115,7 +116,7 @@ impl Error for BackendError {
 // === impl BackendErrorKind ===
 
 impl BackendErrorKind {
-    /// Determines the kind from an error and its sources.
+    /// Determines the kind of a failure from the first known error among `error` and its sources.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {

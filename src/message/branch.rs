@@ -1,20 +1,21 @@
-//! Labels of the content blocks of fan-outs.
+//! The `_meta` keys of the content blocks that a fan-out returns. They name the branch of each
+//! block.
 
 use rmcp::model::{ContentBlock, MetaObject};
 use serde_json::Value;
 
-/// The key of a content block's `_meta` that names its branch.
+/// The `_meta` key for the name of the branch that a content block comes from.
 pub const BRANCH: &str = "mcp-composite/branch";
-/// The key of a content block's `_meta` that names the tool of its branch, if the branch
-/// is not named after it.
+/// The `_meta` key for the name of the tool that a content block comes from. Only set if the name
+/// of the branch differs from that of its tool.
 pub const TOOL: &str = "mcp-composite/tool";
-/// The key of a content block's `_meta` that marks a text as the label of a branch.
+/// The `_meta` key that marks a text block as the label of a branch.
 ///
-/// Its value is `true`. The text names the branch for models, which do not see `_meta`. Labels are
-/// not part of the branch's output: steps do not read them.
+/// The value of the key is `true`. The text of a label names the branch for models, which do not
+/// see `_meta`. A label is not part of the branch's output, so later steps do not read it.
 pub const LABEL: &str = "mcp-composite/label";
 
-/// Returns the `_meta` of a content block.
+/// Returns the `_meta` of a content block, or `None` if the block has none.
 pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     match block {
         ContentBlock::Text(text) => text.meta.as_ref(),
@@ -26,7 +27,7 @@ pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     }
 }
 
-/// Returns the branch that a content block names in its `_meta`.
+/// Returns the name of the branch in the `_meta` of a content block, or `None` if it names none.
 pub(crate) fn branch_of(block: &ContentBlock) -> Option<&str> {
     meta_of(block)?.get(BRANCH)?.as_str()
 }

@@ -1,4 +1,4 @@
-//! The causes of a service error that may be shown to a client.
+//! Finds the cause of a service's error that may be shown to a client.
 
 use std::{any::Any, error::Error};
 
@@ -6,20 +6,22 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// The part of a service's error that may be shown to a client.
+/// The cause of a service's error, as far as it may be shown to a client.
 ///
-/// Other details may contain addresses, paths and other internals.
+/// The error itself is not shown, since its text may contain addresses, paths and other internals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,
     Overloaded,
-    /// A backend failed; the error's text names it and the failure.
+    /// A backend failed. The text of its error names the backend and the kind of failure, so it may
+    /// be shown.
     Backend(&'e BackendError),
     Unknown,
 }
 
 impl<'e> Cause<'e> {
-    /// Searches an error and its sources for the errors of this crate and of Tower's own layers.
+    /// Returns the first known cause among an error and its sources: a [`BackendError`], or the
+    /// timeout or overload error of Tower's layers.
     pub(crate) fn of(error: &'e (dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {
@@ -38,10 +40,10 @@ impl<'e> Cause<'e> {
     }
 }
 
-/// Returns `true` if the error of a service proves that the request was not sent to a server: a
-/// backend is not connected, or Tower's load shedding refused it.
+/// Returns `true` if the error of a service proves that the request was not sent: a backend was not
+/// connected or was overloaded, or Tower's load shedding rejected the request.
 ///
-/// The error must be a [`BoxError`] or a [`BackendError`]; returns `false` for other types.
+/// `E` must be [`BoxError`] or [`BackendError`]. Returns `false` for all other error types.
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
     let any: &dyn Any = error;
     let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {

@@ -1,4 +1,5 @@
-//! The client of a request, as the receiver of elicitation, sampling and roots requests.
+//! The client of a request, which servers can ask questions: elicitation, sampling and roots
+//! requests.
 
 use std::{
     fmt,
@@ -30,21 +31,22 @@ use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The maximum number of questions that a tool may ask at once, and that a client is asked at once
-/// during one of its requests.
+/// The maximum number of questions that may be unanswered at the same time: in one answer of a
+/// tool, and for a client during one of its requests.
 pub(crate) const MAX_QUESTIONS: usize = 32;
-/// The maximum number of questions that a client is asked for one of its requests.
+/// The maximum total number of questions that a client is asked during one of its requests.
 pub(crate) const MAX_ASKED: usize = 1_000;
-/// The maximum size, as JSON, of the questions that one request of a client holds at a time: those
-/// that the client has not answered, and those that wait for their turn.
+/// The maximum total size, as JSON, of the unanswered questions of one request. Questions that are
+/// not sent yet are included.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
-/// The names of the client capabilities that servers can use.
+/// The client capabilities that allow a server to ask the client a question.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
-/// The capability to ask the user.
+/// The client capability that allows a server to ask the user for input.
 pub(crate) const ELICITATION: &str = "elicitation";
 
-/// Returns `true` if a server may ask the client for input before it answers this request.
+/// Returns `true` if the protocol allows a server to ask the client questions before it answers
+/// this kind of request.
 pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     matches!(
         request,
@@ -54,80 +56,85 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     )
 }
 
-/// Returns the error for a server whose request to the client is not answered.
+/// Returns the error that a server receives if its question to the client is not answered.
 ///
-/// It is an error and not a decline: the user has not seen the question, and a server would report
-/// that they declined. Most servers pass an error on.
+/// The error is not a declined elicitation. If it were, the server would report that the user
+/// declined, although the user has not seen the question. Most servers forward an error to their
+/// caller.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "what a server asks for was not answered");
     ErrorData::invalid_request(reason, None)
 }
 
-/// Returns the message for more than [`MAX_ASKED`] questions for one request.
+/// Returns the error message for more than [`MAX_ASKED`] questions during one request.
 pub(crate) fn too_many() -> String {
     format!("more than {MAX_ASKED} questions were asked for one request")
 }
 
-/// The declared capabilities of the client of a request.
+/// The kinds of questions that the client of a request can be asked.
 ///
-/// By default, the client cannot be asked for anything.
+/// `Abilities::default()` is a client without capabilities, which cannot be asked any question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Elicitation with a form.
+    /// Elicitation of input from the user with a form.
     pub(crate) form: bool,
-    /// Elicitation by URL.
+    /// Elicitation of input from the user on a web page with a URL.
     pub(crate) url: bool,
     pub(crate) sampling: bool,
-    /// Sampling with tools that the model may call.
+    /// Sampling requests that let the client's model call tools.
     pub(crate) sampling_tools: bool,
     pub(crate) roots: bool,
 }
 
-/// A client with a protocol before 2026-07-28, which is asked during its request.
+/// A client that servers can ask questions during one of its requests. Its protocol version is
+/// older than 2026-07-28. Only in these versions is a question a separate request to the client.
 #[derive(Clone)]
 pub(crate) struct LiveClient(Arc<ClientState>);
 
 struct ClientState {
     peer: Peer<RoleServer>,
-    /// The request that the client waits for; over HTTP, questions are sent on its stream.
+    /// The id of the client's request. Over HTTP, questions are sent on the response stream of this
+    /// request.
     request: RequestId,
-    /// The capabilities that the client declares.
+    /// The declared capabilities that allow a question, in [`ASKABLE`].
     capabilities: Map<String, Value>,
-    /// The number of questions asked so far, by all servers and composites.
+    /// The number of questions that servers and composites have asked so far.
     asked: AtomicUsize,
-    /// One permit for each question that can be asked now.
+    /// Has [`MAX_QUESTIONS`] permits. Each unanswered question that has been sent holds one.
     turns: Semaphore,
-    /// The bytes of the questions that are open or wait for their turn.
+    /// The byte budget for all unanswered questions, including those that are not sent yet.
     waiting: ByteBudget,
 }
 
-/// The turn of a question; their number at a time is limited.
+/// The permission to send one question. At most [`MAX_QUESTIONS`] exist at a time per request.
 pub(crate) struct Turn<'c> {
     client: &'c ClientState,
     _permit: Option<SemaphorePermit<'c>>,
     _bytes: SemaphorePermit<'c>,
 }
 
-/// A question that has been sent. Dropping it cancels the question.
+/// A question that has been sent to the client. Dropping it before the answer arrives cancels the
+/// question.
 struct Pending {
     handle: RequestHandle<RoleServer>,
     since: Instant,
     answered: bool,
 }
 
-/// The maximum time that a question usually takes to reach the connection.
+/// The time within which a sent question is usually written to the connection.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 // === impl Abilities ===
 
 impl Abilities {
-    /// Parses declared capabilities.
+    /// Parses the capabilities that a client has declared.
     pub(crate) fn of(capabilities: &Map<String, Value>) -> Self {
         let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
         Self {
-            // No mode at all means forms: older protocols have no other mode.
+            // If no mode is declared, the client supports forms: older protocols have no other
+            // mode.
             form: elicitation.is_some_and(|modes| modes.contains_key("form") || !url),
             url,
             sampling: capabilities.contains_key("sampling"),
@@ -138,7 +145,8 @@ impl Abilities {
         }
     }
 
-    /// Returns the capability that the client lacks for this question, if any.
+    /// Returns the capability that the question requires but the client lacks, or `None` if the
+    /// client can be asked the question.
     #[expect(deprecated, reason = "servers still ask for it")]
     pub(crate) fn lacks(self, request: &InputRequest) -> Option<&'static str> {
         let (can, capability) = match request {
@@ -159,7 +167,7 @@ impl Abilities {
         (!can).then_some(capability)
     }
 
-    /// Returns `true` if the client cannot be asked for anything.
+    /// Returns `true` if the client cannot be asked any kind of question.
     pub(crate) const fn is_nothing(self) -> bool {
         !(self.form || self.url || self.sampling || self.roots)
     }
@@ -168,7 +176,8 @@ impl Abilities {
 // === impl LiveClient ===
 
 impl LiveClient {
-    /// Returns the client of a request, if it can be asked for anything.
+    /// Creates the client of a request, or returns `None` if the client cannot be asked any
+    /// question.
     pub(super) fn new(peer: &Peer<RoleServer>, request: &RequestId) -> Option<Self> {
         let info = peer.peer_info()?;
         let capabilities = declared(&info.capabilities)?;
@@ -181,7 +190,7 @@ impl LiveClient {
         })
     }
 
-    /// Returns the capabilities that the client declares.
+    /// Returns the declared capabilities that allow a question.
     pub(crate) fn capabilities(&self) -> &Map<String, Value> {
         &self.0.capabilities
     }
@@ -190,23 +199,24 @@ impl LiveClient {
         Abilities::of(&self.0.capabilities)
     }
 
-    /// Returns the client's `initialize` parameters.
+    /// Returns the parameters that the client sent with `initialize`.
     pub(crate) fn info(&self) -> Option<InitializeRequestParams> {
         self.0.peer.peer_info().map(|info| (*info).clone())
     }
 
-    /// Returns `true` if both are the client of the same request.
+    /// Returns `true` if both values are the client of the same request.
     #[cfg(feature = "remote")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Relays a question of a server to the client and returns the answer. Dropping the future
-    /// cancels the question.
+    /// Relays a server's question to the client and returns the answer. Dropping the future cancels
+    /// the question.
     ///
     /// # Errors
     ///
-    /// Returns the error for the server: the client's error, or the reason why there is no answer.
+    /// Returns the error that the server is to receive: the error that the client answered with, or
+    /// the reason why the client did not answer.
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
         if let Some(capability) = self.abilities().lacks(&request) {
             return Err(unanswered(format!("the client does not declare `{capability}`")));
@@ -219,12 +229,13 @@ impl LiveClient {
         })
     }
 
-    /// Waits for the turn of a question.
+    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered, so that this one may be
+    /// sent.
     ///
     /// # Errors
     ///
-    /// Returns a message for the client if there were too many questions, or if those that
-    /// wait are too large together.
+    /// Returns an error message if more than [`MAX_ASKED`] questions were asked during the request,
+    /// or if its unanswered questions have more than [`MAX_PENDING_BYTES`].
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
         let ClientState { asked, turns, waiting, .. } = &*self.0;
         if asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED {
@@ -246,7 +257,8 @@ impl Turn<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection is closed or the client rejects the question.
+    /// Returns an error if the connection is closed, the client answers with an error, or the type
+    /// of its answer does not match the question.
     pub(crate) async fn ask(self, request: InputRequest) -> Result<Value, ServiceError> {
         let result = match self.answer(request).await? {
             ClientResult::ElicitResult(result) => serde_json::to_value(result),
@@ -259,9 +271,11 @@ impl Turn<'_> {
 
     async fn answer(self, request: InputRequest) -> Result<ClientResult, ServiceError> {
         let ClientState { peer, request: origin, .. } = self.client;
-        // rmcp knows the originating request only in the task that it runs the request in.
+        // Set explicitly: rmcp knows the originating request only in the task in which it runs the
+        // request.
         let origin = OriginatingRequestId(origin.clone());
-        // rmcp parses an answer as the first type that matches.
+        // rmcp parses an answer as the first type that matches, so an invalid answer has another
+        // type.
         let (request, answers): (_, fn(&ClientResult) -> bool) = match request {
             InputRequest::Elicitation(mut request) => {
                 request.extensions.insert(origin);
@@ -280,8 +294,8 @@ impl Turn<'_> {
             }
             _ => return Err(ServiceError::UnexpectedResponse),
         };
-        // In a task of its own: the caller may run within a request of another connection, whose id
-        // rmcp would take for the origin. Dropping the set aborts the task.
+        // Sent from a separate task: the caller may run within a request of another connection, and
+        // rmcp would use the id of that request as the origin. Dropping the set aborts the task.
         let mut asking = JoinSet::new();
         asking.spawn(put(peer.clone(), request).in_current_span());
         let answer = asking.join_next().await;
@@ -296,11 +310,12 @@ impl fmt::Debug for LiveClient {
     }
 }
 
-/// Returns the error -32021 of a server, in the words of the protocol, if the capabilities that the
-/// server requires of the client can be relayed.
+/// Rewrites a server's error -32021 (missing required client capability) with the standard message
+/// of the protocol. Returns `None` for any other error, or if the server requires a capability that
+/// cannot be relayed.
 ///
-/// Its `data` names only capabilities that are relayed, so it may be shown to the client even if
-/// other details of an error may not.
+/// The `data` of the returned error names only capabilities that can be relayed. So this error may
+/// be shown to the client even if the client must not see other errors of servers.
 pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
         return None;
@@ -323,7 +338,7 @@ async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientRes
     answer.unwrap_or(Err(ServiceError::TransportClosed))
 }
 
-/// Returns the declared capabilities in [`ASKABLE`], or `None` if there are none.
+/// Returns those of the declared capabilities that are in [`ASKABLE`], or `None` if there are none.
 fn declared(capabilities: &ClientCapabilities) -> Option<Map<String, Value>> {
     let ClientCapabilities { elicitation, sampling, roots, .. } = capabilities;
     if elicitation.is_none() && sampling.is_none() && roots.is_none() {
@@ -349,15 +364,15 @@ impl Drop for Pending {
         let is_new = self.since.elapsed() < ON_ITS_WAY;
         let mut notify = Box::pin(async move {
             drop(peer.notify_cancelled(params.clone()).await);
-            // rmcp sends each message from a task of its own, so this one can overtake the question
-            // and have no effect. Sending it twice does no harm.
+            // rmcp sends each message from a separate task, so the cancellation can overtake the
+            // question and have no effect. Sending the cancellation twice does no harm.
             if is_new {
                 sleep(ON_ITS_WAY).await;
                 drop(peer.notify_cancelled(params).await);
             }
         });
-        // The first poll queues the message on the connection, even without a runtime. The rest
-        // waits for the outcome of sending.
+        // The first poll queues the message on the connection, even without a runtime. The spawned
+        // task waits for the outcome of sending.
         if unconstrained(&mut notify).now_or_never().is_none()
             && let Ok(runtime) = Handle::try_current()
         {

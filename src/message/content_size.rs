@@ -1,17 +1,18 @@
-//! The size of the content of messages, for limits on every message in transit.
+//! Measures the content of messages in bytes, for limits that are checked on every message.
 //!
-//! The size includes the bytes of keys, texts and data. Any other value, and an empty text or
-//! content block, counts as a few bytes; escapes and punctuation are not counted. So a long text
-//! costs no more to measure than a short one, unlike its size as JSON, which
-//! [`json_size`](crate::json_size) measures for text that is written or kept.
+//! The size is the total length of all keys, texts and binary data. Every other value counts as a
+//! few bytes, and so does an empty text or content block. JSON escapes and punctuation are not
+//! included, so measuring a text takes the same time for any length. In contrast,
+//! [`json_size`](crate::json_size) computes the exact JSON size of values that are written or
+//! stored.
 
 use rmcp::model::{
     Annotations, CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents,
 };
 use serde_json::Value;
 
-/// The size of a number, a boolean, a null or a pair of brackets, and the minimum size of a text in
-/// a value and of a content block: an unlimited number of empty ones does not fit.
+/// The size of a number, a boolean, a null or a pair of brackets. Also the minimum size of a
+/// content block and of a text, so that a limit also bounds the number of empty ones.
 pub(super) const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
@@ -19,7 +20,7 @@ pub(crate) fn of_result(result: &CallToolResult) -> usize {
     content + of_meta(result.meta.as_ref()) + result.structured_content.as_ref().map_or(0, of_value)
 }
 
-/// Measures all fields of a content block that a server can set, and at least [`SMALL`].
+/// Returns the size of all fields of a content block that a server can set, but at least [`SMALL`].
 fn of_block(block: &ContentBlock) -> usize {
     let (content, meta, annotations) = match block {
         ContentBlock::Text(text) => (text.text.len(), &text.meta, &text.annotations),
@@ -74,7 +75,8 @@ fn of_texts<'t>(texts: impl IntoIterator<Item = &'t Option<String>>) -> usize {
     texts.into_iter().flatten().map(String::len).sum()
 }
 
-/// Measures an element of a list of texts, whose number is not limited.
+/// Returns the size of a text in a list, but at least [`SMALL`]. Otherwise, a limit would not bound
+/// the number of empty texts.
 fn of_text(text: &str) -> usize {
     text.len().max(SMALL)
 }

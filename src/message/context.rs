@@ -17,21 +17,24 @@ use super::{
     shared::Shared,
 };
 
-/// The key of `_meta` under which a client of 2026-07-28 declares its capabilities.
+/// The `_meta` key under which a client declares its capabilities in each request, as of protocol
+/// version 2026-07-28.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// The key of `_meta` under which a client of 2026-07-28 declares its protocol version.
+/// The `_meta` key under which a client declares its protocol version in each request, as of
+/// protocol version 2026-07-28.
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// The key of `_meta` that holds the client's progress token.
+/// The `_meta` key of the client's progress token.
 const PROGRESS_TOKEN: &str = "progressToken";
 
-/// The context of a [`Request`](super::Request): everything beside the message.
+/// The context of a [`Request`](super::Request): everything except the message itself.
 ///
-/// A request made in code has an empty one: no client, no `_meta`, id `0`, and it can only be
-/// canceled by dropping the call.
+/// A request that was created in code has an empty context: no client, no `_meta` and the id `0`.
+/// It can only be canceled by dropping the call.
 #[derive(Clone, Debug)]
 pub struct Context {
     id: RequestId,
-    /// The branch of the request with this id; `None` for the request itself.
+    /// The name of the branch, if this is the context of a branch. `id` is then the id of the
+    /// composite's request.
     branch: Option<Arc<str>>,
     pub(crate) meta: Shared<RequestMetaObject>,
     pub(crate) extensions: Shared<Extensions>,
@@ -39,22 +42,24 @@ pub struct Context {
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
     pub(crate) logs: Option<Logs>,
-    /// The client, if [`note_live_client`](Self::note_live_client) found that it can be asked.
+    /// The client of the request, if [`note_live_client`](Self::note_live_client) was called and
+    /// found that the client can be asked questions.
     pub(super) live_client: Option<LiveClient>,
     pub(super) delegation: Delegation,
-    /// Tracing settings; `None` for the default.
+    /// The tracing settings, or `None` for the defaults.
     pub(crate) tracing: Option<Arc<Tracing>>,
-    /// Whether a span of this process represents the trace position in `meta`.
+    /// Whether the trace position in `meta` is that of a span of this process.
     pub(super) is_in_span: bool,
 }
 
-/// The parts of a [`Context`] that all branches of a run share.
+/// The `_meta` and the extensions that the contexts of all branches of a run share. Copied once per
+/// run.
 pub(crate) struct BranchParts {
     meta: Option<Arc<RequestMetaObject>>,
     extensions: Option<Arc<Extensions>>,
 }
 
-/// A function that returns a key of a request, such as its caller.
+/// A function that maps the context of a request to a key, such as the name of its caller.
 pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl Context ===
@@ -62,24 +67,24 @@ pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Syn
 impl Context {
     /// Returns the JSON-RPC id of the request.
     ///
-    /// A branch of a composite has the id of the composite's request with the branch appended, such
-    /// as `7#search`.
+    /// The id of a branch's request is the id of the composite's request with the name of the
+    /// branch appended, such as `7#search`.
     #[must_use]
     pub fn id(&self) -> RequestId {
-        // Formatted on demand: most branches never need it.
+        // Formatted on demand: the ids of most branches are never read.
         match &self.branch {
             None => self.id.clone(),
             Some(branch) => RequestId::String(format!("{}#{branch}", self.id).into()),
         }
     }
 
-    /// Returns the JSON-RPC id of the request without the branch suffix.
+    /// Returns the JSON-RPC id of the request without the appended name of a branch.
     pub(super) const fn plain_id(&self) -> &RequestId {
         &self.id
     }
 
-    /// Returns the JSON-RPC id of the request as text, or `None` if it is longer than `bytes`. A
-    /// longer id is not formatted.
+    /// Formats the JSON-RPC id of the request, or returns `None` if the text is longer than
+    /// `bytes`. An id that is obviously too long is not formatted.
     pub(crate) fn id_within(&self, bytes: usize) -> Option<String> {
         let plain = match &self.id {
             RequestId::Number(_) => 0,
@@ -98,25 +103,28 @@ impl Context {
         &self.meta
     }
 
-    /// Returns the `_meta` of the request for modification.
+    /// Returns a mutable reference to the `_meta` of the request.
     pub fn meta_mut(&mut self) -> &mut RequestMetaObject {
         &mut self.meta
     }
 
-    /// Returns values that travel with the request inside this process, such as the HTTP request.
+    /// Returns the values that travel with the request inside this process, such as the parts of
+    /// the HTTP request that it arrived in.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// Returns the extensions for modification.
+    /// Returns a mutable reference to the [`extensions`](Self::extensions) of the request.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
 
-    /// Returns the token that is canceled when the client cancels the request, if there is one.
+    /// Returns the token that is canceled when the client cancels the request. Returns `None` for a
+    /// request created in code, unless a token was [set](Self::set_cancellation).
     ///
-    /// Layers need not watch it: the server that runs the stack drops the call.
+    /// Layers need not watch the token. When it is canceled, the server that runs the stack drops
+    /// the future of the call.
     #[must_use]
     pub const fn cancellation(&self) -> Option<&CancellationToken> {
         self.cancellation.as_ref()
@@ -124,18 +132,21 @@ impl Context {
 
     /// Sets the token that is canceled when the caller cancels the request.
     ///
-    /// Dropping the call does the same; handlers are notified in either case.
+    /// Dropping the future of the call also cancels the request. Handlers are notified of the
+    /// cancellation in either case.
     pub fn set_cancellation(&mut self, token: CancellationToken) {
         self.cancellation = Some(token);
     }
 
-    /// Returns the connection to the client, if the request came over one.
+    /// Returns the connection to the client, or `None` if the request did not arrive over a
+    /// connection.
     #[must_use]
     pub const fn peer(&self) -> Option<&Peer<RoleServer>> {
         self.peer.as_ref()
     }
 
-    /// Returns the progress reporter of the request, if the client asked for progress.
+    /// Returns the progress reporter of the request, or `None` if the client did not request
+    /// progress.
     #[must_use]
     pub const fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
@@ -146,18 +157,20 @@ impl Context {
         self.progress = Some(progress);
     }
 
-    /// Returns the sender of log messages about the request, if the client receives them.
+    /// Returns the sender of log messages about the request, or `None` if the client does not want
+    /// to receive log messages.
     ///
-    /// `None` for a branch of a composite: a log message cannot name its branch.
+    /// Also returns `None` in a branch of a composite, because a log message cannot name its
+    /// branch.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()
     }
 
-    /// Returns what the client can be asked for.
+    /// Returns the kinds of questions that servers can ask the client.
     ///
-    /// A client of 2026-07-28 and a caller in code declare it in `_meta`; an older client declared
-    /// it during initialization.
+    /// A client of protocol version 2026-07-28 and a caller in code declare their capabilities in
+    /// the `_meta` of the request. An older client has declared its capabilities in `initialize`.
     pub(crate) fn abilities(&self) -> Abilities {
         match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
             (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
@@ -167,39 +180,45 @@ impl Context {
         }
     }
 
-    /// Returns the client if it uses an older protocol and can be asked during the request.
+    /// Returns the client if its protocol version is older than 2026-07-28 and servers can ask it
+    /// questions during the request. Otherwise returns `None`.
     fn client(&self) -> Option<LiveClient> {
         let peer = self.peer.as_ref()?;
-        // A client of 2026-07-28 declares its protocol version with each request.
+        // Only a client of protocol version 2026-07-28 declares its version with each request.
         let is_old = self.meta.get(PROTOCOL_VERSION).is_none();
         if is_old { LiveClient::new(peer, &self.id) } else { None }
     }
 
-    /// Returns the client if it can be asked during its request.
+    /// Returns the client if servers can ask it questions during its request, and `None` otherwise.
     pub(crate) fn live_client(&self) -> Option<LiveClient> {
         self.live_client.clone().or_else(|| self.client())
     }
 
-    /// Returns the client if it is already known that it can be asked during its request.
+    /// Returns the client that [`note_live_client`](Self::note_live_client) has stored. Returns
+    /// `None` if it was not called, or if servers cannot ask the client questions during its
+    /// request.
     pub(crate) const fn known_live_client(&self) -> Option<&LiveClient> {
         self.live_client.as_ref()
     }
 
-    /// Checks once, for all later branches, whether the client can be asked during its request.
+    /// Stores the client if servers can ask it questions during its request. The contexts of
+    /// branches that are created later inherit the stored client.
     pub(crate) fn note_live_client(&mut self) {
         self.live_client = self.live_client();
     }
 
-    /// Returns the context of one branch of a composite that was called in this one.
+    /// Creates the context of one branch of a composite from the context of the composite's
+    /// request.
     ///
-    /// It has no progress token, since all branches would report under the same one, and no
-    /// connection. Of the declared capabilities it keeps those that the composite relays for the
-    /// branch. Its progress is a part of the progress of the request.
+    /// The new context has no connection and no progress token, since all branches would report
+    /// progress under the same token. Of the client's capabilities, it keeps only those whose
+    /// questions the composite relays. `progress` reports the progress of the branch as a part of
+    /// the progress of the request.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         self.branch_charged(&self.branch_parts(), branch, progress, None)
     }
 
-    /// Copies the parts that all [branches](Self::branch) share.
+    /// Copies the `_meta` and the extensions that all [branches](Self::branch) share.
     pub(crate) fn branch_parts(&self) -> BranchParts {
         // Most clients send only a progress token, and an empty map allocates nothing.
         let mut meta: Map<String, Value> = self
@@ -225,7 +244,8 @@ impl Context {
         BranchParts { meta, extensions }
     }
 
-    /// Returns a [branch](Self::branch) that is charged to `account`, if given.
+    /// Creates the context of a [branch](Self::branch). The costs of the branch are charged to
+    /// `account`, or to the account of this context if `account` is `None`.
     pub(crate) fn branch_charged(
         &self,
         parts: &BranchParts,
@@ -249,19 +269,20 @@ impl Context {
         }
     }
 
-    /// Returns the account of the request's run, if it belongs to one.
+    /// Returns the account of the run in which the request was made, or `None` if it was made
+    /// outside of a run.
     pub(crate) const fn account(&self) -> Option<&Arc<Account>> {
         self.delegation.account.as_ref()
     }
 
-    /// Sets the account that is charged for the request and its inner requests.
+    /// Sets the account that the costs of the request and of its inner requests are charged to.
     #[cfg(test)]
     pub(crate) fn set_account(&mut self, account: Arc<Account>) {
         self.delegation.account = Some(account);
     }
 }
 
-/// Copies the members of an object that have these keys.
+/// Copies those members of `object` whose key is in `keys`.
 pub(crate) fn members<'k>(
     object: &Map<String, Value>,
     keys: impl IntoIterator<Item = &'k str>,

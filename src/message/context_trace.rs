@@ -1,4 +1,5 @@
-//! The trace of a request, continued in spans and passed to the servers that it calls.
+//! The distributed trace of a request. Spans in this process continue the trace, and requests to
+//! servers forward it.
 
 use tracing::Span;
 
@@ -7,8 +8,8 @@ use super::{Context, Propagate, TraceContext, trace::is_baggage};
 // === impl Context ===
 
 impl Context {
-    /// Returns the trace position of the request in its `_meta` ([SEP-414]), or `None` if it is
-    /// missing or malformed.
+    /// Returns the trace position that the client sent in the `_meta` of the request ([SEP-414]),
+    /// or `None` if the position is missing or malformed.
     ///
     /// [SEP-414]: https://modelcontextprotocol.io/seps/414-request-meta
     #[must_use]
@@ -16,12 +17,14 @@ impl Context {
         if self.meta.is_empty() { None } else { TraceContext::read(&self.meta) }
     }
 
-    /// Sets the trace position in `_meta` and removes malformed entries.
+    /// Sets the trace position in `_meta`, or removes it if `trace` is `None`. Also removes a
+    /// malformed `baggage`.
     pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
-        // Mutable access only for entries that change: branches share the rest.
+        // Accesses `_meta` mutably only to change an entry: mutable access would copy the shared
+        // map.
         match trace {
             Some(trace) => trace.write(&mut self.meta),
-            // A `tracestate` belongs to its `traceparent`.
+            // A `tracestate` is meaningless without its `traceparent`.
             None => ["traceparent", "tracestate"].into_iter().for_each(|key| self.remove_meta(key)),
         }
         if !self.meta.get_baggage().is_some_and(is_baggage) {
@@ -35,7 +38,8 @@ impl Context {
         }
     }
 
-    /// Continues the trace of the request with a span for the request.
+    /// Makes `span` a child of the request's trace position, and sets `_meta` to the position of
+    /// the span.
     #[inline]
     pub(crate) fn continue_trace(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -54,8 +58,8 @@ impl Context {
         self.pass_on(incoming.as_ref(), span);
     }
 
-    /// Makes the span of a run a child of the request's trace position, unless an outer span
-    /// already is one.
+    /// Makes the span of a run a child of the request's trace position. Does nothing if the run is
+    /// already inside a span that is a child of that position.
     pub(crate) fn continue_trace_in_run(&self, span: &Span) {
         if !self.is_in_span
             && let Some(propagate) = self.propagate()
@@ -65,7 +69,8 @@ impl Context {
         }
     }
 
-    /// Sends the trace context of the span with requests made in this context.
+    /// Sets the trace position in `_meta` to that of `span`, so that requests made in this context
+    /// become children of the span.
     #[inline]
     pub(crate) fn call_within(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -74,7 +79,8 @@ impl Context {
         self.pass_on(self.trace().as_ref(), span);
     }
 
-    /// Returns `true` if neither the client nor the server traces the request, as usual.
+    /// Returns `true` if neither the client nor the server traces the request. Most requests are
+    /// untraced.
     #[inline]
     fn is_untraced(&self, span: &Span) -> bool {
         self.meta.is_empty() && self.tracing.is_none() && span.is_none()
@@ -89,12 +95,12 @@ impl Context {
         self.is_in_span |= !span.is_none();
     }
 
-    /// Returns `true` if spans of the request record arguments and results of tools.
+    /// Returns `true` if the request's spans are to record the arguments and results of tools.
     pub(crate) fn is_traced_with_contents(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.contents)
     }
 
-    /// Returns `true` if metrics are recorded for the request and its inner requests.
+    /// Returns `true` if metrics are to be recorded for the request and its inner requests.
     pub(crate) fn is_measured(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
     }

@@ -1,4 +1,5 @@
-//! The chain of requests that are made while another request is answered, and its limits.
+//! Tracks nested requests, which a tool makes while it answers another request, and limits their
+//! depth and number.
 
 use std::sync::{
     Arc, OnceLock,
@@ -7,41 +8,46 @@ use std::sync::{
 
 use super::Account;
 
-/// The maximum nesting depth of requests.
+/// The maximum nesting depth of requests that tools make while they answer other requests.
 pub(super) const MAX_CALL_DEPTH: usize = 8;
-/// The maximum number of calls that tools make for one request, in total.
+/// The maximum total number of nested calls that tools make for one request of a client.
 ///
-/// If each tool calls several, the depth limit alone would not bound the work.
+/// The depth limit alone does not bound the work, because each tool can call several others.
 pub(super) const MAX_NESTED_CALLS: usize = 10_000;
 
-/// The requests around a request.
+/// The position of a request in the nesting of requests: its depth, its run and the state that it
+/// shares with others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delegation {
     pub(super) depth: usize,
-    /// The account of the request's run, if it belongs to one.
+    /// The account of the run in which the request was made, or `None` if it was made outside of a
+    /// run.
     pub(super) account: Option<Arc<Account>>,
-    /// State shared by all requests made within one request; `None` if none can be made, or if the
-    /// request belongs to a run, which holds that state.
+    /// The state that this request shares with all requests made within it. `None` if no requests
+    /// can be made within it, or if it belongs to a run. The account of the run then holds the
+    /// state.
     pub(super) shared: Option<Arc<Shared>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The number of these calls.
+    /// The number of calls made so far within the request.
     calls: AtomicUsize,
-    /// Their run, if the request belongs to none. Created when first charged.
+    /// The account that calls made within the request are charged to, if the request itself belongs
+    /// to no run. Created on the first charge.
     account: OnceLock<Arc<Account>>,
 }
 
 tokio::task_local! {
-    /// The request that this task is answering, if any; its requests are made within it.
+    /// The request that the current task is answering. A request made by the task is nested in it.
     static ANSWERED: Delegation;
 }
 
 // === impl Delegation ===
 
 impl Delegation {
-    /// Returns a copy that is charged to `account`, if given.
+    /// Returns a copy that belongs to the run of `account`, or to the same run if `account` is
+    /// `None`.
     pub(super) fn charged(&self, account: Option<&Arc<Account>>) -> Self {
         Self {
             depth: self.depth,
@@ -50,18 +56,20 @@ impl Delegation {
         }
     }
 
-    /// Runs code that answers a request and may make others: requests that its task makes are made
-    /// within that request.
+    /// Runs the future `answer`, which answers the request. Requests that the task makes in the
+    /// meantime are nested in this request.
     pub(crate) fn answer<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
         ANSWERED.scope(self, answer)
     }
 
-    /// Makes this a request within the one that the task answers, if there is one.
+    /// Nests this request in the request that the current task is answering. Does nothing if the
+    /// task is not answering a request.
     pub(super) fn follow_task(&mut self) {
         let _ = ANSWERED.try_with(|outer| self.follow(outer));
     }
 
-    /// Shares one counter and one run among the requests made within this one.
+    /// Returns a copy for the requests made within this one. They all share one call counter and
+    /// one run.
     pub(super) fn share(&mut self) -> Self {
         if self.account.is_none() {
             self.shared.get_or_insert_default();
@@ -69,7 +77,8 @@ impl Delegation {
         self.clone()
     }
 
-    /// Makes this a request within `outer`, unless it already is.
+    /// Nests this request in `outer`. Does nothing if this request is already nested deeper than
+    /// `outer`.
     fn follow(&mut self, outer: &Self) {
         if self.depth <= outer.depth {
             *self = outer.within();
@@ -80,7 +89,8 @@ impl Delegation {
         Self { depth: self.depth + 1, ..self.clone() }
     }
 
-    /// Assigns a run, shared by all requests made within the same request.
+    /// Assigns the request to a new run if it belongs to none. Requests made within the same
+    /// request are assigned to the same run.
     pub(super) fn begin_run(&mut self) {
         let Self { account, shared, .. } = self;
         account.get_or_insert_with(|| match shared {
@@ -89,7 +99,8 @@ impl Delegation {
         });
     }
 
-    /// Counts a call, or fails if a limit is reached.
+    /// Counts a call. If a limit on nested calls is exceeded, returns the limit and its unit as an
+    /// error.
     pub(super) fn count(&self) -> Result<(), (usize, &'static str)> {
         if self.depth > MAX_CALL_DEPTH {
             return Err((MAX_CALL_DEPTH, "calls within each other"));

@@ -1,4 +1,4 @@
-//! The items of list replies.
+//! Access to the tools, prompts, resources and resource templates in a list reply.
 
 use rmcp::model::{
     ErrorData, Prompt, Resource, ResourceTemplate, ServerResult, Skill, SkillResources, Tool,
@@ -6,7 +6,7 @@ use rmcp::model::{
 
 use super::{ItemKind, Reply};
 
-/// A mutable reference to an item of a list.
+/// A mutable reference to an item in a list reply: a tool, prompt, resource or resource template.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ItemMut<'r> {
@@ -34,7 +34,7 @@ impl ItemMut<'_> {
         }
     }
 
-    /// Returns the name or URI by which clients refer to the item.
+    /// Returns the name or URI by which clients request the item.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -49,10 +49,10 @@ impl ItemMut<'_> {
 // === impl Reply ===
 
 impl Reply {
-    /// Removes the items of a list for which `keep` returns `false`, and lets it rewrite the
-    /// others. Does nothing if the reply is not a list.
+    /// Removes from a list reply the items for which `keep` returns `false`. `keep` may modify the
+    /// other items. Does nothing if the reply is not a list.
     ///
-    /// A directory of resources is a list of resources.
+    /// A reply to `resources/directory/read` is also a list of resources.
     pub fn retain_items(&mut self, mut keep: impl FnMut(ItemMut<'_>) -> bool) {
         match self.result_mut() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -72,8 +72,8 @@ impl Reply {
         }
     }
 
-    /// Removes the skills of a list, and the files of skills, whose URI `keep` rejects.
-    /// Does nothing if the reply has no skills.
+    /// Calls `keep` with the URI of each listed skill and of each file of a skill. Removes the
+    /// skill or file if `keep` returns `false`. Does nothing if the reply contains no skills.
     pub(crate) fn retain_skills(&mut self, keep: impl Fn(&str) -> bool) {
         let retain_files = |skill: &mut Skill| {
             if let SkillResources::Files(files) = &mut skill.resources {
@@ -90,16 +90,17 @@ impl Reply {
         }
     }
 
-    /// Returns the kind of the items, if the reply is a list.
+    /// Returns the kind of the listed items, or `None` if the reply is not a list.
     #[must_use]
     pub fn lists(&self) -> Option<ItemKind> {
         self.page().map(|(kind, _)| kind)
     }
 
-    /// Replaces a result that is not a list of these items with an error, and returns `true` if it
-    /// did.
+    /// Replaces a result with an error unless it is a list of items of this kind. Returns `true` if
+    /// the result was replaced.
     ///
-    /// It could contain hidden names, and some clients read it anyway.
+    /// A result of another type could contain names that are hidden from the client, and some
+    /// clients read it anyway.
     pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
         let is_other = self.result().is_some() && self.lists() != Some(kind);
         if is_other {
@@ -109,13 +110,15 @@ impl Reply {
         is_other
     }
 
-    /// Returns the kind of the items, if the reply is the last page of a list.
+    /// Returns the kind of the listed items if the reply is the last page of a list, and `None`
+    /// otherwise.
     #[must_use]
     pub fn ends_list(&self) -> Option<ItemKind> {
         self.page().and_then(|(kind, next)| next.is_none().then_some(kind))
     }
 
-    /// Returns the kind of the items and the cursor of the next page, if the reply is a list.
+    /// Returns the kind of the listed items and the cursor of the next page, or `None` if the reply
+    /// is not a list.
     pub(crate) fn page(&self) -> Option<(ItemKind, Option<&str>)> {
         let (kind, next) = match self.result()? {
             ServerResult::ListToolsResult(list) => (ItemKind::Tool, &list.next_cursor),

@@ -1,21 +1,22 @@
-//! Spent and reserved amounts of a budget.
+//! Tracks the spent and reserved amounts of a budget or of a run's cost.
 
-/// The spent and the reserved amount of a budget.
+/// The amount that is spent of a budget, and the amount that is reserved for calls in progress.
 ///
-/// A run has one for its cost and one for each of its budgets; a store of budgets has one for each
-/// caller.
+/// A run has one tally for its cost and one for each of its budgets. A store of budgets has one
+/// tally for each caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// The spent amount; saturates at `u64::MAX`.
+    /// The spent amount, which saturates at `u64::MAX`.
     spent: u64,
-    /// The exact sum of the reserved amounts, however large: each is subtracted again.
+    /// The sum of all reserved amounts. It must not saturate, because each amount is subtracted
+    /// again when its call ends.
     held: u128,
 }
 
 // === impl Tally ===
 
 impl Tally {
-    /// Creates a tally with this spent amount and no reservation.
+    /// Creates a tally with the given spent amount and no reservations.
     pub(crate) const fn of(spent: u64) -> Self {
         Self { spent, held: 0 }
     }
@@ -24,17 +25,18 @@ impl Tally {
         self.spent
     }
 
-    /// Returns the amount by which `limit` is too small to also reserve `amount`.
+    /// Returns the amount by which a reservation of `amount` would exceed `limit`, or zero if it
+    /// does not exceed it.
     ///
-    /// A reservation of zero requires that some amount is left: its actual amount is only known
-    /// afterwards.
+    /// A reservation of zero, for a call whose amount is not known yet, requires that at least one
+    /// unit is left.
     pub(crate) fn missing(self, amount: u64, limit: u64) -> u128 {
         (self.used() + u128::from(amount.max(1))).saturating_sub(limit.into())
     }
 
-    /// Returns the amount left of `limit`.
+    /// Returns the part of `limit` that is neither spent nor reserved.
     pub(crate) fn left(self, limit: u64) -> u64 {
-        // It is not larger than the limit, so it fits.
+        // The result is at most the limit, so it fits.
         u128::from(limit).saturating_sub(self.used()).try_into().unwrap_or(limit)
     }
 
@@ -47,21 +49,21 @@ impl Tally {
         self.held += u128::from(amount);
     }
 
-    /// Replaces a reserved amount with the actual amount spent.
+    /// Releases the reserved amount `held` and adds the actual amount to the spent amount.
     pub(crate) fn close(&mut self, held: u64, actual: u64) {
         self.held -= u128::from(held);
         self.spent = self.spent.saturating_add(actual);
     }
 
-    /// Caps the spent amount at `most`.
+    /// Reduces the spent amount to `most` if it is larger.
     pub(crate) fn cap(&mut self, most: u64) {
         self.spent = self.spent.min(most);
     }
 
-    /// Refunds a spent amount.
+    /// Subtracts `amount` from the spent amount, down to zero.
     pub(crate) fn come_back(&mut self, amount: u128) {
         let spent = u128::from(self.spent).saturating_sub(amount);
-        // It is not larger than before, so it fits.
+        // The result is at most the spent amount, so it fits.
         self.spent = spent.try_into().unwrap_or(self.spent);
     }
 

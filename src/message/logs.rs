@@ -1,4 +1,4 @@
-//! The log messages of one request.
+//! The log messages that a client receives while its request is answered.
 
 #![expect(deprecated, reason = "clients and servers before 2026-07-28 set log levels")]
 
@@ -20,33 +20,36 @@ use tokio::time::Instant;
 
 use crate::json_size::json_bytes;
 
-/// The maximum number of log messages of one request that wait for a slow client.
+/// The maximum number of log messages of one request that are queued for a slow client.
 const MAX_WAITING: usize = 64;
-/// The maximum size of these messages together, as JSON.
+/// The maximum total size, as JSON, of the queued log messages of one request.
 const MAX_LOG_BYTES: usize = 1 << 20;
-/// The maximum number of log messages of one request in a second.
+/// The maximum number of log messages of one request per second.
 const MAX_PER_SECOND: u32 = 100;
-/// The name of the logger that reports dropped messages.
+/// The logger name in the report of dropped messages.
 const LOGGER: &str = env!("CARGO_PKG_NAME");
 
-/// A sender of log messages about one request.
+/// Sends log messages about one request to its client.
 ///
-/// A request from a client that receives log messages has one in its
-/// [`Context`](super::Context): from any client before 2026-07-28, and from a newer one
-/// that names a level in `_meta`. Messages below the level of the client are ignored; the
-/// level defaults to `info`. Nothing waits for a slow client: messages beyond a limit are
-/// dropped, and the last message before the answer says how many.
+/// The [`Context`](super::Context) of a request contains a sender if its client receives log
+/// messages. A client whose protocol version is older than 2026-07-28 always receives them. A newer
+/// client receives them if it names a level in the `_meta` of the request.
+///
+/// Messages below the client's level, which defaults to `info`, are ignored. Sending never waits
+/// for a slow client. Instead, messages beyond a limit are dropped, and a last message before the
+/// answer reports the number of dropped messages.
 #[derive(Clone)]
 pub struct Logs {
     client: Arc<LogLevel>,
     queue: Arc<Queue>,
 }
 
-/// The lowest level of the log messages that a client wants, if it has set one.
+/// The lowest level of the log messages that a client wants. Empty if the client has not set a
+/// level.
 #[derive(Debug, Default)]
 pub(crate) struct LogLevel(AtomicU8);
 
-/// The log messages of one request on their way to the client, which a `Pump` sends.
+/// The queue of the log messages of one request. A `Pump` sends them to the client.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -58,7 +61,7 @@ struct Waiting {
     messages: VecDeque<(usize, LoggingMessageNotificationParam)>,
     bytes: usize,
     dropped: u64,
-    /// When the current second began, and how many messages it had.
+    /// The time at which the current second began, and the number of messages queued since then.
     second: Option<(Instant, u32)>,
 }
 
@@ -75,12 +78,13 @@ impl Logs {
         level as u8 >= self.level() as u8
     }
 
-    /// The lowest level of the messages that the client wants.
+    /// Returns the lowest level of the messages that the client wants.
     pub(crate) fn level(&self) -> LoggingLevel {
         self.client.get().unwrap_or(LoggingLevel::Info)
     }
 
-    /// Sends a message to the client, unless its level is too low or a limit is reached.
+    /// Sends a message to the client. Ignores the message if its level is too low, and drops it if
+    /// a limit is reached.
     pub fn send(&self, message: LoggingMessageNotificationParam) {
         if self.wants(message.level) {
             let bytes = json_bytes(&message);
@@ -89,24 +93,26 @@ impl Logs {
         }
     }
 
-    /// The level of the client that made the request, which its requests share.
+    /// Returns the client's level, which all requests of the client share.
     #[cfg(feature = "remote")]
     pub(crate) const fn client(&self) -> &Arc<LogLevel> {
         &self.client
     }
 
-    /// The level of the report of dropped messages, which the client wants in any case.
+    /// Returns the level for the report of dropped messages: `warning`, or the client's level if
+    /// that is higher.
     fn report_level(&self) -> LoggingLevel {
         if self.wants(LoggingLevel::Warning) { LoggingLevel::Warning } else { self.level() }
     }
 
-    /// Wakes the task when there is a message to send.
+    /// Registers the current task to be woken when there is a message to send.
     pub(super) fn register(&self, cx: &Context<'_>) {
         self.queue.pump.register(cx.waker());
     }
 
-    /// The next message to send. After the last one of the request comes the number of
-    /// dropped messages, if there were any.
+    /// Removes the next message from the queue and returns it. If the queue is empty and the
+    /// request is answered, returns a report of the number of dropped messages, or `None` if none
+    /// were dropped.
     pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
         self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
     }
@@ -165,7 +171,8 @@ impl Waiting {
         self.messages.push_back((bytes, message));
     }
 
-    /// The next message; a report of dropped messages, of this level, is the last one.
+    /// Removes the next message and returns it. If no message is left and `report` is a level,
+    /// returns a report of the dropped messages with that level, or `None` if none were dropped.
     fn next(&mut self, report: Option<LoggingLevel>) -> Option<LoggingMessageNotificationParam> {
         if let Some((bytes, message)) = self.messages.pop_front() {
             self.bytes -= bytes;

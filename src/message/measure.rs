@@ -1,4 +1,5 @@
-//! Checks the size of a request against limits, without a copy and stopping at the first excess.
+//! Checks the size and nesting depth of a request against limits. Measuring copies nothing and
+//! stops as soon as a limit is exceeded.
 
 use std::iter;
 
@@ -10,33 +11,35 @@ use serde_json::Value;
 
 use super::{Refusal, Request, Subject, content_size::SMALL};
 
-/// The maximum depth that serde_json parses; no deeper value came over a wire.
+/// The maximum nesting depth that serde_json parses. No request from a connection is nested deeper.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
-/// The number of bytes of a name, a URI or a cursor that are not counted.
+/// The length in bytes up to which a name, a URI or a cursor does not count toward the limit.
 const FREE_NAME: usize = 1024;
-/// The number of bytes of `_meta`, and of other data about the client itself, that are not counted.
+/// The size in bytes up to which `_meta`, or other data about the client itself, does not count
+/// toward the limit.
 const FREE_META: usize = 16 * 1024;
-/// The depth that is always allowed there: clients declare their capabilities in it.
+/// The nesting depth that is allowed in `_meta` and in other data about the client even if the
+/// limit is lower. Clients declare their capabilities there.
 const META_LEVELS: usize = 16;
 
-/// The exceeded limit.
+/// The limit that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     Bytes,
     Levels,
 }
 
-/// The maximum size and depth of a request. Defaults to no limits.
+/// The maximum size and nesting depth of a request. By default, neither is limited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     bytes: Option<usize>,
     levels: Option<usize>,
 }
 
-/// The remaining size and depth.
+/// The remaining number of bytes while a request is measured, and the maximum depth.
 struct Budget {
     bytes: usize,
-    /// The maximum nesting of arrays and objects.
+    /// The maximum nesting depth of arrays and objects.
     levels: usize,
 }
 
@@ -60,16 +63,18 @@ impl Bounds {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Sets the maximum depth of a request, capped at [`MAX_JSON_DEPTH`].
+    /// Sets the maximum nesting depth of a request. A larger value than [`MAX_JSON_DEPTH`] is
+    /// reduced to it.
     pub(crate) const fn max_depth(self, levels: usize) -> Self {
         Self { levels: Some(if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }), ..self }
     }
 
-    /// Measures a request.
+    /// Checks the size and nesting depth of a request.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that names the setting whose limit the request exceeds.
+    /// Returns a refusal that names the exceeded limit's setting if the request is too large or too
+    /// deep.
     #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         if self.bytes.is_none() && self.levels.is_none() {
@@ -110,9 +115,10 @@ impl Budget {
         self.params(request.message())
     }
 
-    /// Measures everything but the subject of the request.
+    /// Measures the parameters of the request, except for the subject and `_meta`, which are
+    /// measured separately.
     ///
-    /// The `_meta` in the parameters is empty: rmcp moves it into the context.
+    /// `message` contains no `_meta`, since rmcp moves it into the context.
     fn params(&mut self, message: &ClientRequest) -> Within {
         use ClientRequest as Message;
 
@@ -162,17 +168,19 @@ impl Budget {
                     None => Ok(()),
                 }
             }
-            // The others contain only their subject.
+            // The other messages contain only their subject.
             _ => Ok(()),
         }
     }
 
-    /// Measures named values; their brackets are not counted, so empty arguments have no size.
+    /// Measures the arguments of a call. The outermost brackets do not count, so empty arguments
+    /// have the size zero.
     fn arguments(&mut self, arguments: Option<&JsonObject>) -> Within {
         arguments.map_or(Ok(()), |arguments| self.members(arguments, self.levels))
     }
 
-    /// Measures the input responses of a client, and the state that it returns with them.
+    /// Measures the client's responses to a server's questions, and the request state that the
+    /// client returns with the responses.
     fn round(&mut self, responses: Option<&InputResponses>, state: Option<&str>) -> Within {
         if let Some(state) = state {
             self.text(state)?;
@@ -194,7 +202,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures the client's information about itself.
+    /// Measures the name, version and capabilities that a client declares in `initialize`.
     fn client(&mut self, initialize: &InitializeRequestParams) -> Within {
         let client = &initialize.client_info;
         let texts = [&client.title, &client.description, &client.website_url];
@@ -219,12 +227,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures a name, a URI or a cursor.
+    /// Measures a name, a URI or a cursor. Only bytes beyond [`FREE_NAME`] count.
     fn name(&mut self, name: &str) -> Within {
         self.take(name.len().saturating_sub(FREE_NAME))
     }
 
-    /// Measures a part whose first `free` bytes are not counted.
+    /// Measures a part of the request. Only bytes beyond the first `free` bytes count.
     fn beyond(&mut self, free: usize, measure: impl FnOnce(&mut Self) -> Within) -> Within {
         let bytes = self.bytes.saturating_add(free);
         let mut generous = Self { bytes, levels: self.levels.max(META_LEVELS) };

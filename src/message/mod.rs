@@ -1,13 +1,13 @@
-//! The messages that pass through a stack: a [`Request`] on its way in, a [`Reply`] on its way out.
+//! The messages that pass through a stack of layers: a [`Request`] on the way to the server, and a
+//! [`Reply`] on the way back.
 //!
-//! Every layer and every server of this crate is a
-//! `tower::Service<Request, Response = Reply>`. A request is an MCP message
-//! with the [`Context`] it came in; a reply is a result, a JSON-RPC error or a
-//! typed [`Refusal`]. All three are *answers*. The service's own error type is for a service that
-//! failed to answer, so stock Tower layers fit above and below without adapting errors.
+//! Every layer and every server of this crate is a `tower::Service<Request, Response = Reply>`. A
+//! request consists of an MCP message and its [`Context`]. A reply is a result, a JSON-RPC error or
+//! a typed [`Refusal`]; all three are *answers*. The service's own error type means that the
+//! service failed to answer. So Tower's own layers can be used without adapting errors.
 //!
-//! No client is needed: a request can be made in code, and a layer can be called like any other
-//! Tower service.
+//! Requests need not come from a client. Code can create a request and call a layer with it, like
+//! any other Tower service.
 //!
 //! # Examples
 //!

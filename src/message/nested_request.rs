@@ -1,4 +1,4 @@
-//! Requests that are made while another request is answered.
+//! Nested requests, which a tool makes while it answers another request.
 
 use std::{borrow::Cow, mem, sync::Arc};
 
@@ -11,17 +11,20 @@ use super::{
 // === impl Request ===
 
 impl Request {
-    /// Makes this request part of the one with context `outer`: for a tool that calls others to do
-    /// its work, such as an agent, through its own stack or another.
+    /// Nests this request in the request with the context `outer`. Use this in a tool that calls
+    /// other tools, such as an agent, through the same stack or another one.
     ///
-    /// It inherits the caller's `_meta`, extensions, cancellation token and progress. Its costs are
-    /// charged to the run of the outer request. A client that can be asked during its request can
-    /// be asked here too; other clients appear to have no capabilities, since their answers could
-    /// not be delivered. Values in the request's own context take precedence.
+    /// This request inherits the `_meta`, extensions, cancellation token and progress reporter of
+    /// the outer request. Values in its own context take precedence. Its costs are charged to the
+    /// run of the outer request.
     ///
-    /// A call that is made within more than eight others is rejected before anything is called, and
-    /// so are more than 10 000 calls that tools make for one request: a stack that calls itself
-    /// comes to an end.
+    /// If servers can ask the client questions during the outer request, they can also ask it
+    /// during this one. Otherwise, the client appears to have no capabilities, since its answers
+    /// could not be delivered.
+    ///
+    /// Two limits stop tools that call each other endlessly. A call that is nested in more than
+    /// eight others is rejected. All further calls are rejected once tools have made 10 000 calls
+    /// for one request.
     ///
     /// # Examples
     ///
@@ -52,8 +55,13 @@ impl Request {
         self
     }
 
-    /// Records the request around the call, also if the caller did not set it, and rejects the call
-    /// if a limit of such calls is reached.
+    /// Counts the call and checks the limits on nested calls. First nests the call in the request
+    /// that the current task is answering, even if the caller did not use [`within`](Self::within).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Refusal::Endless`] if the call is nested too deep or too many nested calls have
+    /// been made.
     pub(crate) fn enter(&mut self) -> Result<(), Refusal> {
         let delegation = &mut self.context_mut().delegation;
         delegation.follow_task();
@@ -69,21 +77,21 @@ impl Request {
 // === impl Context ===
 
 impl Context {
-    /// Returns the number of requests that this one was [made](Request::within) within; zero for a
-    /// client's request and for the branches of a composite that it calls.
+    /// Returns the number of requests that this one was [nested in](Request::within). Zero for a
+    /// client's request, and for the branches of a composite that a client calls.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.delegation.depth
     }
 
-    /// Returns the delegation for requests made while this one is answered; they share one counter
-    /// and are charged to one run.
+    /// Returns the [`Delegation`] for the requests that are made while this one is answered. They
+    /// all share one call counter and are charged to one run.
     pub(crate) fn delegation(&mut self) -> Delegation {
         self.delegation.share()
     }
 
-    /// Starts a run that is charged for the request and its inner requests, unless it belongs to
-    /// one.
+    /// Starts a run, to which the costs of the request and of its nested requests are charged. Does
+    /// nothing if the request already belongs to a run.
     pub(crate) fn begin_run(&mut self) {
         let delegation = &mut self.delegation;
         if delegation.account.is_none() {
@@ -92,13 +100,12 @@ impl Context {
         }
     }
 
-    /// Returns the context of a request made within the one with this context.
+    /// Creates the context of a request that is nested in the request with this context.
     fn delegated(&self, name: Arc<str>) -> Self {
         let mut inner = self.branch(name, self.progress.clone());
         inner.delegation = self.delegation.within();
         inner.live_client = self.live_client();
-        // A client that cannot be asked directly would get a question whose answer could not be
-        // delivered.
+        // If the client cannot be asked during the request, its answers could not be delivered.
         if let Some(client) = &inner.live_client {
             let able = Value::Object(client.capabilities().clone());
             inner.meta.insert(CLIENT_CAPABILITIES.to_owned(), able);

@@ -1,4 +1,4 @@
-//! Progress notifications of one request.
+//! The progress notifications that a client receives while its request is answered.
 
 mod client;
 mod label;
@@ -30,20 +30,22 @@ use self::{
 };
 use super::Logs;
 
-/// The maximum completed fraction of a running part, whatever the server reports, so that the value
-/// can still increase.
+/// The maximum completed fraction of a part that is still running. A larger fraction reported by a
+/// server is reduced to it, so that the value can still increase.
 const MOST: f64 = 0.99;
-/// The maximum number of running parts that a message names.
+/// The maximum number of running parts that a progress message names.
 const MAX_NAMED_PARTS: usize = 3;
 
 /// The progress reporter of one request.
 ///
-/// A request from a client that sent a progress token has one in its [`Context`](super::Context). A
-/// server that receives progress other than through rmcp's own handlers reports it here, such as
-/// the notifications of a remote server under a token of its own.
+/// The [`Context`](super::Context) of a request contains a reporter if the client sent a progress
+/// token. rmcp's own handlers send progress notifications to the client directly. Other services
+/// report progress here. For example, a remote server's notifications, which have another token,
+/// are reported here.
 ///
-/// The client gets one stream whose values only [increase], and none after the answer. While the
-/// client is slow, the latest notification replaces the previous ones, and no caller waits for it.
+/// The client receives one stream of notifications. Their values always [increase], and none is
+/// sent after the answer. While the client is slow, the latest notification replaces unsent ones,
+/// so callers never wait for the client.
 ///
 /// [increase]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 #[derive(Clone)]
@@ -52,14 +54,16 @@ pub struct Progress(Stream);
 #[derive(Clone)]
 enum Stream {
     Client(Arc<Client>),
-    /// A part of a request that is reported as one.
+    /// The progress of one part of a request, which is included in the progress of the whole
+    /// request.
     Part {
         whole: Arc<Parts>,
         part: usize,
     },
 }
 
-/// The parts of a request, such as the steps of a workflow, each of which counts as one.
+/// The parts of a request, such as the steps of a workflow. Each completed part increases the
+/// progress by one.
 pub(crate) struct Parts {
     whole: Progress,
     labels: Arc<Labels>,
@@ -67,28 +71,29 @@ pub(crate) struct Parts {
     done: Mutex<Box<[f64]>>,
 }
 
-/// Sends a client the progress and the log messages of one request.
+/// Sends the progress notifications and the log messages of one request to its client.
 pub(crate) struct Pump {
     progress: Option<Arc<Client>>,
     logs: Option<Logs>,
     peer: Peer<RoleServer>,
     sending: Option<BoxFuture<'static, ()>>,
-    /// Fires when the next notification is due.
+    /// Fires when the next progress notification may be sent.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    /// Creates the progress of a request with this token; a [`Pump`] sends it.
+    /// Creates the progress reporter for a request with the progress token `token`. A [`Pump`]
+    /// sends the notifications.
     pub(crate) fn new(token: ProgressToken) -> Self {
         Self(Stream::Client(Arc::new(Client::new(token))))
     }
 
-    /// Reports the progress of the request, in any unit, and the total if it is known.
+    /// Reports the progress of the request and, if known, its total. Both can be in any unit.
     ///
-    /// Ignores values that are not finite or do not increase. This only stores the next
-    /// notification, so it is cheap and never blocks.
+    /// Ignores a progress that is not finite or not larger than the last one. Only stores the
+    /// notification to be sent, so this is cheap and never blocks.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if !progress.is_finite() {
             return;
@@ -99,19 +104,21 @@ impl Progress {
         }
     }
 
-    /// Splits the request into parts, each of which counts as one.
+    /// Splits the request into one part per label. Each completed part increases the progress by
+    /// one.
     pub(crate) fn split(&self, labels: Arc<Labels>) -> Arc<Parts> {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
-    /// Reports that the request, which has this number of parts, is still running.
+    /// Reports that the request is still running, without completing a further one of its `parts`
+    /// parts.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
         self.push(0.0, parts as f64, Message::text(message));
     }
 
-    /// Reports the number of completed parts; if it did not increase, the value is nudged so that
-    /// the message is sent.
+    /// Reports the number of completed parts. If the number did not increase, the reported value is
+    /// increased by a tiny amount, since the protocol requires an increase in each notification.
     fn push(&self, done: f64, total: f64, message: Message) {
         match &self.0 {
             Stream::Client(client) => client.push(done, total, message),
@@ -121,7 +128,8 @@ impl Progress {
         }
     }
 
-    /// Returns the time of the last notification, if this is the progress of a whole request.
+    /// Returns the time at which the last notification was sent, or the request arrived. Returns
+    /// `None` for the progress of a part.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
             Stream::Client(client) => Some(client.sent()),
@@ -150,27 +158,27 @@ impl Parts {
         Self { whole, labels, done }
     }
 
-    /// Returns the progress of one part.
+    /// Returns a progress reporter for one part of the request.
     pub(crate) fn part(self: &Arc<Self>, part: usize) -> Progress {
         Progress(Stream::Part { whole: self.clone(), part })
     }
 
-    /// Reports that a part begins.
+    /// Reports that the part with this index has begun.
     pub(crate) fn begin(&self, part: usize) {
         self.update(part, 0.0, "");
     }
 
-    /// Reports that a part is done, and its outcome.
+    /// Reports that a part has ended. The message contains the outcome `how`.
     pub(crate) fn end(&self, part: usize, how: &'static str) {
         self.update(part, 1.0, how);
     }
 
-    /// Counts a skipped part without reporting it.
+    /// Counts a skipped part as completed, without sending a notification.
     pub(crate) fn skip(&self, part: usize) {
         self.with(|done| done[part] = 1.0);
     }
 
-    /// Reports that these parts are still running.
+    /// Reports that the parts with these indices are still running.
     pub(crate) fn still(&self, running: &[usize]) {
         let (named, more) = running.split_at(running.len().min(MAX_NAMED_PARTS));
         let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
@@ -183,12 +191,14 @@ impl Parts {
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// Returns the time of the last notification, if these are the parts of a whole request.
+    /// Returns the time at which the last notification was sent, or the request arrived. Returns
+    /// `None` for the parts of a request that is itself a part of another.
     pub(crate) fn sent(&self) -> Option<Instant> {
         self.whole.sent()
     }
 
-    /// Reports a server's progress on a part, if it increased.
+    /// Reports a server's progress on a part. Ignores the fraction if it is not larger than the
+    /// last one.
     fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
         if self.with(|done| fraction > done[part]) {
@@ -197,7 +207,8 @@ impl Parts {
         }
     }
 
-    /// Forwards a part's report about its own parts.
+    /// Reports the progress of a part that is itself split into parts. The fraction need not have
+    /// increased.
     fn push(&self, part: usize, fraction: f64, message: &Message) {
         self.update(part, fraction.min(MOST), message.to_string());
     }
@@ -224,8 +235,9 @@ impl Parts {
 // === impl Pump ===
 
 impl Pump {
-    /// Returns a sender of the progress and the log messages of a request, or `None` if it has
-    /// neither.
+    /// Creates a sender for the progress and the log messages of a request. Returns `None` if there
+    /// is nothing to send: the request has no log messages, and either no progress reporter or one
+    /// that reports a part of another request.
     pub(crate) fn new(
         progress: Option<&Progress>,
         logs: Option<&Logs>,
@@ -242,18 +254,18 @@ impl Pump {
         Some(Self { progress, logs, peer, sending: None, timer: None })
     }
 
-    /// Runs `work` while sending notifications to the client.
+    /// Runs the future `work` and sends notifications to the client in the meantime.
     ///
-    /// When the work is done, the last report and all log messages are sent before this returns, so
-    /// no notification follows the answer.
+    /// When `work` is done, sends the remaining progress notification and log messages before
+    /// returning. So no notification follows the answer.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
             poll_fn(|cx| {
                 let output = work.as_mut().poll(cx);
                 if output.is_pending() {
-                    // Whether a report is pending does not matter here: the task is registered for
-                    // both.
+                    // The result does not matter here: the task is registered for new notifications
+                    // in either case.
                     let _ = self.poll(cx, false);
                 }
                 output
@@ -264,7 +276,8 @@ impl Pump {
         output
     }
 
-    /// Sends the pending report and log messages. Ready once nothing is pending.
+    /// Sends the pending progress notification and log messages. Returns `Ready` when nothing is
+    /// left to send.
     fn poll(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<()> {
         loop {
             match &mut self.sending {
@@ -273,7 +286,7 @@ impl Pump {
                     self.sending = None;
                 }
                 None => {
-                    // The waker is registered before the check, so that no wakeup is missed.
+                    // `next` registers the waker before it checks, so that no wakeup is missed.
                     let Some(next) = self.next(cx, is_answered) else {
                         return Poll::Ready(());
                     };
@@ -291,7 +304,8 @@ impl Pump {
 }
 
 impl Pump {
-    /// Returns the next notification to send; without one, the task is woken when there is one.
+    /// Returns the next notification to send. If there is none, registers the current task to be
+    /// woken when there is one.
     #[expect(deprecated, reason = "older clients and servers log")]
     fn next(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Option<ServerNotification> {
         while let Some(client) = &self.progress {
@@ -317,9 +331,10 @@ impl Pump {
     }
 }
 
-/// Returns the completed fraction.
+/// Returns the fraction of `total` that is completed, between 0 and 1.
 ///
-/// Without a total it is an estimate that increases each time and never reaches 1.
+/// If the total is not known, the fraction is an estimate that increases with `progress` and never
+/// reaches 1.
 fn fraction(progress: f64, total: Option<f64>) -> f64 {
     let fraction = match total {
         Some(total) if total > 0.0 => progress / total,

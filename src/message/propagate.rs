@@ -1,4 +1,4 @@
-//! Propagation of trace contexts between requests and spans.
+//! Propagation of trace contexts between requests and `tracing` spans.
 
 use std::{fmt, sync::Arc};
 
@@ -6,32 +6,35 @@ use tracing::Span;
 
 use super::TraceContext;
 
-/// Maps spans to positions in traces, and passes these to the servers called within a span.
+/// Connects `tracing` spans with a distributed trace. Requests that are sent to servers inside a
+/// span then carry the span's position in the trace.
 ///
-/// By default, each callee gets a new position below that of the request, and none if the request
-/// came with none. A tracer that records spans can do better: `OpenTelemetry` implements this for
-/// OpenTelemetry, with the feature of that name. An implementation without methods keeps the
-/// default.
+/// The default methods ignore spans. They send each server a new child of the trace position that
+/// the request arrived with, or no position if the request arrived without one. A tracer that
+/// records spans can send the position of the span instead. With the feature `opentelemetry`, the
+/// type `OpenTelemetry` does so.
 pub trait Propagate: Send + Sync {
-    /// Makes the span of a request a child of the request's trace position; if spans of requests
-    /// are disabled, the span of the run that the request calls.
+    /// Makes the span of a request a child of `incoming`, the trace position that the request
+    /// arrived with. If spans of requests are disabled, `span` is the span of the run that the
+    /// request starts.
     ///
-    /// The span has not been entered before.
+    /// Called before the span is entered for the first time.
     fn extract(&self, incoming: &TraceContext, span: &Span) {
         let _ = (incoming, span);
     }
 
-    /// Returns the trace context to send to a callee within the span; `None` if there is no trace.
+    /// Returns the trace context to send to a server that is called inside `span`, or `None` to
+    /// send none.
     ///
     /// `incoming` is the trace context of the request that created the span. The span is
-    /// [disabled](Span::is_none) if no subscriber wants it.
+    /// [disabled](Span::is_none) if no subscriber records it.
     fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
         let _ = span;
         incoming.map(TraceContext::child)
     }
 }
 
-/// Tracing settings that travel with a request; they override the default.
+/// The tracing settings of a request. They travel with the request and override the defaults.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,

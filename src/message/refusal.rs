@@ -7,30 +7,33 @@ use serde_json::json;
 
 use super::ItemKind;
 
-/// The maximum number of schema violations in an error.
+/// The maximum number of schema violations that an error message lists.
 const VIOLATIONS_TOLD: usize = 8;
-/// The error code of a call that exceeds a budget: one of those that JSON-RPC reserves for servers.
+/// The error code of a call that exceeds a budget. JSON-RPC reserves the range from -32000 to
+/// -32099 for server errors like this one.
 const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 
-/// A request that was rejected before it reached its target.
+/// The rejection of a request before it reached the tool or other item that it is for.
 ///
-/// Refusals keep their type on the way out, so that a layer that renames tools or arguments can
-/// translate them for its client; they become JSON-RPC errors at the edge. Their code is `-32602`,
-/// as the [specification] requires for unknown tools and malformed calls. The exceptions are an
-/// unknown resource, `-32002`, and an exhausted budget, `-32000`, where the call itself is valid.
+/// Refusals keep their type inside the stack and become JSON-RPC errors when they leave it. So a
+/// layer that renames tools or arguments can rename them in refusals too.
+///
+/// The JSON-RPC error code is `-32602`, as the [specification] requires for unknown tools and
+/// malformed calls. There are two exceptions: `-32002` for an unknown resource, and `-32000` for an
+/// exhausted budget, where the call itself is valid.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No item with this name exists, or the client may not see it.
+    /// The requested item does not exist, or the client may not see it.
     Unknown {
         /// The kind of the requested item.
         kind: ItemKind,
         /// The requested name or URI.
         name: Cow<'static, str>,
     },
-    /// The item exists, but cannot be used at the moment.
+    /// The requested item exists, but cannot be used at the moment.
     Unavailable {
         /// The kind of the requested item.
         kind: ItemKind,
@@ -41,32 +44,34 @@ pub enum Refusal {
     InvalidArguments {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// The violations of the schema; never empty.
+        /// The violations of the tool's input schema. Never empty.
         violations: Vec<Violation>,
     },
-    /// The request is larger or nested deeper than a limit allows.
+    /// The request exceeds a limit on its size or nesting depth.
     OverLimit {
-        /// The limited unit, such as `bytes` or `levels of nesting`.
+        /// The unit of the limit, such as `bytes` or `levels of nesting`.
         unit: &'static str,
-        /// The maximum.
+        /// The value of the limit, in the unit `unit`.
         limit: usize,
-        /// The name of the setting.
+        /// The name of the setting that configures the limit, such as `max_depth`.
         setting: &'static str,
     },
     /// The remaining amount of a [budget](crate::budget) is too small for the call.
     OverBudget {
-        /// The name of the budget, or of the setting that limits a run.
+        /// The name of the budget that is exhausted, or of the setting that limits the cost of a
+        /// run.
         budget: Cow<'static, str>,
-        /// The time until the budget suffices, if it is known.
+        /// The time after which the budget suffices for the call, or `None` if this is not known.
         retry_after: Option<Duration>,
     },
-    /// Too many nested calls: tools call tools without an end.
+    /// The call is nested too deep in other calls, or too many nested calls have been made. The
+    /// tools probably call each other endlessly.
     Endless {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// The limited unit, such as `calls within each other`.
+        /// The unit of the limit, such as `calls within each other`.
         unit: &'static str,
-        /// The maximum.
+        /// The value of the limit, in the unit `unit`.
         limit: usize,
     },
 }
@@ -74,24 +79,25 @@ pub enum Refusal {
 /// A place where arguments do not match a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The place in the arguments, as a JSON Pointer ([RFC 6901]); empty for the arguments as a
-    /// whole.
+    /// The invalid place in the arguments, as a JSON Pointer ([RFC 6901]). Empty if the arguments
+    /// as a whole are invalid.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     pub path: String,
-    /// A description of the mismatch; never contains the value of an argument.
+    /// A description of the violation. Never contains the value of an argument.
     pub message: String,
 }
 
 // === impl Refusal ===
 
 impl Refusal {
-    /// Arrays and objects are nested deeper than `levels`.
+    /// Creates the refusal of a request whose arrays and objects are nested deeper than `levels`.
     pub(crate) const fn too_deep(levels: usize) -> Self {
         Self::OverLimit { unit: "levels of nesting", limit: levels, setting: "max_depth" }
     }
 
-    /// Returns the kind of the requested item, if the refusal names it.
+    /// Returns the kind of the item that the request is for, or `None` if the refusal does not name
+    /// an item.
     #[must_use]
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
@@ -101,7 +107,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the name or URI of the requested item, if the refusal names it.
+    /// Returns the name or URI of the item that the request is for, or `None` if the refusal does
+    /// not name an item.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -113,7 +120,9 @@ impl Refusal {
         }
     }
 
-    /// Returns the name or URI of the requested item, for translation to the names of the client.
+    /// Returns a mutable reference to the name or URI of the item that the request is for, for
+    /// example to translate it to the name that the client knows. Returns `None` if the refusal
+    /// does not name an item.
     pub const fn name_mut(&mut self) -> Option<&mut Cow<'static, str>> {
         match self {
             Self::Unknown { name, .. }
@@ -124,7 +133,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the reason, without the tool's name if a schema is the reason.
+    /// Returns the reason for the refusal as a text. For invalid arguments, lists only the
+    /// violations, without the name of the tool.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::InvalidArguments { violations, .. } => {
@@ -135,7 +145,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the refusal as a JSON-RPC error.
+    /// Converts the refusal to a JSON-RPC error.
     #[must_use]
     pub fn to_error(&self) -> ErrorData {
         let data = match self {
@@ -201,7 +211,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns a time in units, rounded up so that a retry after that time succeeds.
+/// Converts `time` to a number of `unit`s. Rounds up, so that a retry after the rounded time
+/// succeeds.
 fn rounded_up(time: Duration, unit: Duration) -> u64 {
     time.as_nanos().div_ceil(unit.as_nanos()).try_into().unwrap_or(u64::MAX)
 }

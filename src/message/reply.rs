@@ -12,7 +12,7 @@ use super::{ItemKind, Refusal, content_size};
 /// The reply of a server: a result, a JSON-RPC error or a typed refusal.
 #[derive(Clone, Debug)]
 pub struct Reply(
-    // Boxed once, here: every layer moves the reply, and results are large.
+    // Boxed because every layer moves the reply, and results are large.
     Box<Body>,
 );
 
@@ -31,47 +31,50 @@ enum Body {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ToolAnswer {
-    /// The tool ran; it may have failed (`isError`).
+    /// The result of the tool. A failure of the tool is a result too (`isError`).
     Result(CallToolResult),
-    /// The tool requires input from the client before it continues.
+    /// The tool requires input from the client to continue.
     InputRequired(InputRequiredResult),
-    /// The tool continues as a task with this id.
+    /// The tool continues in the background as a task with this id.
     Task(String),
     /// A JSON-RPC error.
     Error(ErrorData),
-    /// A refusal before the tool was reached.
+    /// The call was rejected before it reached the tool.
     Refused(Refusal),
-    /// Something that does not answer a `tools/call`.
+    /// A result whose type is not an answer to a `tools/call`.
     Invalid,
 }
 
 // === impl Reply ===
 
 impl Reply {
-    /// Rejects an unknown tool, or one that the client may not see.
+    /// Creates the refusal of a call to a tool that does not exist or that the client may not see.
     pub fn unknown_tool(tool: impl Into<Cow<'static, str>>) -> Self {
         Self::unknown(ItemKind::Tool, tool)
     }
 
-    /// Rejects an unknown item of this kind, or one that the client may not see.
+    /// Creates the refusal of a request for an item that does not exist or that the client may not
+    /// see.
     pub fn unknown(kind: ItemKind, name: impl Into<Cow<'static, str>>) -> Self {
         Refusal::Unknown { kind, name: name.into() }.into()
     }
 
-    /// Rejects a request of this method that is [malformed](super::Request::is_malformed).
+    /// Creates the error for a [malformed](super::Request::is_malformed) request with the method
+    /// `method`.
     #[must_use]
     pub fn malformed(method: &str) -> Self {
         ErrorData::invalid_params(format!("malformed `{method}`"), None).into()
     }
 
-    /// Rejects an unknown method.
+    /// Creates the error for a request whose method the server does not support.
     pub fn method_not_found(method: impl Into<Cow<'static, str>>) -> Self {
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.into(), None).into()
     }
 
-    /// Returns the JSON-RPC error that the client gets, if the reply is one.
+    /// Returns the JSON-RPC error that the client receives, or `None` if the reply is a result.
     ///
-    /// A failed tool call (`isError`) is a result.
+    /// A refusal is converted to a JSON-RPC error. A failed tool call (`isError`) is a result, not
+    /// an error.
     #[must_use]
     pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
         match &*self.0 {
@@ -81,7 +84,7 @@ impl Reply {
         }
     }
 
-    /// Returns the refusal, if the reply is one.
+    /// Returns the refusal, or `None` if the reply is a result or an error.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.0 {
@@ -90,7 +93,7 @@ impl Reply {
         }
     }
 
-    /// Returns the refusal for modification, if the reply is one.
+    /// Returns a mutable reference to the refusal, or `None` if the reply is a result or an error.
     pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
         match &mut *self.0 {
             Body::Refused(refusal) => Some(refusal),
@@ -98,7 +101,7 @@ impl Reply {
         }
     }
 
-    /// Returns the result, if the reply is one.
+    /// Returns the result, or `None` if the reply is an error or a refusal.
     #[must_use]
     #[inline]
     pub fn result(&self) -> Option<&ServerResult> {
@@ -108,7 +111,7 @@ impl Reply {
         }
     }
 
-    /// Returns the result for modification, if the reply is one.
+    /// Returns a mutable reference to the result, or `None` if the reply is an error or a refusal.
     pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
         match &mut *self.0 {
             Body::Result(result) => Some(result),
@@ -116,7 +119,8 @@ impl Reply {
         }
     }
 
-    /// Returns the server's capabilities, if the reply declares them.
+    /// Returns the server's capabilities if the reply answers `initialize` or `server/discover`,
+    /// and `None` otherwise.
     pub(crate) fn capabilities_mut(&mut self) -> Option<&mut ServerCapabilities> {
         match self.result_mut()? {
             ServerResult::InitializeResult(result) => Some(&mut result.capabilities),
@@ -125,27 +129,28 @@ impl Reply {
         }
     }
 
-    /// Adds the `tools` capability to the answer to `initialize` or `server/discover`.
+    /// Adds the `tools` capability to an answer to `initialize` or `server/discover`. Does nothing
+    /// to other replies.
     pub(crate) fn declare_tools(&mut self) {
         if let Some(capabilities) = self.capabilities_mut() {
             capabilities.tools.get_or_insert_default();
         }
     }
 
-    /// Replaces "method not found", the answer of a server without tools to `tools/list`,
-    /// with an empty list, so that a layer can add tools of its own.
+    /// Replaces the error "method not found" with an empty list of tools. A server without tools
+    /// answers `tools/list` with this error, but a layer may want to add tools to the list.
     pub(crate) fn list_missing_tools(&mut self) {
         if self.is_method_not_found() {
             *self = ListToolsResult::default().into();
         }
     }
 
-    /// Returns `true` if the server does not support the method of the request.
+    /// Returns `true` if the reply is the JSON-RPC error "method not found".
     pub(crate) fn is_method_not_found(&self) -> bool {
         matches!(&*self.0, Body::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
     }
 
-    /// Returns a page of tools, if the reply is one.
+    /// Returns the tools of one page of the list, or `None` if the reply does not list tools.
     #[must_use]
     pub fn tools(&self) -> Option<&ListToolsResult> {
         match self.result()? {
@@ -154,7 +159,8 @@ impl Reply {
         }
     }
 
-    /// Returns a page of tools for modification, if the reply is one.
+    /// Returns a mutable reference to the tools of one page of the list, or `None` if the reply
+    /// does not list tools.
     pub fn tools_mut(&mut self) -> Option<&mut ListToolsResult> {
         match self.result_mut()? {
             ServerResult::ListToolsResult(list) => Some(list),
@@ -162,7 +168,8 @@ impl Reply {
         }
     }
 
-    /// Returns the result of a tool, if the reply is one. `None` for questions, tasks and errors.
+    /// Returns the result of a tool, or `None` if the reply is anything else, such as a tool's
+    /// question, a task, an error or a refusal.
     #[must_use]
     pub fn tool_result(&self) -> Option<&CallToolResult> {
         match self.result()? {
@@ -171,7 +178,8 @@ impl Reply {
         }
     }
 
-    /// Returns the result of a tool for modification, if the reply is one.
+    /// Returns a mutable reference to the result of a tool, or `None` if the reply is anything
+    /// else.
     pub fn tool_result_mut(&mut self) -> Option<&mut CallToolResult> {
         match self.result_mut()? {
             ServerResult::CallToolResult(result) => Some(result),
@@ -179,12 +187,13 @@ impl Reply {
         }
     }
 
-    /// Returns `true` if the tool requires input from the client before it continues.
+    /// Returns `true` if the reply requires input from the client.
     pub(crate) fn asks(&self) -> bool {
         matches!(&*self.0, Body::Result(ServerResult::InputRequiredResult(_)))
     }
 
-    /// Returns the size of a tool's answer, measured like that of all messages.
+    /// Returns the [size](content_size) of a tool result, a result of unknown type or a JSON-RPC
+    /// error. Zero for all other replies.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
             Body::Result(ServerResult::CallToolResult(result)) => content_size::of_result(result),
@@ -197,11 +206,12 @@ impl Reply {
         }
     }
 
-    /// Unwraps the answer, with refusals as JSON-RPC errors.
+    /// Converts the reply to a `Result`, as rmcp's handlers return it.
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error of the server.
+    /// Returns the JSON-RPC error if the reply is an error. A refusal is converted to a JSON-RPC
+    /// error.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
         match *self.0 {
             Body::Result(result) => Ok(result),
@@ -210,7 +220,7 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to the answer to a `tools/call`.
+    /// Converts the reply to a [`ToolAnswer`], which distinguishes all answers to a `tools/call`.
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
         match *self.0 {

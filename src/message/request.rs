@@ -1,4 +1,4 @@
-//! An MCP request with its context.
+//! An MCP request and its context.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use rmcp::model::{
 
 use super::Context;
 
-/// The methods of requests that rmcp has a type for.
+/// The methods for which rmcp has a request type.
 const METHODS: [&str; 21] = [
     "completion/complete",
     "initialize",
@@ -34,19 +34,20 @@ const METHODS: [&str; 21] = [
     "tools/list",
 ];
 
-/// An MCP request on its way to a server.
+/// An MCP request on its way through a stack of layers to a server.
 #[derive(Clone, Debug)]
 pub struct Request(
-    // Boxed once, here: every layer moves the request, and the two parts have about 450 bytes.
+    // Boxed because every layer moves the request, and the two parts have about 450 bytes.
     Box<Parts>,
 );
 
-/// Returns `true` if rmcp has a type for the method.
+/// Returns `true` if rmcp has a request type for the method.
 pub(crate) fn is_of_protocol(method: &str) -> bool {
     known_method(method).is_some()
 }
 
-/// Returns the static name of the method, if rmcp has a type for it.
+/// Converts the method to a static string, or returns `None` if rmcp has no request type for the
+/// method.
 pub(crate) fn known_method(method: &str) -> Option<&'static str> {
     METHODS.into_iter().find(|known| *known == method)
 }
@@ -60,26 +61,27 @@ struct Parts {
 // === impl Request ===
 
 impl Request {
-    /// Wraps an MCP message and its context.
+    /// Creates a request from an MCP message and its context.
     pub fn new(message: impl Into<ClientRequest>, context: impl Into<Context>) -> Self {
         Self(Box::new(Parts { message: message.into(), context: context.into() }))
     }
 
-    /// Creates a tool call with these parameters in this context.
+    /// Creates a `tools/call` request from its parameters and its context.
     #[inline]
     pub(crate) fn of_tool_call(params: CallToolRequestParams, context: Context) -> Self {
         let message = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         Self(Box::new(Parts { message, context }))
     }
 
-    /// Creates a call of the tool `name` without arguments.
+    /// Creates a `tools/call` request for the tool `name` without arguments.
     pub fn call_tool(name: impl Into<Cow<'static, str>>) -> Self {
         Self::call_tool_with(CallToolRequestParams::new(name))
     }
 
-    /// Creates a tool call with these parameters.
+    /// Creates a `tools/call` request from its parameters.
     ///
-    /// Moves their `_meta` to the context, as rmcp does, so that there is one place to look for it.
+    /// Moves the `_meta` of the parameters to the context of the request, as rmcp does for received
+    /// requests.
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
         let meta = params.meta.take().unwrap_or_default();
@@ -88,13 +90,14 @@ impl Request {
         request
     }
 
-    /// Creates a request for the first page of the list of tools.
+    /// Creates a `tools/list` request for the first page of tools.
     #[must_use]
     pub fn list_tools() -> Self {
         Self::list_tools_from(None)
     }
 
-    /// Creates a request for the page of the list of tools at `cursor`.
+    /// Creates a `tools/list` request for the page at `cursor`, or for the first page if `cursor`
+    /// is `None`.
     #[must_use]
     pub fn list_tools_from(cursor: Option<String>) -> Self {
         let params =
@@ -127,7 +130,7 @@ impl Request {
         &self.0.context
     }
 
-    /// Returns the context of the request for modification.
+    /// Returns a mutable reference to the context of the request.
     #[inline]
     pub fn context_mut(&mut self) -> &mut Context {
         &mut self.0.context
@@ -140,7 +143,7 @@ impl Request {
         &self.0.message
     }
 
-    /// Returns the MCP message for modification.
+    /// Returns a mutable reference to the MCP message.
     pub fn message_mut(&mut self) -> &mut ClientRequest {
         &mut self.0.message
     }
@@ -151,7 +154,7 @@ impl Request {
         (self.0.message, self.0.context)
     }
 
-    /// Returns the tool call, if the request is one.
+    /// Returns the parameters of a `tools/call` request, or `None` for other requests.
     #[must_use]
     #[inline]
     pub fn tool_call(&self) -> Option<&CallToolRequestParams> {
@@ -161,7 +164,8 @@ impl Request {
         }
     }
 
-    /// Returns the tool call for modification, if the request is one.
+    /// Returns a mutable reference to the parameters of a `tools/call` request, or `None` for other
+    /// requests.
     pub fn tool_call_mut(&mut self) -> Option<&mut CallToolRequestParams> {
         match &mut self.0.message {
             ClientRequest::CallToolRequest(call) => Some(&mut call.params),
@@ -169,18 +173,19 @@ impl Request {
         }
     }
 
-    /// Returns `true` if the request ends a subscription; any client with a subscription may end
-    /// it.
+    /// Returns `true` if the request ends a subscription (`resources/unsubscribe`). A client may
+    /// always end its own subscriptions.
     #[must_use]
     pub fn unsubscribes(&self) -> bool {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
     }
 
-    /// Returns `true` if the request has a method of the protocol but invalid parameters.
+    /// Returns `true` if the method is one of the protocol but rmcp could not parse the parameters.
     ///
-    /// rmcp parses a `tools/call` with a field of a wrong type as a custom request of that name. A
-    /// rule that matches tool calls misses it, but a server might run it, so every layer with rules
-    /// rejects it with an [error](super::Reply::malformed).
+    /// For example, rmcp parses a `tools/call` with a field of the wrong type as a custom request
+    /// with the method `tools/call`. A rule for tool calls does not match a custom request, but a
+    /// server might still run the tool. So every layer with rules rejects malformed requests with
+    /// an [error](super::Reply::malformed).
     ///
     /// ```
     /// use mcp_composite::message::{Context, Request};
@@ -199,14 +204,15 @@ impl Request {
         }
     }
 
-    /// Returns `true` if the request lists tools.
+    /// Returns `true` if this is a `tools/list` request.
     #[must_use]
     #[inline]
     pub fn lists_tools(&self) -> bool {
         matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
     }
 
-    /// Returns `true` if the request asks for the server's capabilities.
+    /// Returns `true` if this is an `initialize` or `server/discover` request, whose answer
+    /// declares the server's capabilities.
     pub(crate) const fn asks_for_capabilities(&self) -> bool {
         matches!(
             &self.0.message,
@@ -214,9 +220,10 @@ impl Request {
         )
     }
 
-    /// Returns `true` if the request lists tools from the beginning.
+    /// Returns `true` if this is a `tools/list` request for the first page.
     ///
-    /// An empty cursor is a cursor: only its absence means the first page.
+    /// The first page is requested without a cursor. A request with an empty cursor is not for the
+    /// first page.
     #[must_use]
     pub fn lists_first_tools(&self) -> bool {
         match &self.0.message {

@@ -1,11 +1,11 @@
-//! The result types of requests.
+//! Checks whether a result has a type that answers its request.
 
 use rmcp::model::{ClientRequest, ServerResult};
 
-/// Returns a check whether a result has a type that answers this kind of request.
+/// Returns a function that checks whether the type of a result answers a request of this kind.
 ///
-/// rmcp parses a result as the first type that matches, and as a custom result if none does: an
-/// invalid result arrives as another type.
+/// rmcp parses a result as the first type that matches, or as a custom result if no type matches.
+/// So an invalid result arrives as a result of another type.
 pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
     macro_rules! any_of {
         ($($Result:ident)|+) => { |result| matches!(result, $(ServerResult::$Result(_))|+) };
@@ -25,7 +25,7 @@ pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
         ClientRequest::ListSkillsRequest(_) => any_of!(ListSkillsResult),
         ClientRequest::GetSkillRequest(_) => any_of!(GetSkillResult),
         ClientRequest::GetTaskRequest(_) => any_of!(GetTaskResult),
-        // The same result, with and without a `resultType`.
+        // Both types are the empty result, without and with a `resultType`.
         ClientRequest::PingRequest(_)
         | ClientRequest::SetLevelRequest(_)
         | ClientRequest::SubscribeRequest(_)

@@ -1,14 +1,14 @@
-//! A value that requests share until one of them changes it.
+//! A copy-on-write value that several requests can share.
 
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
 };
 
-/// A value that is copied on write if it is shared.
+/// A value that is either owned or shared. A shared value is copied on modification.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared<T> {
-    /// Cloned with its owner.
+    /// The value is not shared. Cloning this variant clones the value.
     Owned(T),
     Shared(Arc<T>),
 }
@@ -16,14 +16,14 @@ pub(crate) enum Shared<T> {
 // === impl Shared ===
 
 impl<T: Clone + Default> Shared<T> {
-    /// Shares a value, or creates the default one.
+    /// Shares the value in an [`Arc`], or creates the default value for `None`.
     pub(super) fn of(value: Option<&Arc<T>>) -> Self {
         value.map_or_else(Self::default, |value| Self::Shared(value.clone()))
     }
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns a shared handle to the value; clones the value unless it is shared already.
+    /// Returns the value in an [`Arc`]. Clones the value if it is not shared yet.
     pub(super) fn to_shared(&self) -> Arc<T> {
         match self {
             Self::Owned(value) => Arc::new(value.clone()),

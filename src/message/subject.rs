@@ -6,7 +6,7 @@ use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
 
 use super::Request;
 
-/// The kinds of items that servers list and clients request by name or URI.
+/// A kind of item that servers list and that clients request by name or URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemKind {
@@ -20,23 +20,25 @@ pub enum ItemKind {
     ResourceTemplate,
 }
 
-/// The subject of a [`Request`], as its client names it.
+/// The item or the list of items that a [`Request`] is for. Items have the name that the client
+/// uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject<'r> {
-    /// One item, by its name or URI: of a call, a `get`, a `read`, a subscribe or unsubscribe
-    /// request, or a completion.
+    /// One item, with its name or URI. The request calls, gets or reads the item, subscribes to it
+    /// or unsubscribes from it, or completes one of its arguments.
     Item(ItemKind, &'r str),
-    /// The list of all items of a kind, from a cursor.
+    /// The list of all items of a kind, with the cursor of the requested page. The cursor is `None`
+    /// for the first page.
     List(ItemKind, Option<&'r str>),
-    /// Anything else.
+    /// Neither an item nor a list of items, as in `initialize` or `ping`.
     Other,
 }
 
 // === impl ItemKind ===
 
 impl ItemKind {
-    /// Returns `true` if clients refer to the item by name rather than by URI.
+    /// Returns `true` if clients refer to items of this kind by name rather than by URI.
     pub(crate) const fn is_named(self) -> bool {
         matches!(self, Self::Tool | Self::Prompt)
     }
@@ -100,14 +102,14 @@ impl<'r> Subject<'r> {
 // === impl Request ===
 
 impl Request {
-    /// Returns the subject of the request.
+    /// Returns the item or the list of items that the request is for.
     #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         Subject::of(self.message())
     }
 
-    /// Replaces the item that the request is about with another of the same kind. Does nothing if
-    /// the request is not about an item.
+    /// Replaces the name or URI of the item that the request is for. Does nothing if the request is
+    /// not for a single item.
     ///
     /// ```
     /// use mcp_composite::message::{ItemKind, Request, Subject};

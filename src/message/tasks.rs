@@ -1,4 +1,5 @@
-//! Cancels the tasks of tools that continue as tasks, which are not supported here.
+//! Cancels tasks. This crate does not support tools that answer with a task, so no client would
+//! request the task's result.
 
 use rmcp::model::{CancelTaskParams, CancelTaskRequest};
 use tower::{BoxError, ServiceExt};

@@ -1,4 +1,4 @@
-//! The result of a tool, in the allocation of its reply.
+//! A tool result that is kept in the boxed [`Reply`] in which it arrived.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Reply;
 
-/// The result of a `tools/call`, in the allocation of the reply that contained it.
+/// The result of a `tools/call`, kept in the boxed [`Reply`] in which it arrived.
 ///
-/// It has the size of a pointer, so that runs of composites can move it cheaply.
+/// The type has the size of a pointer, so moving a tool result is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolResult(
-    // Always a reply with a `CallToolResult`; `of` and `from` ensure it.
+    // Always contains a `CallToolResult`. `of` and `from` ensure this.
     Reply,
 );
 
 // === impl ToolResult ===
 
 impl ToolResult {
-    /// Returns the reply as a tool result.
+    /// Converts a reply to a tool result.
     ///
     /// # Errors
     ///
-    /// Returns the reply unchanged if it is not a tool result.
+    /// Returns the unchanged reply if the reply does not contain a tool result.
     pub(crate) fn of(reply: Reply) -> Result<Self, Reply> {
         match reply.result() {
             Some(ServerResult::CallToolResult(_)) => Ok(Self(reply)),

@@ -5,10 +5,10 @@ use tower_service::Service;
 
 use super::{Reply, Request};
 
-/// A Tower service that answers MCP requests, which layers can clone and call concurrently.
+/// A Tower service that answers MCP requests and that layers can clone and call concurrently.
 ///
-/// Every service with these bounds implements it. Use it as the bound of your own layers and
-/// functions.
+/// Implemented for every service that meets the bounds. Use `ToolService` as the bound of your own
+/// layers and functions.
 ///
 /// # Examples
 ///

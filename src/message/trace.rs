@@ -4,17 +4,18 @@ use std::fmt::{self, Write as _};
 
 use rmcp::model::RequestMetaObject;
 
-/// The maximum length of a `tracestate` or `baggage` in bytes; the limit of W3C Baggage.
+/// The maximum length of a `tracestate` or `baggage` in bytes, as limited by W3C Baggage.
 const MAX_LIST: usize = 8192;
 /// The maximum number of members of a `tracestate`.
 const MAX_MEMBERS: usize = 32;
-/// The defined flags: `sampled`, and `random-trace-id` of Level 2.
+/// A mask of the defined trace flags: `sampled`, and `random-trace-id` of Trace Context Level 2.
 const FLAGS: u8 = 0b11;
 
-/// A position in a trace: `traceparent` and `tracestate` of [W3C Trace Context].
+/// A position in a distributed trace, as in the `traceparent` and `tracestate` of [W3C Trace
+/// Context].
 ///
-/// A parsed one is valid: flags other than `sampled` and `random` and a malformed `tracestate` are
-/// dropped.
+/// A `TraceContext` is always valid. Parsing drops a malformed `tracestate`, and all flags except
+/// `sampled` and `random`.
 ///
 /// [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 ///
@@ -42,7 +43,7 @@ pub struct TraceContext {
 // === impl TraceContext ===
 
 impl TraceContext {
-    /// Creates a trace context, or returns `None` if an id is zero.
+    /// Creates a trace context. Returns `None` if the trace id or the span id is zero.
     #[must_use]
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> Option<Self> {
         let (trace, span) = (u128::from_be_bytes(trace_id), u64::from_be_bytes(span_id));
@@ -53,7 +54,8 @@ impl TraceContext {
     /// Parses a `traceparent` and its `tracestate`. Returns `None` if the `traceparent` is
     /// malformed.
     ///
-    /// Of versions after `00`, the fields of `00` are parsed ([section 4.3]).
+    /// Of a `traceparent` with a version later than `00`, only the fields that version `00` defines
+    /// are parsed ([section 4.3]).
     ///
     /// [section 4.3]: https://www.w3.org/TR/trace-context/#versioning-of-traceparent
     #[must_use]
@@ -74,13 +76,13 @@ impl TraceContext {
         })
     }
 
-    /// Sets the `tracestate`, or removes it if this one is empty or malformed.
+    /// Sets the `tracestate` to `state`, or removes it if `state` is empty or malformed.
     #[must_use]
     pub fn with_state(self, state: &str) -> Self {
         Self { state: is_state(state).then(|| state.into()), ..self }
     }
 
-    /// Returns a child position: with a new span id, and otherwise the same.
+    /// Returns a child of this position. It has a new, random span id and is otherwise the same.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: fastrand::u64(1..), ..self.clone() }
@@ -98,19 +100,19 @@ impl TraceContext {
         self.span.to_be_bytes()
     }
 
-    /// Returns the flags: `1` is `sampled`, `2` is `random`.
+    /// Returns the trace flags: a bit mask of `1` for `sampled` and `2` for `random`.
     #[must_use]
     pub const fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// Returns `true` if the parent may have recorded the trace.
+    /// Returns `true` if the `sampled` flag is set: the caller may have recorded the trace.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
     }
 
-    /// Returns the `tracestate`, if there is one.
+    /// Returns the `tracestate`, or `None` if there is none.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
@@ -152,7 +154,7 @@ fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Returns `true` if `text` is a non-empty `tracestate` ([section 3.3.1]).
+/// Returns `true` if `text` is a valid `tracestate` with at least one member ([section 3.3.1]).
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/trace-context/#tracestate-header-field-values
 fn is_state(text: &str) -> bool {
@@ -165,7 +167,7 @@ fn is_state(text: &str) -> bool {
     is_fine && (1..=MAX_MEMBERS).contains(&members)
 }
 
-/// `vendor` or `tenant@vendor`.
+/// Returns `true` if `key` is a valid key of a `tracestate`: `vendor` or `tenant@vendor`.
 fn is_key(key: &str) -> bool {
     let is_allowed =
         |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'*' | b'/' | b'@');
@@ -180,7 +182,8 @@ fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len()) && value.bytes().all(is_allowed)
 }
 
-/// Returns `true` if `text` is a `baggage` ([section 3.3.1]): members `key=value` with properties.
+/// Returns `true` if `text` is a valid `baggage` ([section 3.3.1]): members of the form `key=value`
+/// with optional properties.
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/baggage/#definition
 pub(super) fn is_baggage(text: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The resource URIs in replies.
+//! Visits the resource URIs in replies.
 
 use rmcp::model::{ContentBlock, ResourceContents, ServerResult, TaskPayload};
 use serde_json::Value;
@@ -8,8 +8,9 @@ use super::Reply;
 // === impl Reply ===
 
 impl Reply {
-    /// Calls `visit` with each resource URI that a result contains or links to, also in the result
-    /// of a task. The URIs of lists are visited by [`retain_items`](Self::retain_items).
+    /// Calls `visit` with each resource URI that a result contains or links to. This includes the
+    /// result of a task, but not lists of resources, for which there is
+    /// [`retain_items`](Self::retain_items).
     pub(crate) fn visit_uris(&mut self, mut visit: impl FnMut(&mut String)) {
         match self.result_mut() {
             Some(ServerResult::ReadResourceResult(read)) => {
@@ -32,7 +33,7 @@ impl Reply {
     }
 }
 
-/// Visits the URIs in a member of a task's result, which is untyped.
+/// Calls `visit` with the resource URIs in one member of a task's result, which is untyped JSON.
 fn of_task(member: &mut Value, visit: &mut impl FnMut(&mut String)) {
     for element in member.as_array_mut().into_iter().flatten() {
         // Messages of a prompt contain blocks.

@@ -1,22 +1,25 @@
-//! A cached catalog of the tools behind a layer.
+//! A catalog caches the list of tools that the service behind a layer offers.
 //!
-//! A layer that needs tools, their schemas or their annotations holds a catalog of the tools,
-//! by the names that are used at its position in the stack. It is loaded on first use, by
-//! listing all pages of the service behind the layer, and shared by all clones of that service:
+//! A catalog contains the tools with their schemas and annotations, under the names by which the
+//! service behind the layer lists them. On first use, it is loaded by listing all pages of tools.
+//! All clones of the layer's service share the catalog.
 //!
-//! - Concurrent requests share one listing. If the request that lists is dropped, the next one
-//!   takes over.
-//! - A listing may take 10 seconds. A failure is cached for one second.
-//! - After 60 seconds the catalog is refreshed in the background, and the old one is used in
-//!   the meantime. Without a runtime, the next request that needs it waits for the refresh.
-//! - Listing fails if the cursors form a cycle, or the list is too large.
-//! - After its [`Epoch`] is bumped, requests that list tools wait for a new catalog, and so do
-//!   calls whose access check depends on the current definition of the tool.
-//! - For an unknown tool, the tools are listed again, at most once a second.
+//! - Concurrent requests share one listing. If the request that lists the tools is dropped, one of
+//!   the waiting requests lists them instead.
+//! - A listing times out after 10 seconds. A failure is cached for one second.
+//! - After 60 seconds, the catalog is refreshed in the background, and requests use the old catalog
+//!   in the meantime. Without a Tokio runtime, the next request that needs the catalog waits for
+//!   the refresh.
+//! - A listing fails if the list is too large, or if a page returns the cursor of an earlier page.
+//! - When its [`Epoch`] is bumped because the tools have changed, the catalog is outdated. Requests
+//!   that list tools then wait for a new catalog. So do calls whose access check depends on the
+//!   current definition of the tool.
+//! - If a request names a tool that the catalog does not contain, the tools are listed again, at
+//!   most once a second.
 //!
 //! # Examples
 //!
-//! A composite needs the definitions of its targets, and lists them once for all calls:
+//! A composite needs the definitions of its target tools. They are listed once for all calls:
 //!
 //! ```
 //! # #[cfg(feature = "testing")]
@@ -64,142 +67,148 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Timeout for all pages together.
+/// The timeout for listing all pages of tools.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Age at which a catalog is refreshed even without a change notification.
+/// The age at which a catalog is refreshed even if no change was reported.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// Minimum interval between listings after one that failed or lacked the tool.
+/// The minimum time until tools are listed again after a listing failed, or after it did not
+/// contain a requested tool.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Maximum number of per-caller catalogs of a layer.
+/// The maximum number of per-caller catalogs that a layer keeps.
 const MAX_VARIED: usize = 1_000;
-/// Maximum bytes of the lists in these catalogs, as JSON.
+/// The maximum total size of the tools in all per-caller catalogs of a layer, in bytes of JSON.
 const MAX_VARIED_BYTES: usize = 256 << 20;
 
-/// The tools that a service lists, by name.
+/// The tools that a service lists, accessible by name.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     shadowed: Vec<Tool>,
-    /// Their size as JSON, if they were listed.
+    /// The size of the tools in bytes of JSON. Zero unless the tools were listed from a service.
     bytes: usize,
 }
 
-/// A catalog's content: the tools, and what the layer derived from them.
+/// The content of a catalog: the listed tools, and the data that a rule has derived from them.
 #[derive(Debug)]
 pub struct Known<D> {
     tools: Tools,
     derived: D,
     epoch: u64,
     since: Instant,
-    /// Counts toward the bytes of all catalogs of a layer until the content is dropped.
+    /// Counts the size of these tools toward the total size of the layer's catalogs. Dropping it
+    /// subtracts their size.
     _held: Held,
 }
 
-/// The bytes of the lists in the catalogs of a layer.
+/// Counts the total size of the tools in all catalogs of a layer, in bytes of JSON.
 #[derive(Clone, Debug, Default)]
 struct Holding(Arc<AtomicUsize>);
 
-/// Bytes that are counted until the value is dropped.
+/// A number of bytes that is counted in a total size. Dropping it subtracts the number again.
 #[derive(Debug)]
 struct Held {
     bytes: usize,
     holding: Holding,
 }
 
-/// The knowledge that a rule needs to decide about a request.
+/// The tools that a rule must know before it can decide about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needs<'r> {
-    /// Nothing about tools.
+    /// The rule needs no tools.
     Nothing,
-    /// This tool; a stale definition suffices.
+    /// The rule needs the tool with this name. An outdated definition suffices.
     Tool(&'r str),
-    /// The current definition of this tool, for access control: if the [epoch](Epoch) of the tools
-    /// has changed, the request waits until they are listed again. Without an epoch, the same as
-    /// [`Tool`](Self::Tool).
+    /// The rule needs the current definition of the tool with this name, for access control. If the
+    /// tools have changed, which is reported by the catalog's [epoch](Epoch), the request waits
+    /// until they are listed again. Without an epoch, this is the same as [`Tool`](Self::Tool).
     CurrentTool(&'r str),
-    /// All current tools.
+    /// The rule needs all tools. If they have changed, the request waits until they are listed
+    /// again.
     AllTools,
 }
 
-/// The reason why tools could not be listed.
+/// The reason why the tools of a service could not be listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
     /// Listing took longer than 10 seconds.
     #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
     TimedOut,
-    /// There were too many pages or tools.
+    /// The list had too many pages or tools.
     #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_ITEMS} tools")]
     Endless,
     /// All pages together were too large.
     #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
-    /// A page returned the cursor of an earlier one.
+    /// A page returned the cursor of an earlier page, so the list would never end.
     #[error("the list of tools comes back to where it was")]
     Circular,
-    /// The service returned an error with this message.
+    /// The service answered `tools/list` with a JSON-RPC error with this message.
     #[error("`tools/list` was answered with an error: {0}")]
     Refused(String),
-    /// The service returned a result that is not a list of tools.
+    /// The service answered `tools/list` with a result that is not a list of tools.
     #[error("`tools/list` was answered with something else")]
     Invalid,
-    /// The service failed, for this reason.
+    /// The service failed to answer and returned an error with this text.
     #[error("the service could not answer `tools/list`: {0}")]
     Service(String),
 }
 
-/// A catalog; clones share their content.
+/// A cached catalog of tools. All clones share the cached content.
 struct Catalog<D>(Arc<Shared<D>>);
 
 struct Shared<D> {
     epoch: Epoch,
     state: Mutex<State<D>>,
     holding: Holding,
-    /// Locked by the request or task that lists tools.
+    /// Held by the request or background task that is listing the tools.
     flight: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct State<D> {
     known: Option<Arc<Known<D>>>,
     failed: Option<(Instant, ListError)>,
-    /// The background refresh, which is aborted when the catalog is dropped.
+    /// The background task that refreshes the catalog. Aborted when the catalog is dropped.
     refresh: JoinSet<()>,
 }
 
-/// The state of a catalog for a request, without waiting.
+/// The result of looking up tools in a catalog for one request.
 enum AtHand<D> {
-    /// The known tools suffice.
+    /// The cached tools suffice for the request.
     Known(Arc<Known<D>>),
-    /// The known tools suffice, but should be refreshed.
+    /// The cached tools suffice for the request, but should be refreshed in the background.
     Stale(Arc<Known<D>>),
-    /// No tools are known, and the last listing failed recently.
+    /// No tools are cached, and listing them has failed within the last second.
     Failed(ListError),
-    /// Tools must be listed first.
+    /// The request must wait until the tools are listed.
     Unknown,
 }
 
-/// The context to list tools in: that of a caller if tools vary by caller, else an empty one.
+/// The context of the requests that list tools. If tools vary by caller, this is the context of a
+/// caller. Otherwise, the context is empty.
 #[derive(Debug, Default)]
 pub(crate) struct ListingContext(Option<Box<Context>>);
 
 /// The settings of the catalogs of one layer.
 #[derive(Clone, Default)]
 pub(crate) struct CatalogSettings {
-    /// Invalidates the catalogs when it is bumped.
+    /// The epoch that invalidates the catalogs when it is bumped.
     pub(crate) epoch: Epoch,
-    /// Separates catalogs by caller. By default, all callers share one.
+    /// Maps the context of a request to the key of the catalog to use. If `None`, all callers share
+    /// one catalog.
     pub(crate) vary_by: Option<ContextKey>,
 }
 
-/// A look-up of the tools behind a layer, for one request.
+/// Looks up tools in a catalog for one request.
 pub(crate) struct Lookup<D> {
     catalog: Catalog<D>,
     context: ListingContext,
 }
 
-/// The catalogs of one layer: one, unless tools vary by caller.
+/// The catalogs of one layer: a common catalog and, if tools vary by caller, one catalog for each
+/// key.
 pub(crate) struct Catalogs<D> {
     common: Catalog<D>,
     varied: Option<Arc<Varied<D>>>,
@@ -211,9 +220,9 @@ struct Varied<D> {
     holding: Holding,
 }
 
-/// Adds the setters of a layer's [`CatalogSettings`]: `epoch` and `vary_by`.
+/// Implements the setters `epoch` and `vary_by` for a layer with [`CatalogSettings`].
 ///
-/// The documentation of `epoch` ends with that of the macro's argument, on what happens without it.
+/// The first argument is a doc comment that describes how the layer behaves without an epoch.
 macro_rules! catalog_setters {
     ($(#[$without_epoch:meta])+ $Layer:ident: $($catalogs:tt)+) => {
         impl $Layer {
@@ -226,11 +235,14 @@ macro_rules! catalog_setters {
                 self
             }
 
-            /// Caches tools separately by a key of the request's context, for servers that show
-            /// different tools to different callers.
+            /// Caches tools separately for each key. The function `key` returns the key for a
+            /// request's context, such as the name of the caller. Use this for servers that list
+            /// different tools for different callers.
             ///
-            /// For each key, tools are listed in the context of the first caller; without a key,
-            /// they are listed without a context. The catalogs of the last 1000 keys are kept.
+            /// The tools of a key are listed in the context of the first request with the key. If
+            /// `key` returns `None`, tools are listed in an empty context, and all such requests
+            /// share them. Only the 1000 most recently used keys are kept, and fewer if their tools
+            /// exceed 256 MiB.
             #[must_use]
             pub fn vary_by<F>(mut self, key: F) -> Self
             where
@@ -248,8 +260,8 @@ pub(crate) use catalog_setters;
 ///
 /// # Errors
 ///
-/// Returns an error if the service fails, returns an error or an unexpected result, or the list
-/// does not end.
+/// Returns an error if the service fails or times out, if it answers with an error or an unexpected
+/// result, or if the list is endless or too large.
 pub(crate) async fn list_all<S>(service: S, context: Context) -> Result<Tools, ListError>
 where
     S: Service<Request, Response = Reply> + Clone,
@@ -258,9 +270,10 @@ where
     in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
 }
 
-/// Runs `work` with the timeout of a listing.
+/// Waits for `work` with the timeout for listing tools. Returns `None` if `work` takes longer.
+/// Without a Tokio runtime, there is no timeout.
 pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {
-    // Rules need no runtime; without one there are no timers.
+    // Rules work without a runtime, but timers do not.
     if !has_runtime() {
         return Some(work.await);
     }
@@ -287,7 +300,7 @@ where
             .oneshot(request)
             .await
             .map_err(|error| ListError::Service(error.into().to_string()))?;
-        // A handler without the `tools` capability does not support the method.
+        // A server without the `tools` capability rejects the method; it has no tools.
         if is_first && reply.is_method_not_found() {
             return Ok(tools);
         }
@@ -319,25 +332,27 @@ impl From<NoEnd> for ListError {
 // === impl Tools ===
 
 impl Tools {
-    /// Returns the tool of this name.
+    /// Returns the tool with this name. If several tools have the name, returns the first of them
+    /// in the list.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.place(name).map(|place| &self.tools[place])
     }
 
-    /// Returns the index of the tool of this name.
+    /// Returns the index of the tool with this name in the list.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
 
-    /// Iterates over the tools, in the order they are listed.
+    /// Iterates over the tools in the order in which they are listed.
     pub fn iter(&self) -> std::slice::Iter<'_, Tool> {
         self.tools.iter()
     }
 
-    /// Iterates over tools that differ from the first listed one of the same name.
+    /// Iterates over the tools that differ from an earlier tool with the same name.
+    /// [`get`](Self::get) does not return these tools.
     ///
-    /// The server decides which of them a call reaches.
+    /// Which of the tools with the same name a call reaches is up to the server.
     pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
         self.shadowed.iter()
     }
@@ -356,7 +371,8 @@ impl Tools {
 }
 
 impl Extend<Tool> for Tools {
-    /// Adds tools; of two with one name, the first is used.
+    /// Adds tools to the list. If several tools have the same name, [`get`](Self::get) returns the
+    /// first of them.
     fn extend<T: IntoIterator<Item = Tool>>(&mut self, tools: T) {
         for tool in tools {
             match self.places.get(&*tool.name) {
@@ -391,13 +407,13 @@ impl FromIterator<Tool> for Tools {
 // === impl Known ===
 
 impl<D> Known<D> {
-    /// Returns the tools.
+    /// Returns the listed tools.
     #[must_use]
     pub const fn tools(&self) -> &Tools {
         &self.tools
     }
 
-    /// Returns the data that the rule derived from them.
+    /// Returns the data that the rule has derived from the listed tools.
     #[must_use]
     pub const fn derived(&self) -> &D {
         &self.derived
@@ -416,8 +432,8 @@ impl<D> Catalog<D> {
         }))
     }
 
-    /// Looks up the known tools without waiting; `suffices` decides whether they are enough for
-    /// the caller. The caller reads the clock, since it needs the time too.
+    /// Looks up the cached tools at the time `now`, without waiting. `suffices` returns `true` if
+    /// the cached tools are enough for the request.
     fn at_hand(
         &self,
         needs: Needs<'_>,
@@ -433,7 +449,7 @@ impl<D> Catalog<D> {
             };
         };
         let known = known.clone();
-        // The known tools remain in use while listing fails.
+        // The cached tools remain in use while listing fails.
         if failed.is_some() {
             return AtHand::Known(known);
         }
@@ -453,7 +469,8 @@ impl<D> Catalog<D> {
         }
     }
 
-    /// Waits for the needed tools, and lists them unless another request already does.
+    /// Returns the cached tools as soon as they suffice for `needs`. If they do not, waits for
+    /// another request's listing, or lists the tools with `load` if no other request does.
     async fn wait<F>(
         &self,
         needs: Needs<'_>,
@@ -464,7 +481,7 @@ impl<D> Catalog<D> {
         F: Future<Output = Result<(Tools, D), ListError>>,
     {
         let Some(_flight) = in_time(self.0.flight.lock()).await else {
-            // The listing of another request takes too long.
+            // The listing of another request has not ended in time.
             return self.0.state().known.clone().ok_or(ListError::TimedOut);
         };
         match self.at_hand(needs, Instant::now(), suffices) {
@@ -472,13 +489,14 @@ impl<D> Catalog<D> {
             AtHand::Failed(error) => return Err(error),
             AtHand::Unknown => (),
         }
-        // Read before listing: a concurrent change makes the result outdated.
+        // Read before listing, so that a change in the meantime makes the result outdated.
         let epoch = self.0.epoch.now();
         let loaded = load().await;
         self.0.store(epoch, loaded)
     }
 
-    /// Lists tools in the background, unless a listing is already running.
+    /// Refreshes the catalog in the background with `load`, which lists the tools. Does nothing if
+    /// a listing is already running.
     fn refresh<F>(&self, load: impl FnOnce() -> F)
     where
         D: Send + Sync + 'static,
@@ -494,10 +512,10 @@ impl<D> Catalog<D> {
         let load = load();
         let refresh = async move {
             let loaded = load.await;
-            // Only a weak reference, so that the catalog owns the task and not
-            // the task the catalog.
+            // The task has only a weak reference: the catalog owns the task, and dropping the
+            // catalog must abort the task.
             if let Some(shared) = Weak::upgrade(&shared) {
-                // The known tools remain in use after a failure, which was logged.
+                // After a failure, which `store` has logged, the known tools remain in use.
                 let _ = shared.store(epoch, loaded);
             }
             drop(flight);
@@ -586,10 +604,10 @@ impl<D> Catalogs<D> {
         }
     }
 
-    /// Begins a look-up for a request.
+    /// Starts a lookup of tools for a request with the context `context`.
     ///
-    /// The context of its listing is empty unless tools vary by caller: tools that only one caller
-    /// may see must not appear in a shared catalog.
+    /// Unless tools vary by caller, they are listed in an empty context, so that the shared catalog
+    /// contains no tools that only one caller may see.
     pub(crate) fn lookup(&self, context: &Context) -> Lookup<D> {
         let (catalog, context) = match self
             .varied
@@ -599,7 +617,7 @@ impl<D> Catalogs<D> {
             None => (self.common.clone(), ListingContext::default()),
             Some((varied, key)) => {
                 let mut context = context.branch("tools".into(), None);
-                // A background refresh continues after its call has ended.
+                // A background refresh must not be canceled with the request that started it.
                 context.cancellation = None;
                 (varied.catalog(key, &self.common.0.epoch), ListingContext(Some(Box::new(context))))
             }
@@ -626,14 +644,15 @@ impl<D> Lookup<D>
 where
     D: Send + Sync + 'static,
 {
-    /// Looks up the known tools without waiting, and lists them in the background with `load` if
-    /// they are stale. The caller reads the clock, since it needs the time too.
+    /// Looks up the cached tools at the time `now`, without waiting. If the tools are stale,
+    /// refreshes them in the background with `load`.
     ///
-    /// Returns `None` if tools must be listed first; then [`wait`](Self::wait) for them.
+    /// Returns `None` if the tools must be listed first. In that case, call [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// Returns the error of the last listing if no tools are known and it failed recently.
+    /// Returns the error of the last listing if no tools are cached and the listing failed within
+    /// the last second.
     #[inline]
     pub(crate) fn find<F>(
         &mut self,
@@ -659,7 +678,8 @@ where
 }
 
 impl<D> Lookup<D> {
-    /// Waits for the needed tools, and lists them with `load` unless another request already does.
+    /// Returns the cached tools as soon as they suffice for `needs`. If they do not, waits for
+    /// another request's listing, or lists the tools with `load` if no other request does.
     pub(crate) async fn wait<F>(
         self,
         needs: Needs<'_>,
@@ -703,8 +723,8 @@ impl<D> Varied<D> {
             Some((_, catalog)) => catalog,
             None => Catalog::new(epoch.clone(), self.holding.clone()),
         };
-        // Lists that running requests still use are counted, so all other catalogs may have
-        // to be evicted.
+        // The total includes evicted lists that running requests still use, so the loop may have to
+        // evict all other catalogs.
         while catalogs.len() >= MAX_VARIED
             || self.holding.bytes() > MAX_VARIED_BYTES && !catalogs.is_empty()
         {

@@ -1,9 +1,9 @@
 //! Change notifications for tools, prompts and resources.
 //!
-//! A server's tools, prompts and resources change over time. The component that detects a
-//! change, such as a [`RemoteService`](crate::adapter::RemoteService) notified by its server,
-//! reports it to its [`Changes`]. Dependents hold clones of them: layers invalidate their
-//! catalogs, and clients are notified.
+//! A component that detects a change reports it to its [`Changes`]. For example, a
+//! [`RemoteService`](crate::adapter::RemoteService) reports a change when its server sends a change
+//! notification. Layers with a clone of the `Changes` then invalidate their cached tools, and
+//! servers with a clone notify their clients.
 //!
 //! # Examples
 //!
@@ -36,10 +36,10 @@ use self::updates::Hub;
 pub use self::updates::Updates;
 pub(crate) use self::updates::{Renamed, Wanted};
 
-/// A counter of changes, which invalidates cached state when it is bumped.
+/// A counter of changes. Incrementing ("bumping") the counter invalidates cached state.
 ///
-/// Clones share the counter: pass one to each layer, and [`bump`](Self::bump) another when
-/// the tools have changed.
+/// All clones share the counter. Pass one clone to each layer, and call [`bump`](Self::bump) on
+/// another one when the tools have changed.
 ///
 /// # Examples
 ///
@@ -55,17 +55,18 @@ pub(crate) use self::updates::{Renamed, Wanted};
 #[derive(Clone, Debug, Default)]
 pub struct Epoch(Arc<watch::Sender<u64>>);
 
-/// Waits for an [`Epoch`] to be bumped.
+/// A receiver that waits until its [`Epoch`] is bumped.
 #[derive(Clone, Debug)]
 pub struct Bumps(watch::Receiver<u64>);
 
-/// The changes of a set of servers. Clones share their state.
+/// A channel that reports changes of the tools, prompts and resources of a set of servers. All
+/// clones share the channel.
 #[derive(Clone, Default)]
 pub struct Changes {
     kinds: Arc<Kinds>,
-    /// Maps the URI of a reported update to the URIs to publish.
+    /// Maps the URI that a reporter uses for a resource to the URIs that are published.
     renamed_for_reporters: Option<Arc<Renamed>>,
-    /// Maps a published URI to the URIs that listeners receive.
+    /// Maps a published URI to the URIs that listeners on this clone receive.
     renamed_for_listeners: Option<Arc<Renamed>>,
 }
 
@@ -80,12 +81,12 @@ struct Kinds {
 // === impl Epoch ===
 
 impl Epoch {
-    /// Increments the counter, which invalidates dependent state.
+    /// Increments the counter. State that was cached before is then invalid.
     pub fn bump(&self) {
         self.0.send_modify(|count| *count += 1);
     }
 
-    /// Watches for changes from now on.
+    /// Returns a receiver for bumps that happen after this call.
     #[must_use]
     pub fn watch(&self) -> Bumps {
         Bumps(self.0.subscribe())
@@ -99,9 +100,10 @@ impl Epoch {
 // === impl Bumps ===
 
 impl Bumps {
-    /// Waits until the epoch was bumped since the last call; several bumps count as one.
+    /// Waits until the epoch has been bumped since this method last returned, or since the receiver
+    /// was created. Several bumps in that time are reported as one.
     ///
-    /// Never returns once all handles of the epoch are dropped.
+    /// Never returns if all clones of the epoch are dropped without a further bump.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await
@@ -112,28 +114,29 @@ impl Bumps {
 // === impl Changes ===
 
 impl Changes {
-    /// Returns the epoch of the tools: their names and definitions.
+    /// Returns the epoch of the tools. Bump it when tools are added, removed or changed.
     #[must_use]
     pub fn tools(&self) -> &Epoch {
         &self.kinds.tools
     }
 
-    /// Returns the epoch of the prompts.
+    /// Returns the epoch of the prompts. Bump it when prompts are added, removed or changed.
     #[must_use]
     pub fn prompts(&self) -> &Epoch {
         &self.kinds.prompts
     }
 
-    /// Returns the epoch of the resources and resource templates.
+    /// Returns the epoch of the resources. Bump it when the list of resources or resource templates
+    /// changes.
     #[must_use]
     pub fn resources(&self) -> &Epoch {
         &self.kinds.resources
     }
 
-    /// Reports that the content of a resource has changed.
+    /// Reports to all receivers that the content of a resource has changed.
     ///
-    /// Each [`Updates`] that has not returned the URI yet keeps it once, however often it
-    /// is reported.
+    /// Each receiver ([`Updates`]) queues the URI at most once, no matter how often the resource is
+    /// reported before the receiver returns the URI.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
         let uri = uri.into();
         match &self.renamed_for_reporters {
@@ -150,22 +153,24 @@ impl Changes {
         self.kinds.updates.listen(self.renamed_for_listeners.clone(), None)
     }
 
-    /// Returns a receiver for the updates of the resources that `wanted` returns at the
-    /// time of the update.
+    /// Returns a receiver for the updates of selected resources. A resource is selected if `wanted`
+    /// returns a value for its URI.
     pub(crate) fn watch_wanted(&self, wanted: Arc<Wanted>) -> Updates {
         self.kinds.updates.listen(self.renamed_for_listeners.clone(), Some(wanted))
     }
 
-    /// Returns the same changes for listeners that know resources by other URIs.
+    /// Returns a clone for listeners that use other URIs for the same resources. `renamed` maps a
+    /// URI of this value to the listeners' URIs.
     pub(crate) fn for_listeners(&self, renamed: Arc<Renamed>) -> Self {
-        // Renaming composes: outer listeners rename the URIs of inner ones.
+        // Renamings compose: an outer listener renames the URIs that an inner one receives.
         Self {
             renamed_for_listeners: Some(after(self.renamed_for_listeners.clone(), renamed)),
             ..self.clone()
         }
     }
 
-    /// Returns the same changes for reporters that know resources by other URIs.
+    /// Returns a clone for reporters that use other URIs for the same resources. `renamed` maps a
+    /// reporter's URI to URIs of this value.
     pub(crate) fn for_reporters(&self, renamed: Arc<Renamed>) -> Self {
         let renamed = match self.renamed_for_reporters.clone() {
             Some(renamed_for_reporters) => after(Some(renamed), renamed_for_reporters),
@@ -185,7 +190,7 @@ impl fmt::Debug for Changes {
     }
 }
 
-/// Composes two renamings: `before`, then `renamed`.
+/// Composes two renamings. The result applies `before` first and then `renamed`.
 fn after(before: Option<Arc<Renamed>>, renamed: Arc<Renamed>) -> Arc<Renamed> {
     match before {
         None => renamed,

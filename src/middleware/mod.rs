@@ -1,4 +1,5 @@
-//! The building blocks of layers.
+//! Building blocks for layers: rules, catalogs of tools, patterns, change notifications and
+//! reloading.
 
 pub mod catalog;
 

@@ -1,17 +1,18 @@
-//! Patterns for names and URIs.
+//! Patterns that match names and URIs.
 //!
-//! A name or URI is matched by
+//! A pattern is one of the following:
 //!
-//! - the same text;
-//! - a glob: `*` matches any run of characters including `/`, `?` any single character,
-//!   `[a-z]` one of the range, `[!a-z]` one outside of it, `{a,b}` either alternative, and `\*`
-//!   a literal `*`;
-//! - after `re:`, a [regular expression](regex#syntax) that must match the whole name, in which
-//!   `.` also matches a line break.
+//! - A plain text, which matches only the name or URI that equals it.
+//! - A glob. `*` matches any number of any characters, including `/`, and `?` matches any single
+//!   character. `[a-z]` matches one character in the range, and `[!a-z]` one character outside of
+//!   it. `{a,b}` matches either alternative, and `\*` matches a literal `*`.
+//! - `re:` followed by a [regular expression](regex#syntax), which must match the whole name or
+//!   URI. In it, `.` also matches a line break.
 //!
-//! A glob also matches its own text, so that `db://{table}` matches that template, and
-//! `http://[::1]/` that URI. In combination with wildcards, such brackets and braces need a
-//! `\`: `http://\[::1\]/*`. Matching is case-sensitive, and `%41` is not equal to `A`.
+//! A glob also matches a name or URI that equals the glob's own text. For example, `db://{table}`
+//! matches that URI template, and `http://[::1]/` matches that URI. If such a pattern also contains
+//! wildcards, escape its literal brackets and braces with `\`, as in `http://\[::1\]/*`. Matching
+//! is case-sensitive and compares the text as written: `%41` does not match `A`.
 //!
 //! # Examples
 //!
@@ -46,12 +47,12 @@ pub(crate) use self::{
     unmatched::Unmatched,
 };
 
-/// The prefix of a regular expression.
+/// The prefix that marks a pattern as a regular expression.
 const REGEX: &str = "re:";
 
 /// A set of patterns, compiled into one matcher.
 ///
-/// The time of a match does not depend on the number of exact names.
+/// The time to match a name does not depend on how many of the patterns are plain texts.
 #[derive(Clone, Default)]
 pub struct Patterns(Arc<Compiled>);
 
@@ -60,27 +61,29 @@ struct Compiled {
     /// The patterns as written.
     written: Vec<String>,
     exact: HashSet<String>,
-    /// The expressions of globs and regular expressions, in order.
+    /// The compiled expressions of the patterns that are globs or regular expressions, in order.
     others: RegexSet,
-    /// Their indices among all patterns.
+    /// For each expression in `others`, the index of its pattern in `written`.
     places: Vec<usize>,
-    /// The automaton of the same patterns, built on first use; `None` if it is too large.
+    /// The automaton that matches all expressions in `others`, built on first use. `None` if the
+    /// automaton would be too large.
     automaton: OnceLock<Option<Automaton>>,
 }
 
-/// An allow list and a deny list of names. Without an allow list, all names that are not denied
-/// are selected.
+/// An allow list and a deny list of patterns for names. A name is selected if the allow list
+/// matches it and the deny list does not. If there is no allow list, every name that is not denied
+/// is selected.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     allow: Option<Patterns>,
     deny: Patterns,
 }
 
-/// Patterns that do not compile, or contradict others.
+/// The error for a list of patterns, some of which are invalid or contradict other patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
-/// One pattern that does not compile, or contradicts another.
+/// A pattern that is invalid, or that is both allowed and denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMistake {
     index: usize,
@@ -92,18 +95,19 @@ pub struct PatternMistake {
 enum Reason {
     /// The pattern is invalid.
     Invalid(String),
-    /// The same text is allowed and denied.
+    /// The pattern is both allowed and denied.
     Contradicts,
 }
 
 // === impl Patterns ===
 
 impl Patterns {
-    /// Compiles patterns.
+    /// Compiles a list of patterns.
     ///
     /// # Errors
     ///
-    /// Returns every pattern that is blank, or is an invalid glob or regular expression.
+    /// Returns an error that lists every pattern that is blank, or that is not a valid glob or
+    /// regular expression.
     pub fn new<P: Into<String>>(
         patterns: impl IntoIterator<Item = P>,
     ) -> Result<Self, PatternError> {
@@ -117,7 +121,8 @@ impl Patterns {
                     compiled.exact.insert(pattern.clone());
                 }
                 Ok(Some(expression)) => {
-                    // The text of a URI template contains braces.
+                    // A glob also matches its own text. For example, a URI template contains
+                    // braces.
                     if !pattern.starts_with(REGEX) {
                         compiled.exact.insert(pattern.clone());
                     }
@@ -142,7 +147,7 @@ impl Patterns {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// Compiles patterns, and rejects those that are also in `others`.
+    /// Compiles a list of patterns. Also rejects every pattern that is also in `others`.
     fn beside<P: Into<String>>(
         others: &Self,
         patterns: impl IntoIterator<Item = P>,
@@ -167,13 +172,13 @@ impl Patterns {
         Err(PatternError(mistakes))
     }
 
-    /// Returns `true` if any of the patterns matches the name.
+    /// Returns `true` if one of the patterns matches the name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.0.exact.contains(name) || self.0.others.is_match(name)
     }
 
-    /// Returns `true` if the text of a pattern equals the name.
+    /// Returns `true` if the name equals the text of a pattern that is not a regular expression.
     #[must_use]
     pub fn has_text(&self, name: &str) -> bool {
         self.0.exact.contains(name)
@@ -185,12 +190,13 @@ impl Patterns {
         self.0.written.is_empty()
     }
 
-    /// Iterates over the patterns as written, in order.
+    /// Iterates over the patterns in their given order, as they were written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.written.iter().map(String::as_str)
     }
 
-    /// Returns `true` if a pattern may match a text of the set, or if the budget is exhausted.
+    /// Returns `true` if a pattern may match a text in `set`. Also returns `true` if the budget of
+    /// steps is exhausted before the result is certain.
     fn may_match(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || {
             for exact in &self.0.exact {
@@ -206,8 +212,9 @@ impl Patterns {
         !self.is_empty() && decide().unwrap_or(true)
     }
 
-    /// Returns `true` if the patterns match every text of a set with wildcards, and `false` if
-    /// they do not or the budget is exhausted.
+    /// Returns `true` if the globs and regular expressions certainly match every text in `set`.
+    /// Returns `false` otherwise, and if the budget of steps is exhausted before the result is
+    /// certain.
     fn match_all(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || match (self.0.automaton(), set.automaton(budget)?) {
             (Some(patterns), Some(set)) => patterns.covers(&set, budget),
@@ -216,7 +223,7 @@ impl Patterns {
         decide().unwrap_or(false)
     }
 
-    /// Returns the indices of the patterns that match the name.
+    /// Iterates over the indices of the patterns that match the name.
     pub(crate) fn which<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
         let compiled = &*self.0;
         let written = compiled.exact.contains(name).then_some(compiled.written.iter().enumerate());
@@ -238,7 +245,8 @@ impl Compiled {
     }
 }
 
-/// Returns the regular expression of a pattern, or `None` if it is a plain text.
+/// Translates a pattern to a regular expression. Returns `None` if the pattern is a plain text, and
+/// an error message if it is invalid.
 fn expression(pattern: &str) -> Result<Option<String>, String> {
     let (regex, text) = match pattern.strip_prefix(REGEX) {
         Some(regex) => (true, regex),
@@ -256,21 +264,22 @@ fn expression(pattern: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// Returns the expression that matches if a whole name matches `regex`.
+/// Returns an expression that matches only if `regex` matches the whole name.
 fn anchored(regex: &str) -> Result<String, String> {
-    // Compiled alone first, so that `)|(` cannot escape the group.
+    // The expression is compiled alone first, so that `)|(` cannot escape the group.
     Regex::new(regex).map_err(|error| last_line(&error))?;
     let anchored = format!("^(?:{regex})$");
     if Regex::new(&anchored).is_ok() {
         return Ok(anchored);
     }
-    // With `(?x)` it may end in a comment, which extends to the end of the line.
+    // With `(?x)`, the expression may end in a comment, which extends to the end of the line.
     let anchored = format!("^(?:{regex}\n)$");
     Regex::new(&anchored).map_err(|error| last_line(&error))?;
     Ok(anchored)
 }
 
-/// Returns the cause of an error, without the expression and the marker below it.
+/// Returns the last line of an error message, which states the cause. The lines before it only show
+/// the expression.
 fn last_line(error: &regex::Error) -> String {
     let told = error.to_string();
     let last = told.lines().last().unwrap_or_default();
@@ -286,11 +295,12 @@ impl fmt::Debug for Patterns {
 // === impl Selection ===
 
 impl Selection {
-    /// Allows only names that match one of these patterns. An empty list allows nothing.
+    /// Allows only the names that match one of these patterns. If the list is empty, no name is
+    /// allowed.
     ///
     /// # Errors
     ///
-    /// Returns every pattern that does not compile, or whose exact text is also denied.
+    /// Returns an error that lists every pattern that is invalid or also denied.
     pub fn allow<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -299,11 +309,11 @@ impl Selection {
         Ok(self)
     }
 
-    /// Denies names that match one of these patterns, even if they are allowed.
+    /// Denies the names that match one of these patterns, even if they are also allowed.
     ///
     /// # Errors
     ///
-    /// Returns every pattern that does not compile, or whose exact text is also allowed.
+    /// Returns an error that lists every pattern that is invalid or also allowed.
     pub fn deny<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -313,44 +323,47 @@ impl Selection {
         Ok(self)
     }
 
-    /// Returns `true` if the name is selected.
+    /// Returns `true` if the name is selected: it is not denied, and the allow list, if there is
+    /// one, matches it.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(name))
             && (self.deny.is_empty() || !self.deny.matches(name))
     }
 
-    /// Returns `true` if every name of a set is selected, and `false` if not or the budget is
-    /// exhausted.
+    /// Returns `true` if every name in the set `names` is certainly selected. Returns `false`
+    /// otherwise, and if the budget of steps is exhausted before the result is certain.
     pub(crate) fn selects_each(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.match_all(names, budget))
             && !self.may_deny(names, budget)
     }
 
-    /// Returns `true` if a name of a set may be denied, or if the budget is exhausted.
+    /// Returns `true` if a name in the set `names` may be denied. Also returns `true` if the budget
+    /// of steps is exhausted before the result is certain.
     pub(crate) fn may_deny(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.deny.may_match(names, budget)
     }
 
-    /// Returns `true` if every name is selected.
+    /// Returns `true` if every name is selected, because there is no allow list and the deny list
+    /// is empty.
     #[must_use]
     pub fn selects_all(&self) -> bool {
         self.allow.is_none() && self.deny.is_empty()
     }
 
-    /// Returns the allowed patterns, or `None` if everything is allowed.
+    /// Returns the patterns of the allow list, or `None` if there is no allow list.
     #[must_use]
     pub const fn allowed(&self) -> Option<&Patterns> {
         self.allow.as_ref()
     }
 
-    /// Returns the denied patterns.
+    /// Returns the patterns of the deny list.
     #[must_use]
     pub const fn denied(&self) -> &Patterns {
         &self.deny
     }
 
-    /// Returns the allowed patterns, if any, and the denied ones.
+    /// Iterates over the allow list, if there is one, and the deny list.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Patterns> {
         self.allow.iter().chain([&self.deny]).cloned()
     }
@@ -359,7 +372,7 @@ impl Selection {
 // === impl PatternError ===
 
 impl PatternError {
-    /// Creates the error for patterns that are too large together.
+    /// Creates the error for patterns that are each valid, but too large when compiled together.
     fn of_all(written: &[String], error: &regex::Error) -> Self {
         let reason = format!("all patterns together are too large: {}", last_line(error));
         let reason = Reason::Invalid(reason);
@@ -368,7 +381,7 @@ impl PatternError {
         Self(vec![PatternMistake { index, pattern, reason }])
     }
 
-    /// Returns the invalid patterns, in order; never empty.
+    /// Returns the rejected patterns, in order. Never empty.
     #[must_use]
     pub fn mistakes(&self) -> &[PatternMistake] {
         &self.0
@@ -392,19 +405,19 @@ impl std::error::Error for PatternError {}
 // === impl PatternMistake ===
 
 impl PatternMistake {
-    /// Returns the index of the pattern, from zero.
+    /// Returns the index of the rejected pattern in the given list, counted from zero.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// Returns the pattern as written.
+    /// Returns the rejected pattern as it was written.
     #[must_use]
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// Returns the reason why it is invalid.
+    /// Returns the reason why the pattern was rejected.
     #[must_use]
     pub fn reason(&self) -> &str {
         match &self.reason {

@@ -1,4 +1,5 @@
-//! Tracks which configured patterns have matched a listed item.
+//! Tracks which configured patterns have matched a listed item, and reports the patterns that match
+//! none.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,56 +10,58 @@ use std::{
     },
 };
 
-/// Maximum number of names kept for suggestions.
+/// The maximum number of listed names that are kept as suggestions for warnings.
 const MAX_WATCHED_NAMES: usize = 10_000;
-/// Maximum number of cursors kept whose page has not been requested yet.
+/// The maximum number of cursors that are kept to recognize requests for the next pages.
 const MAX_CURSORS: usize = 1_000;
-/// Maximum length of a name or cursor that is kept; configured names are never longer.
+/// The maximum length of a name or cursor that is kept, in bytes. Names in the configuration are
+/// never longer.
 const MAX_WATCHED_TEXT: usize = 1_024;
 
-/// Patterns to find in a list of names.
+/// A set of patterns, each of which is expected to match a listed name.
 pub(crate) trait WatchedNames {
-    /// Compares a listed name with the patterns.
+    /// Matches a listed name against all patterns, and records which of them match.
     fn see(&mut self, name: &str);
 
-    /// Returns `true` if all patterns have matched.
+    /// Returns `true` if each pattern has matched a listed name.
     fn is_found(&self) -> bool;
 }
 
-/// Watches the pages of lists, until all patterns have matched or a whole list was seen.
+/// Watches the pages of lists until all patterns have matched, or until a whole list has been seen.
 ///
-/// A page counts if it is the first, or if its cursor was returned by a page that counts, for
-/// any client. So a late page alone does not count, and clients that list concurrently complete
-/// each other's lists. After the watch is over, nothing is kept, and a page only costs the
-/// check of a flag.
+/// A page is watched if it is the first page of a list, or if its cursor was returned with a
+/// watched page, to any client. So clients that list concurrently complete each other's lists, and
+/// a later page is ignored if its predecessor was not seen. When the watch is over, it keeps no
+/// names, and each page costs only the check of a flag.
 #[derive(Debug)]
 pub(crate) struct PatternWatch<S> {
     is_over: AtomicBool,
     search: Mutex<Search<S>>,
 }
 
-/// A page that counts.
+/// A page of a list whose names are to be matched against the patterns.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Whether the pages before it contain items.
+    /// Whether any of the pages before this one contains an item.
     goes_on: bool,
 }
 
-/// The patterns that a completely seen list did not match.
+/// The set of patterns after a whole list has been seen, if some of the patterns have not matched.
 #[derive(Debug)]
 pub(crate) struct Missed<S> {
-    /// The patterns, and which of them have matched.
+    /// The patterns, which record whether they have matched.
     pub(crate) sought: S,
-    /// The listed names.
+    /// The names in the list, as suggestions for warnings.
     names: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Search<S> {
-    /// `None` when the watch is over.
+    /// The patterns, or `None` when the watch is over.
     sought: Option<S>,
     names: BTreeSet<String>,
-    /// The cursors of pages that count, and whether the pages before them contain items.
+    /// Maps the cursor of a page to be watched to whether any of the pages before it contains an
+    /// item.
     cursors: HashMap<String, bool>,
 }
 
@@ -77,7 +80,8 @@ impl<S: WatchedNames> PatternWatch<S> {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns the page that is requested with `cursor`, if it counts.
+    /// Returns the page that a request for `cursor` lists, or `None` if the page is not to be
+    /// watched.
     pub(crate) fn page(&self, cursor: Option<&str>) -> Option<Page> {
         if self.is_over() {
             return None;
@@ -89,10 +93,11 @@ impl<S: WatchedNames> PatternWatch<S> {
         Some(Page { goes_on })
     }
 
-    /// Processes the names of a page with the next cursor `next`. When a whole list was seen,
-    /// returns the patterns without a match, once.
+    /// Matches the names of a page against the patterns. `next` is the cursor of the next page. If
+    /// a whole list has been seen and some patterns have not matched, ends the watch and returns
+    /// the patterns.
     ///
-    /// An empty list does not count.
+    /// A list without items does not end the watch.
     pub(crate) fn see(
         &self,
         page: &Page,
@@ -112,10 +117,10 @@ impl<S: WatchedNames> PatternWatch<S> {
         let names = names.into_iter().filter(|name| name.len() <= MAX_WATCHED_TEXT);
         search.names.extend(names.take(room));
         match next {
-            // The rest of the list cannot be followed.
+            // The cursor is too long to keep, so the rest of the list is not watched.
             Some(next) if next.len() > MAX_WATCHED_TEXT => None,
             Some(next) => {
-                // Abandoned lists must not prevent tracking of others.
+                // Cursors of abandoned lists must not prevent that other lists are watched.
                 if search.cursors.len() == MAX_CURSORS {
                     search.cursors.clear();
                 }
@@ -130,7 +135,7 @@ impl<S: WatchedNames> PatternWatch<S> {
         }
     }
 
-    /// Processes a whole list.
+    /// Matches the names of a whole list against the patterns, like [`see`](Self::see).
     pub(crate) fn see_all<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<Missed<S>> {
         let page = self.page(None)?;
         self.see(&page, None, names.map(str::to_owned))
@@ -151,7 +156,7 @@ impl<S: WatchedNames> PatternWatch<S> {
 // === impl Missed ===
 
 impl<S> Missed<S> {
-    /// Returns the listed names.
+    /// Returns the names in the list, as suggestions for warnings.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.names.iter().map(String::as_str).collect()
     }

@@ -1,9 +1,9 @@
-//! Hot replacement of a service.
+//! Replaces a service while it handles requests.
 //!
-//! A [`Reload`] is a service that can be replaced by another of its type, such as a stack built
-//! from a changed configuration file. Each request is handled by exactly one of them: requests
-//! that were accepted before the replacement complete on the old service, which is dropped
-//! after that.
+//! A [`Reload`] wraps a service that can be replaced with another service of the same type, such as
+//! a stack that is built from a changed configuration file. Each request is handled by exactly one
+//! service. Requests that were sent to the old service before the replacement complete there. The
+//! old service is dropped after that.
 //!
 //! # Examples
 //!
@@ -41,35 +41,39 @@ use tower_service::Service;
 
 use crate::message::{Reply, Request};
 
-/// A service that can be replaced while it serves.
+/// A service whose inner service can be replaced while it handles requests.
 ///
-/// Clones are replaced together, and an idle clone does not keep a replaced service alive. It
-/// is ready when the service is; if the service is replaced while a caller waits for readiness,
-/// the caller waits for the new service. See the [module docs](self) for an example.
+/// If the inner service is replaced, all clones use the new service, and an idle clone does not
+/// keep the old service alive. This service is ready when the inner service is ready. If the inner
+/// service is replaced while a caller waits for readiness, the caller waits for the new service.
+/// See the [module docs](self) for an example.
 pub struct Reload<S> {
-    /// Held only from `poll_ready` to `call`, so that an idle clone does not keep a replaced
-    /// service alive.
+    /// The inner service. Only set between `poll_ready` and `call`, so that an idle clone does not
+    /// keep a replaced service alive.
     current: Option<S>,
     latest: watch::Receiver<Latest<S>>,
-    /// Held so that the latest service stays available after the reloader is dropped.
+    /// Keeps the latest service available after all other reloaders are dropped.
     reloader: Reloader<S>,
-    /// Wakes the task that waits for the current service when it is replaced.
+    /// A future that completes when the inner service is replaced. It wakes a task that waits for
+    /// readiness.
     replaced: Option<BoxFuture<'static, ()>>,
 }
 
-/// Replaces the service of a [`Reload`] and of all its clones. Clones of the reloader replace
-/// the same service.
+/// A handle that replaces the inner service of a [`Reload`] and of all its clones. Clones of the
+/// handle replace the same service.
 ///
-/// The service stays when the last reloader is dropped.
+/// The service stays in use after all handles are dropped.
 pub struct Reloader<S>(Arc<watch::Sender<Latest<S>>>);
 
-/// Locked only to be cloned, so that the service need not be `Sync`.
+/// The latest service. It is in a `Mutex`, which is locked only to clone the service, so that the
+/// service need not be `Sync`.
 type Latest<S> = Arc<Mutex<S>>;
 
 // === impl Reload ===
 
 impl<S> Reload<S> {
-    /// Creates a `Reload` that serves with `service` until the [`Reloader`] replaces it.
+    /// Creates a `Reload` that forwards requests to `service`, and the [`Reloader`] that replaces
+    /// it.
     #[must_use]
     pub fn new(service: S) -> (Self, Reloader<S>) {
         let reloader = Reloader(Arc::new(watch::Sender::new(Arc::new(Mutex::new(service)))));
@@ -114,7 +118,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // Not kept, so that an idle clone does not keep a replaced service alive.
+        // Taken, so that an idle clone does not keep a replaced service alive.
         self.current.take().expect("called before it was ready").call(request)
     }
 }
@@ -139,17 +143,18 @@ impl<S: fmt::Debug> fmt::Debug for Reload<S> {
 // === impl Reloader ===
 
 impl<S> Reloader<S> {
-    /// Returns the service that it replaces.
+    /// Creates a [`Reload`] whose inner service this handle replaces.
     #[must_use]
     pub fn service(&self) -> Reload<S> {
         let latest = self.0.subscribe();
         Reload { current: None, latest, reloader: self.clone(), replaced: None }
     }
 
-    /// Replaces the service: every request that becomes ready from now on goes to
-    /// the new one.
+    /// Replaces the inner service. Every caller that becomes ready after this call sends its
+    /// request to the new service.
     ///
-    /// This does not invalidate catalogs of tools; bump their [`Epoch`](crate::changes::Epoch)s.
+    /// Does not invalidate the tools that other layers cache in [catalogs](crate::catalog). To
+    /// invalidate them, bump the [`Epoch`](crate::changes::Epoch)s of these layers.
     pub fn replace(&self, service: S) {
         self.0.send_replace(Arc::new(Mutex::new(service)));
     }

@@ -1,4 +1,4 @@
-//! The limit of the total size of a caller's items.
+//! Limits the total size of the items that a Redis store keeps for one caller.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -11,16 +11,16 @@ use super::{
 };
 use crate::{random, store::WhenFull};
 
-/// The size of an item in the server besides its value and its owner.
+/// The overhead in bytes that is added to the size of each item's value and owner.
 const OVERHEAD: usize = 512;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("share.lua")));
 static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("release.lua")));
 
-/// The items of one caller, whose total size is limited.
+/// The share of one caller in a store: limits the total size of the caller's items.
 ///
-/// They are counted in one sorted set, so the scripts do not depend on how a cluster distributes
-/// keys. The server removes items that expire from it with the next reservation.
+/// All items of the caller are entries of one sorted set, so the scripts do not depend on how a
+/// cluster distributes keys. Entries of expired items are removed when the next item is added.
 #[derive(Debug)]
 pub(super) struct Share<'s> {
     connection: &'s Connection,
@@ -35,13 +35,13 @@ impl<'s> Share<'s> {
         Self { connection, key }
     }
 
-    /// The size of an item with a stored value of this many bytes.
+    /// Returns the size of an item including overhead, if its stored value has `value` bytes.
     pub(super) const fn size(value: usize) -> usize {
         value.saturating_add(OVERHEAD)
     }
 
-    /// Reserves room for an item, and returns the ids of items that no longer count and must be
-    /// deleted; `None` if there is no room.
+    /// Reserves room for an item. Returns the ids of items that were evicted to make room: the
+    /// caller must delete them. Returns `None` if there is no room.
     pub(super) async fn reserve(
         &self,
         id: &str,
@@ -71,8 +71,8 @@ impl<'s> Share<'s> {
         Ok(Some(evicted.collect()))
     }
 
-    /// Makes an item count no longer than this time from now. If this fails, it counts until it
-    /// expires.
+    /// Counts an item no longer than for the given time from now. If this request fails, the item
+    /// is counted until it expires.
     pub(super) async fn release(&self, id: &str, size: usize, after: Duration) {
         let mut release = RELEASE.key(&self.key);
         release.arg(member(id, size)).arg(after.as_millis() as u64);

@@ -13,10 +13,11 @@ use ::redis::{
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 
-/// A connection that is established when it is first used, and again after it was lost.
+/// A connection to a Redis server. It is established when it is first used, and again after it was
+/// lost.
 ///
-/// If the server is away, requests fail at once instead of being retried; the next request
-/// reconnects.
+/// While the server is away, requests fail instead of waiting until it is back. The next request
+/// tries to reconnect.
 #[derive(Clone)]
 pub(super) struct Connection {
     client: Client,
@@ -24,7 +25,7 @@ pub(super) struct Connection {
     current: Arc<Mutex<Option<Arc<ConnectionManager>>>>,
 }
 
-/// The error if the server did not answer.
+/// The reason why a request failed: the server did not answer, or it answered with an error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Away {
     #[error("no answer within {0:?}")]
@@ -36,9 +37,9 @@ pub(super) enum Away {
 // === impl Away ===
 
 impl Away {
-    /// Returns `true` if the server has answered, and a retry would fail in the same way.
+    /// Returns `true` if the server has answered, and a retry would fail with the same error.
     pub(super) fn is_final(&self) -> bool {
-        // Temporary errors: the server has no memory, or waits for others.
+        // Temporary errors: the server has no memory left, is busy, or waits for other servers.
         const LATER: [&str; 6] =
             ["OOM", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS"];
 
@@ -58,7 +59,8 @@ impl Connection {
         Self { client, timeout, current: Arc::default() }
     }
 
-    /// Sends an idempotent request, repeated once if the connection was lost.
+    /// Sends a request, which must be idempotent. If the connection turns out to be lost,
+    /// reconnects and repeats the request once.
     pub(super) async fn ask<'a, T, F>(&self, ask: F) -> Result<T, Away>
     where
         F: Fn(ConnectionManager) -> BoxFuture<'a, RedisResult<T>>,
@@ -102,8 +104,8 @@ impl Connection {
         Ok(Arc::clone(current.insert(Arc::new(new))))
     }
 
-    /// Drops the connection so that the next request reconnects, unless another request has done
-    /// so.
+    /// Drops the connection `used`, so that the next request reconnects. Does nothing if another
+    /// request has already replaced it.
     fn forget(&self, used: &Arc<ConnectionManager>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
@@ -119,10 +121,10 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Returns `true` if the server has answered, and would answer the same on another connection.
+/// Returns `true` if the error comes from the server, and would be the same on another connection.
 fn is_answer(error: &RedisError) -> bool {
     match error.kind() {
-        // Another server may have replaced it.
+        // Another server may have taken over.
         ErrorKind::Server(
             ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading,
         ) => false,

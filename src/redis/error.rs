@@ -1,28 +1,28 @@
-//! Errors of Redis servers.
+//! The error of a Redis server.
 
 use std::borrow::Cow;
 
-/// The error if a Redis server cannot be used. It never contains a password.
+/// The reason why a Redis server cannot be used. The text never contains a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisError {
-    /// The text is not a valid URL of a Redis server.
+    /// The URL of the Redis server is invalid.
     // The message omits the URL, which may contain a password.
     #[error(
         "no URL of a Redis server: expected one such as `redis://user:password@host:6379/0` \
          or `unix:///run/redis.sock`"
     )]
     Url,
-    /// The URL requires TLS, which is not enabled in the `redis` crate.
+    /// The URL requires TLS, but TLS is not enabled in the `redis` crate.
     #[error(
         "`{scheme}://` needs TLS, which is not built in: expected the crate `redis` with its \
          feature `tokio-rustls-comp`"
     )]
     NoTls {
-        /// The scheme of the URL.
+        /// The scheme of the URL, such as `rediss`.
         scheme: String,
     },
-    /// The server is unavailable. The reason is for logs, not for clients.
+    /// The server is unavailable. The text with the reason is meant for logs, not for clients.
     #[error("the Redis server is not available: {0}")]
     Unavailable(Cow<'static, str>),
 }

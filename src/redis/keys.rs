@@ -1,8 +1,9 @@
-//! Hashing of names for keys.
+//! Hashes names, so that Redis keys have a fixed length and do not reveal them.
 
 use sha2::{Digest, Sha256};
 
-/// Returns a digest of the parts, of fixed length, that does not reveal them.
+/// Returns the SHA-256 of a sequence of byte strings. Different sequences have different digests,
+/// even if their concatenations are equal.
 pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in parts {

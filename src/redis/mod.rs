@@ -1,6 +1,7 @@
 //! Stores that replicas share, in Redis or Valkey.
 //!
-//! A [`RedisServer`] is a server with its settings, and creates its stores:
+//! A [`RedisServer`] holds the address and settings of a server. Its methods create stores on that
+//! server:
 //!
 //! | method | implements | shared data |
 //! |---|---|---|
@@ -8,22 +9,22 @@
 //! | [`runs`](RedisServer::runs) | [`Store`](crate::store::Store) | runs that wait for user input |
 //! | [`results`](RedisServer::results) | [`Store`](crate::store::Store) | full versions of truncated results |
 //!
-//! Each store has one connection, established when it is first used, and again after it was lost.
-//! So an unavailable server is not a configuration error: each call that needs it fails, at once if
-//! the connection is refused and after the [timeout](RedisServer::timeout) if the server is silent,
-//! and the next call tries again.
+//! Each store has its own connection, which is established when the store is first used, and again
+//! after it was lost. So an unavailable server is not a configuration error. While the server is
+//! unavailable, each call that needs the store fails: at once if the connection is refused, and
+//! after the [timeout](RedisServer::timeout) if the server is silent. The next call tries again.
 //!
 //! # The server
 //!
-//! Redis 6 or later, or Valkey: a single server, or a proxy in front of a cluster; the keys of a
-//! script have the same hash tag. The user needs the commands of strings, hashes and sorted sets,
-//! `EVALSHA`, `SCRIPT LOAD` and `TIME`, on the keys that begin with the
-//! [prefix](RedisServer::prefix).
+//! The server must be Redis 6 or later, or Valkey. It can be a single server, or a proxy in front
+//! of a cluster, because all keys of a script have the same hash tag. The Redis user needs access
+//! to the keys that begin with the [prefix](RedisServer::prefix). It must be allowed to use the
+//! commands for strings, hashes and sorted sets, `EVALSHA`, `SCRIPT LOAD` and `TIME`.
 //!
-//! Set `maxmemory` and `maxmemory-policy noeviction`: a full server then rejects new values, while
-//! other policies evict budgets and waiting runs. Names of callers and handles are stored as
-//! SHA-256; states and results are stored unencrypted, readable by all users with access to the
-//! server.
+//! Configure the server with `maxmemory` and `maxmemory-policy noeviction`. A full server then
+//! rejects new values. With other policies, it would evict budgets and waiting runs. Names of
+//! callers, and handles, are stored only as SHA-256. States and results are stored unencrypted, so
+//! all users with access to the server can read them.
 //!
 //! # Examples
 //!
@@ -69,14 +70,14 @@ pub use self::{
 };
 use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL, WhenFull};
 
-/// Default prefix of keys.
+/// The default prefix of all Redis keys.
 const PREFIX: &str = "mcp-composite";
-/// Default timeout of a request.
+/// The default timeout of a request to the server.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Default maximum size of the states of one caller.
+/// The default maximum size in bytes of all states of one caller.
 const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
-/// A Redis or Valkey server with its settings.
+/// The address and settings of a Redis or Valkey server, from which stores are created.
 ///
 /// See the [module docs](self) for an example.
 #[derive(Clone)]
@@ -89,16 +90,16 @@ pub struct RedisServer {
 // === impl RedisServer ===
 
 impl RedisServer {
-    /// Creates the settings of the server at a URL, such as `redis://user:password@host:6379/0`, or
+    /// Creates the settings for the server at `url`, such as `redis://user:password@host:6379/0` or
     /// `unix:///run/redis.sock`. Does not connect yet.
     ///
-    /// A URL with the scheme `rediss` uses TLS, if the `redis` crate is built with its feature
-    /// `tokio-rustls-comp`: add it to your own dependencies.
+    /// A URL with the scheme `rediss` uses TLS. This requires the feature `tokio-rustls-comp` of
+    /// the `redis` crate: add the crate with this feature to your own dependencies.
     ///
     /// # Errors
     ///
-    /// Returns an error if the URL is invalid, or needs TLS that is not enabled. The error does not
-    /// contain the URL, which may contain a password.
+    /// Returns an error if the URL is invalid, or if it requires TLS and TLS is not enabled. The
+    /// error does not contain the URL, which may contain a password.
     pub fn new(url: &str) -> Result<Self, RedisError> {
         let info = url.into_connection_info().map_err(|error| mistake(url, &error))?;
         // Commands are small, and a call waits for each.
@@ -107,23 +108,25 @@ impl RedisServer {
         Ok(Self::from_client(client.map_err(|error| mistake(url, &error))?))
     }
 
-    /// Creates the settings of the server of a client, for settings that a URL cannot express. Does
-    /// not connect yet.
+    /// Creates the settings from a client of the `redis` crate, for options that a URL cannot
+    /// express. Does not connect yet.
     #[must_use]
     pub fn from_client(client: Client) -> Self {
         Self { client, prefix: PREFIX.into(), timeout: TIMEOUT }
     }
 
-    /// Sets the prefix of all keys, before a colon. Defaults to `mcp-composite`.
+    /// Sets the prefix of all keys. In each key, a colon follows the prefix. Defaults to
+    /// `mcp-composite`.
     ///
-    /// All processes with the same server and prefix share their stores.
+    /// All processes that use the same server and the same prefix share their stores.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the timeout of a request, including connecting. Defaults to 1 second.
+    /// Sets the timeout of each request to the server, including the time to connect. Defaults to 1
+    /// second.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -136,14 +139,14 @@ impl RedisServer {
         RedisBudgets::new(self.connection(), Arc::clone(&self.prefix))
     }
 
-    /// Creates a store for waiting runs.
+    /// Creates a store for the states of runs that wait for user input.
     #[must_use]
     pub fn runs(&self) -> RedisStore {
         self.store("state", STATE_TTL, MAX_STATE_BYTES, WhenFull::Refuse)
             .max_caller_bytes(MAX_CALLER_BYTES)
     }
 
-    /// Creates a store for full results.
+    /// Creates a store for the full versions of truncated results.
     #[must_use]
     pub fn results(&self) -> RedisStore {
         self.store("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest)
@@ -166,7 +169,8 @@ impl RedisServer {
         }
     }
 
-    /// Returns a separate connection, so that small requests do not wait for large ones.
+    /// Returns a new connection for a store. Stores have separate connections, so that small
+    /// requests of one do not wait for large ones of another.
     fn connection(&self) -> Connection {
         Connection::new(self.client.clone(), self.timeout)
     }
@@ -182,7 +186,7 @@ impl fmt::Debug for RedisServer {
     }
 }
 
-/// Returns the error for an invalid URL.
+/// Converts an error of the `redis` crate about a URL, without disclosing the URL.
 fn mistake(url: &str, error: &::redis::RedisError) -> RedisError {
     match url.split_once("://") {
         Some((scheme @ ("rediss" | "valkeys"), _)) if error.to_string().contains("TLS") => {

@@ -1,4 +1,4 @@
-//! A store with random handles in Redis.
+//! A store in Redis whose handles are random texts.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -18,38 +18,41 @@ use crate::{
     store::{PutError, Store, TakeError, WhenFull},
 };
 
-/// Number of random bytes in a handle.
+/// The number of random bytes in a handle, which is the text that a client keeps.
 const HANDLE: usize = 32;
-/// Number of bytes before each value that identify its owner.
+/// The number of bytes before each stored value that identify its owner.
 const OWNER: usize = 32;
-/// Number of random bytes that identify a take: with their prefix, they are as long as a digest.
+/// The number of random bytes in the id that a request to take a state writes in place of the
+/// owner. With the prefix `taken:`, the id as text is as long as the owner's digest.
 const TAKING: usize = 13;
-/// How long the server keeps a value after it was taken, in case the reply was lost.
+/// The time for which the server keeps a value after it was taken, so that the request can be
+/// repeated if the reply was lost.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// Longer than any server runs.
+/// A duration that exceeds the lifetime of any server, as an upper bound for expiry times.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.lua")));
 
-/// States of runs, or complete results, in Redis, shared by all replicas.
+/// A store in Redis that all replicas share, either for the states of runs or for complete results.
 ///
-/// Clients get random handles, so they cannot read a value. Any replica can resume a run, exactly
-/// once: its state is deleted when it is taken, so no question is answered twice, even on different
-/// replicas. The server keeps it for one more minute for the replica that took it, in case the
-/// reply is lost and requested again. A result can be retrieved any number of times. Users with
-/// access to the server can read all values.
+/// A handle is a random text, so clients cannot read the value. Any replica can resume a run, but
+/// only once: a state that was taken cannot be taken again. So no question is answered twice, even
+/// on different replicas. The server keeps a taken state for one more minute. If the reply is lost,
+/// the replica that took the state can request it again. A result can be retrieved any number of
+/// times until it expires. Users with access to the server can read all values.
 ///
-/// The total size is limited by the server's `maxmemory`; a full server rejects further values.
-/// Each value is stored under `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`, prefixed
-/// by the SHA-256 of its owner, or by the id of the take.
+/// The total size is limited by the server's `maxmemory`. A full server rejects further values.
+/// Each value is stored under `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`. The stored
+/// bytes begin with the SHA-256 of the owner. Once the value was taken, an id of the request that
+/// took it replaces this SHA-256.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
-    /// Prefix of the keys.
+    /// The prefix of the keys, which includes the kind of the values.
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_item_bytes: usize,
-    /// The maximum size of the values of one caller; `None` if there is none.
+    /// The maximum size in bytes of all values of one caller, or `None` if there is no limit.
     pub(super) max_caller_bytes: Option<usize>,
     pub(super) when_full: WhenFull,
 }
@@ -64,31 +67,34 @@ enum Times {
 // === impl RedisStore ===
 
 impl RedisStore {
-    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes
-    /// for results.
+    /// Sets the time after which a value expires. Defaults to an hour for the states of runs, and
+    /// to 10 minutes for results.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets the maximum size of a value. Defaults to 4 MiB for runs, and to 16 MiB for results.
+    /// Sets the maximum size of a value in bytes. Defaults to 4 MiB for the states of runs, and to
+    /// 16 MiB for results.
     #[must_use]
     pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
         self.max_item_bytes = bytes;
         self
     }
 
-    /// Sets the maximum size of the values of one caller, each counted with half a KiB of overhead.
-    /// Defaults to 16 MiB for runs, and to no maximum for results.
+    /// Sets the maximum size in bytes of all values of one caller, including half a KiB of overhead
+    /// for each value. Defaults to 16 MiB for the states of runs. By default, results have no
+    /// maximum.
     ///
-    /// A state counts until it expires or for a minute after it was taken, as long as the server
-    /// keeps it; a state that exceeds the maximum is rejected. A result that exceeds it replaces
-    /// the caller's oldest ones. Callers of runs are known if the composite layer has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it
-    /// returns `None` count as one caller. Without such a function, there is no limit per caller.
+    /// A state is counted until it expires, or until a minute after it was taken. A state that
+    /// would exceed the maximum is rejected. A result that would exceed the maximum replaces the
+    /// caller's oldest results. Runs have a known caller only if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests for which this
+    /// function returns `None` are counted as requests of one caller. Without such a function, runs
+    /// have no limit per caller.
     ///
-    /// The values of a caller are counted in a sorted set under
+    /// The sizes of a caller's values are stored in a sorted set under the key
     /// `PREFIX:state:caller:SHA-256 OF THE CALLER`, or `PREFIX:result:caller:…`.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
@@ -96,7 +102,8 @@ impl RedisStore {
         self
     }
 
-    /// Keeps a value for an owner, and counts it against the share of a caller if there is one.
+    /// Stores a value for an owner and returns its handle. If the caller has a limit, counts the
+    /// value for the caller.
     async fn keep(
         &self,
         value: Vec<u8>,
@@ -132,7 +139,8 @@ impl RedisStore {
         Ok(handle)
     }
 
-    /// Reserves part of a caller's share, and deletes the values that had to make room.
+    /// Reserves room for a value in a caller's share. Deletes the values that are evicted to make
+    /// room.
     async fn reserve(
         &self,
         share: &Share<'_>,
@@ -143,13 +151,13 @@ impl RedisStore {
     ) -> Result<(), PutError> {
         let full = || PutError::CallerFull { bytes: size, max };
         let unavailable = |away: Away| PutError::Unavailable(away.to_string().into());
-        // No eviction makes room for it.
+        // No eviction makes room for such a value.
         if size > max {
             return Err(full());
         }
         let reserved = share.reserve(id, size, ttl, max, self.when_full).await;
         let evicted = reserved.map_err(unavailable)?.ok_or_else(full)?;
-        // One by one, since a cluster can keep them on different servers.
+        // Deleted one by one, since a cluster can keep the values on different servers.
         for evicted in evicted {
             let delete = ::redis::cmd("DEL").arg(self.key(&evicted)).to_owned();
             let asked = self.connection.ask(|mut server| {
@@ -161,7 +169,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// The share of a caller and its maximum, if there is one.
+    /// Returns the share of a caller and its maximum size in bytes, or `None` if the caller has no
+    /// limit.
     fn share(&self, caller: Option<&[u8]>) -> Option<(Share<'_>, usize)> {
         let (caller, max) = caller.zip(self.max_caller_bytes)?;
         Some((Share::new(&self.connection, &self.prefix, caller), max))
@@ -207,7 +216,7 @@ impl RedisStore {
         }
     }
 
-    /// The key of the value with this id.
+    /// Returns the Redis key of the value with this id.
     fn key(&self, id: &str) -> String {
         format!("{}:{id}", self.prefix)
     }
@@ -246,7 +255,8 @@ impl Store for RedisStore {
     }
 }
 
-/// The id of a value in the server, from which its handle cannot be computed.
+/// Returns the id under which the server stores a value: a digest, from which the handle cannot be
+/// computed.
 fn id(handle: &str) -> String {
     random::hex(&digest([handle.as_bytes()]))
 }

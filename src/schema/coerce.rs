@@ -1,9 +1,11 @@
-//! Coerces arguments to the types that the schema of a tool declares, if the meaning is clear.
+//! Coerces the arguments of a call to the types in the tool's schema, if the conversion is
+//! unambiguous.
 //!
-//! A template renders text, whatever the text stands for, and a model that wrote a number may have
-//! meant its digits. A valid value is never changed. An invalid one is converted only if the result
-//! is valid; in an array or object, each part on its own. Coercion never fails: unconverted values
-//! are left for the check that follows.
+//! For example, a template can evaluate to a text where the schema requires a number, and a model
+//! may write a number where it requires a text. Valid values are never changed. An invalid value is
+//! converted only if the result is valid. The parts of arrays and objects are converted
+//! independently. Coercion never fails: values that were not converted are rejected by the
+//! validation that follows.
 
 mod shape;
 
@@ -14,16 +16,17 @@ use self::shape::{Shapes, Wish};
 use super::json_type::JsonType;
 use crate::expr::PathSegment;
 
-/// The maximum number of subschemas visited for one value: a schema that refers to itself has an
-/// exponential number.
+/// The maximum number of visits to subschemas for one value. Without a limit, a schema that refers
+/// to itself could require an exponential number.
 const MAX_VISITS: usize = 200_000;
-/// The number of check steps in the time of one visit.
+/// The number of validation steps that take as long as one visit to a subschema.
 const STEPS_PER_VISIT: usize = 5;
 
-/// Converts texts to declared types, and numbers and booleans to text where text is declared.
-/// Returns `true` if a value has changed.
+/// Converts texts to the types that the schema declares, and numbers and booleans to texts where it
+/// declares a text. Returns `true` if a value has changed.
 ///
-/// Subtracts the used steps. If there are too few, parts of the arguments stay as they are.
+/// Subtracts the number of steps that this takes from `left`. If too few steps are left, some parts
+/// of the arguments are not converted.
 pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
     let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
     let mut coercion =
@@ -39,25 +42,26 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
     is_changed
 }
 
-/// The result of matching a value with a schema.
+/// The result of matching a value with a schema. Ordered from the worst to the best result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The value does not match, whatever the edits.
+    /// The value does not match, even with edits.
     Never,
-    /// The value matches after edits.
+    /// The value matches once the collected edits are applied.
     Edited,
     Already,
 }
 
-/// Collects the edits of a value before any is applied, since branches are tried in turn.
+/// The coercion of one value. Edits are collected first and applied at the end, since several
+/// alternative branches of a schema are tried for the same value.
 struct Coercion<'s> {
     shapes: Shapes<'s>,
-    /// The current place in the value.
+    /// The path to the part of the value that is being coerced.
     path: Vec<PathSegment>,
     edits: Vec<Edit>,
 }
 
-/// A place in a value and its new value.
+/// The path to a part of the value, and the new value of the part.
 type Edit = (Vec<PathSegment>, Value);
 
 fn apply(edits: Vec<Edit>, value: &mut Value) {
@@ -75,7 +79,7 @@ fn apply(edits: Vec<Edit>, value: &mut Value) {
 // === impl Coercion ===
 
 impl<'s> Coercion<'s> {
-    /// Matches a value with all these rules.
+    /// Matches a value with all schemas in `rules`, and collects the edits that make it match.
     fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         if !self.shapes.walk.enter(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
@@ -95,11 +99,12 @@ impl<'s> Coercion<'s> {
         rules.iter().all(|rule| self.shapes.fits_rule(rule, value, depth))
     }
 
-    /// Adds the branches that match the value after edits to the rules.
+    /// Selects a branch of each `anyOf` and `oneOf` that the value does not match. Adds the first
+    /// branch that the value matches after edits to `rules`.
     fn choose(&mut self, rules: &mut Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         let mut fit = Fit::Edited;
         let mut next = 0;
-        // A branch can have branches.
+        // An added branch can have branches itself.
         while let Some(&rule) = rules.get(next) {
             next += 1;
             for branches in shape::branches(rule) {
@@ -116,7 +121,8 @@ impl<'s> Coercion<'s> {
         fit
     }
 
-    /// Returns `true` if a value matches a branch after edits.
+    /// Returns `true` if a value matches a branch of an `anyOf` or `oneOf` after edits. Discards
+    /// the edits.
     fn would_fit(&mut self, branch: &'s JsonObject, value: &Value, depth: usize) -> bool {
         let before = self.edits.len();
         let mut rules = Vec::new();
@@ -187,24 +193,24 @@ impl<'s> Coercion<'s> {
             self.shapes.wishes(rule, &mut declared, depth);
         }
         if value.is_number() {
-            // Prefers a number to its digits.
+            // Tries to convert a number to an integer before converting it to a text.
             declared.sort_by_key(|wish| *wish != Wish::Type(JsonType::Integer));
         }
         let mut tried = None;
         for wish in declared {
-            // The same text is parsed only once.
+            // Avoids parsing the same text to the same type twice.
             if tried == Some(wish) || !self.shapes.may_read(value, wish) {
                 continue;
             }
             tried = Some(wish);
             let Some(mut new) = wish.convert(value) else { continue };
             let fit = self.coerced(rules, &mut new, depth);
-            // The visits are used up, so the match is unknown.
+            // Without visits left, the result is unknown.
             if self.shapes.walk.is_exhausted() {
                 return Fit::Already;
             }
             match fit {
-                // The intended type is clear, although a part of the value does not match.
+                // The type is unambiguous, even though a part of the value does not match.
                 Fit::Never if is_declared(rules, &new) => {
                     self.edit(new);
                     return Fit::Never;
@@ -219,14 +225,15 @@ impl<'s> Coercion<'s> {
         Fit::Never
     }
 
-    /// Records the new value, unless copying its path takes too long.
+    /// Adds an edit that replaces the current part of the value with `new`. Does nothing if copying
+    /// the path would take too long.
     fn edit(&mut self, new: Value) {
         if self.shapes.may_copy(&self.path) {
             self.edits.push((self.path.clone(), new));
         }
     }
 
-    /// Coerces a value that was parsed from a text.
+    /// Coerces the parts of an array or object that was parsed from a text.
     fn coerced(&mut self, rules: &[&'s JsonObject], value: &mut Value, depth: usize) -> Fit {
         if self.fits_all(rules, value, depth) {
             return Fit::Already;
@@ -243,7 +250,8 @@ impl<'s> Coercion<'s> {
     }
 }
 
-/// Returns `true` if the rules declare the type of an array or object, and no other.
+/// Returns `true` if the value is an array or object, and this is the only type that the schemas
+/// declare.
 fn is_declared(rules: &[&JsonObject], value: &Value) -> bool {
     let kind = match value {
         Value::Array(_) => "array",

@@ -1,6 +1,7 @@
-//! Checks partially known arguments against the schema of a tool.
+//! Checks the arguments of a step against the schema of its tool before a run, when only some of
+//! the values are known.
 //!
-//! Reports violations that exist whatever the unknown parts are, and likely typos.
+//! Reports violations that exist whatever the unknown values are, and likely typos.
 
 use std::collections::HashSet;
 
@@ -19,31 +20,33 @@ use crate::{
     suggest,
 };
 
-/// The maximum number of inspected parts of arguments.
+/// The maximum number of parts of the arguments that are inspected.
 const MAX_INSPECTED_PARTS: usize = 10_000;
-/// The maximum number of steps to check the known parts, which have to be coerced first.
+/// The maximum number of steps for validating the known parts of the arguments, after they have
+/// been coerced.
 const MAX_FIT_STEPS: usize = 16_000;
-/// The maximum number of properties of a schema considered for a suggestion.
+/// The maximum number of a schema's properties that are compared with a misspelled name.
 const MAX_CANDIDATES: usize = 1_000;
-/// Keywords whose effect on a part depends on the whole value, besides references and those whose
-/// schemas apply to the whole value.
+/// Keywords whose effect on one part of a value can depend on its other parts. References and
+/// keywords such as `anyOf`, whose schemas apply to the whole value, have the same property.
 const COMPOUND: [&str; 3] = ["contains", "unevaluatedItems", "unevaluatedProperties"];
-/// Keywords beside a reference that do not restrict a value.
+/// Keywords that do not restrict a value. A reference beside these keywords can be replaced by its
+/// target.
 const SILENT: [&str; 7] =
     ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
 
-/// A part of arguments that does not match the schema of a tool.
+/// A report that a part of the arguments does not match the schema of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// The place in the arguments as they are written.
+    /// The path to the mismatching part, in the arguments as they are written.
     pub(crate) path: Vec<PathSegment>,
     pub(crate) message: String,
 }
 
-/// Returns the parts of arguments that do not match a schema, whatever their unknown parts are.
+/// Returns the parts of arguments that do not match a schema, whatever the unknown values are.
 ///
-/// A member that the schema does not name is reported even if the tool allows any: it would be
-/// ignored, and is most likely a typo.
+/// A member that the schema does not name is reported even if the schema allows additional members.
+/// The tool would ignore it, and it is most likely a typo.
 pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misfit> {
     let mut survey = Survey {
         walk: Walk::new(schema, MAX_INSPECTED_PARTS),
@@ -57,12 +60,13 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
     survey.reported
 }
 
-/// Compares arguments with a schema.
+/// The state while arguments are compared with a schema.
 struct Survey<'s> {
     walk: Walk<'s>,
-    /// The current place in the arguments.
+    /// The path to the part of the arguments that is being compared.
     path: Vec<PathSegment>,
-    /// Places, as JSON Pointers, below which everything is known and does not depend on the rest.
+    /// The JSON Pointers of parts that are completely known, and whose validity does not depend on
+    /// other parts.
     known: HashSet<String>,
     reported: Vec<Misfit>,
 }
@@ -97,7 +101,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Known values are validated later; this finds typos, which a validator does not report.
+    /// Compares the names of members in a known value with the schema. This finds typos that the
+    /// validator, which runs later, does not report.
     fn check_known(&mut self, schema: &'s JsonObject, value: &Value) {
         if !self.walk.enter(self.path.len()) {
             return;
@@ -148,7 +153,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Follows references, unless other keywords stand beside them.
+    /// Follows the `$ref` of a schema to its target, then the `$ref` of the target, and so on.
+    /// Stops at a `$ref` beside keywords that restrict values.
     fn without_references(&self, schema: &'s JsonObject) -> &'s JsonObject {
         let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
         let mut schema = schema;
@@ -161,9 +167,9 @@ impl<'s> Survey<'s> {
         schema
     }
 
-    /// Returns `true` if a schema applies to each part independently of the others.
+    /// Returns `true` if a schema restricts each part of a value independently of the other parts.
     fn is_plain(&self, schema: &JsonObject) -> bool {
-        // An embedded document has references of its own.
+        // In an embedded document, references have other targets.
         !self.walk.is_embedded(schema) && !schema.keys().any(|keyword| is_compound(keyword))
     }
 
@@ -180,7 +186,7 @@ impl<'s> Survey<'s> {
         expected
     }
 
-    /// Compares the names of an object's members with those in the schema.
+    /// Reports required members that an object lacks, and members that the schema does not name.
     fn compare_names(&mut self, schema: &JsonObject, names: &[&str]) {
         // Up to draft 7, keywords beside a reference are ignored.
         if schema.contains_key("$ref") {
@@ -207,7 +213,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Reports the errors of a validator in the known parts.
+    /// Validates the arguments, and reports only errors in parts that are completely known.
     fn validate(&mut self, arguments: &PartialValue) {
         let Some(mut value) = outline(arguments, MAX_JSON_DEPTH) else { return };
         if self.known.is_empty() || is_deeper(&value, MAX_JSON_DEPTH) {
@@ -261,7 +267,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Reports a message once: a validator may report the same in fewer words.
+    /// Adds a report about the current part. Does nothing if the part has a report that begins with
+    /// the same message, because the validator reports some errors again in fewer words.
     fn report(&mut self, message: String) {
         let is_reported = |reported: &Misfit| {
             reported.path == self.path && reported.message.starts_with(&message)
@@ -272,19 +279,19 @@ impl<'s> Survey<'s> {
     }
 }
 
-/// Returns `true` if the effect of a keyword on a part depends on the whole value.
+/// Returns `true` if the effect of a keyword on one part of a value can depend on its other parts.
 fn is_compound(keyword: &str) -> bool {
     let lists = [keywords::REFERENCES, COMPOUND];
     keywords::is_in_place(keyword) || lists.iter().any(|list| list.contains(&keyword))
 }
 
-/// Returns `true` if a schema restricts members besides those that it names.
+/// Returns `true` if a schema has subschemas for members that it does not name.
 fn is_open(schema: &JsonObject) -> bool {
     schema.contains_key("patternProperties")
         || schema.get("additionalProperties").is_some_and(|others| *others != Value::Bool(false))
 }
 
-/// Returns `true` if a schema allows this type.
+/// Returns `true` if a schema allows values of the type `kind`.
 fn is_expected(schema: &JsonObject, kind: &str) -> bool {
     match schema.get("type") {
         // Up to draft 7, keywords beside a reference are ignored.
@@ -303,7 +310,7 @@ fn not_in_schema(name: &str) -> String {
     format!("the tool's schema has no `{name}`")
 }
 
-/// Formats types for messages: `an integer or null`.
+/// Formats a list of types for a message, such as `an integer or null`.
 fn in_words(kinds: &[&str]) -> String {
     let mut words: Vec<_> = kinds
         .iter()
@@ -317,7 +324,8 @@ fn in_words(kinds: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// Returns the known part of arguments, with null for unknown elements of arrays.
+/// Returns the known parts of the arguments as one value. Unknown members are omitted, and unknown
+/// elements are null. Returns `None` if nothing is known, or if the arguments are nested too deep.
 fn outline(arguments: &PartialValue, levels: usize) -> Option<Value> {
     let levels = levels.checked_sub(1)?;
     match arguments {
@@ -342,7 +350,7 @@ fn pointer(path: &[PathSegment]) -> String {
     })
 }
 
-/// Returns the segments of a JSON Pointer.
+/// Converts a JSON Pointer into `value` to a path.
 fn segments(pointer: &str, mut value: &Value) -> Vec<PathSegment> {
     let mut segments = Vec::new();
     for part in pointer.split('/').skip(1) {

@@ -10,7 +10,7 @@ use crate::{
     named::named,
 };
 
-/// The type of a JSON value, as in the `type` of a JSON Schema.
+/// A type of JSON values, as in the keyword `type` of JSON Schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonType {
@@ -42,11 +42,12 @@ named! {
 }
 
 impl JsonType {
-    /// All types, in the order in which a value is converted if several are allowed.
+    /// All types, in the order in which conversions to them are tried if a schema allows several
+    /// types.
     pub(crate) const BY_PREFERENCE: [Self; 6] =
         [Self::Integer, Self::Number, Self::Boolean, Self::Array, Self::Object, Self::String];
 
-    /// Returns the name with its article.
+    /// Returns the name of the type with an indefinite article.
     pub(crate) const fn described(self) -> &'static str {
         match self {
             Self::String => "a string",
@@ -58,8 +59,8 @@ impl JsonType {
         }
     }
 
-    /// Returns `true` if a value has this type. A float such as `42.0` is no integer, although JSON
-    /// Schema accepts it, because many tools reject it.
+    /// Returns `true` if a value has this type. A float without a fraction, such as `42.0`, does
+    /// not count as an integer: JSON Schema accepts it as one, but many tools reject it.
     pub(crate) fn includes(self, value: &Value) -> bool {
         match (self, value) {
             (Self::String, Value::String(_))
@@ -74,8 +75,9 @@ impl JsonType {
         }
     }
 
-    /// Converts a value of another type to this type if the conversion is unambiguous: a text
-    /// becomes a number if it is one in JSON, and a float becomes an integer if it is whole.
+    /// Converts a value of another type to this type, or returns `None` if there is no unambiguous
+    /// conversion. A text is converted to a number if it is a JSON number. A float is converted to
+    /// an integer if it has no fraction.
     pub(crate) fn convert(self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),
@@ -95,7 +97,8 @@ impl JsonType {
         }
     }
 
-    /// Returns a value of this type as it is, and converts others; see [`convert`](Self::convert).
+    /// Returns `value` unchanged if it already has this type, and [converts](Self::convert) it
+    /// otherwise.
     pub(crate) fn coerce(self, value: Value) -> Option<Value> {
         if self.includes(&value) { Some(value) } else { self.convert(&value) }
     }

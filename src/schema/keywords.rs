@@ -3,94 +3,96 @@
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 
-/// Keywords whose values are data, in which `$ref` has no special meaning.
+/// Keywords whose values are data and not schemas, so that a `$ref` in them has no special meaning.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
-/// Keywords whose values are objects of schemas under arbitrary names.
+/// Keywords whose values are objects that map arbitrary names to schemas.
 const MAPS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
-/// Keywords that refer to schemas elsewhere.
+/// Keywords that refer to a schema in another place.
 pub(crate) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A schema in the value of a keyword.
+/// A schema in the value of a keyword, and the part of a JSON value that it applies to.
 pub(crate) struct Subschema<'s> {
     pub(crate) keyword: &'s str,
     pub(crate) applies_to: AppliesTo<'s>,
     pub(crate) schema: &'s Value,
 }
 
-/// The part of a value that a subschema applies to.
+/// The part of a JSON value that a subschema applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppliesTo<'s> {
-    /// The value itself, perhaps under a condition.
+    /// The whole value. The subschema may be conditional.
     Whole,
-    /// The member of this name.
+    /// The object member with this name.
     Member(&'s str),
-    /// Several members.
+    /// Any number of the members of an object.
     Members,
-    /// The name of each member.
+    /// The name of each member of an object.
     Names,
-    /// The element at this index.
+    /// The array element at this index.
     Element(usize),
-    /// Several elements.
+    /// Any number of the elements of an array.
     Elements,
-    /// The content that a text encodes.
+    /// The decoded content of a text.
     Content,
 }
 
-/// The place of a schema in the value of a keyword.
+/// The position of a subschema in the value of a keyword.
 #[derive(Clone, Copy)]
 enum Place<'s> {
-    /// The value is the schema.
+    /// The value of the keyword is itself the subschema.
     Single,
-    /// The value is an object of schemas.
+    /// The value of the keyword is an object of schemas. The subschema has this key.
     Named(&'s str),
-    /// The value is a list of schemas.
+    /// The value of the keyword is a list of schemas. The subschema has this index.
     Listed(usize),
 }
 
-/// Returns `true` if the value of a keyword is data.
+/// Returns `true` if the value of a keyword is data and not a schema, so that a `$ref` in it has no
+/// special meaning.
 pub(crate) fn is_data(keyword: &str) -> bool {
     DATA.contains(&keyword)
 }
 
-/// Returns `true` if the value of a keyword is an object of schemas under arbitrary names.
+/// Returns `true` if the value of a keyword is an object that maps arbitrary names to schemas.
 pub(crate) fn is_map(keyword: &str) -> bool {
     MAPS.contains(&keyword)
 }
 
-/// Returns `true` if the value of a keyword consists of schemas that apply to a value.
+/// Returns `true` if a keyword contains subschemas that apply to a JSON value or its parts.
 pub(crate) fn is_applicator(keyword: &str) -> bool {
     applies_to(keyword, Place::Named("")).is_some()
 }
 
-/// Returns `true` if the value of a keyword consists of schemas that apply to the same value.
+/// Returns `true` if a keyword contains subschemas that apply to the same JSON value as the schema
+/// with the keyword, such as `allOf`.
 pub(crate) fn is_in_place(keyword: &str) -> bool {
     applies_to(keyword, Place::Single) == Some(AppliesTo::Whole)
 }
 
-/// Returns the schemas that a schema applies to a value or to parts of it, without those that it
-/// refers to.
+/// Iterates over the subschemas that a schema applies to a JSON value or to parts of it. Does not
+/// follow references.
 pub(crate) fn subschemas(schema: &JsonObject) -> impl Iterator<Item = Subschema<'_>> {
     schema.iter().flat_map(|(keyword, value)| {
         schemas(keyword, value).filter_map(move |(place, schema)| {
-            // The value of `dependencies` can also be lists of names.
+            // In `dependencies`, a name can also have a list of names instead of a schema.
             let applies_to = applies_to(keyword, place).filter(|_| !schema.is_array())?;
             Some(Subschema { keyword, applies_to, schema })
         })
     })
 }
 
-/// Returns all schemas in the value of a keyword. The value of an unknown keyword counts as a
-/// schema, since references can lead there.
+/// Iterates over all schemas in the value of a keyword. This includes the value of an unknown
+/// keyword, since a reference can use it as a schema.
 pub(crate) fn values<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Value> {
     schemas(keyword, value).filter(|_| !is_data(keyword)).map(|(_, schema)| schema)
 }
 
-/// Copies the value of a keyword and replaces each schema in it.
+/// Copies the value of a keyword, with each schema in it replaced by the result of `replace`.
 ///
 /// # Errors
 ///
-/// Returns the error of `replace`.
+/// Returns the first error that `replace` returns.
 pub(crate) fn try_map<'s, E>(
     keyword: &str,
     value: &'s Value,

@@ -1,14 +1,15 @@
-//! Resolves references within a schema.
+//! Resolves `$ref` references within one schema.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::json_pointer;
 
-/// The maximum length of a chain of references.
+/// The maximum number of references that are followed one after the other.
 const MAX_REFERENCES: usize = 32;
 
-/// Follows a `$ref` within the same schema, and the references of its target.
+/// Follows the `$ref` of a subschema to its target in the same schema, then the `$ref` of the
+/// target, and so on. Returns the last target, or the subschema itself if it has no such `$ref`.
 pub(crate) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &'s JsonObject {
     for _ in 0..MAX_REFERENCES {
         let Some(target) = target(root, schema) else { break };
@@ -17,7 +18,8 @@ pub(crate) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &
     schema
 }
 
-/// Returns the target of a schema's `$ref`, if it is an object in the same schema.
+/// Returns the target of a subschema's `$ref`. Returns `None` if there is no `$ref`, or if its
+/// target is not an object in the same schema.
 pub(crate) fn target<'s>(root: &'s JsonObject, schema: &'s JsonObject) -> Option<&'s JsonObject> {
     let pointer = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
     if pointer.is_empty() {

@@ -1,9 +1,10 @@
-//! The cost of checking a value, computed before the check.
+//! Computes how many steps it takes to validate a value, before the value is validated.
 //!
-//! A validator follows a reference each time it reaches it. So a schema of a few lines, in which
-//! each definition refers twice to the next one, can take practically forever to check. So can one
-//! that refers to itself from two places, with arguments that are nested deep enough. And a single
-//! keyword can take long: a regular expression with a long text, or a long list of allowed values.
+//! A validator follows a reference every time it reaches the reference. So with a schema of a few
+//! lines, in which each definition refers twice to the next one, validation can take practically
+//! forever. The same is true of a schema that refers to itself from two places, if the arguments
+//! are nested deep enough. A single keyword can also take long, such as a regular expression with a
+//! long text, or a long list of allowed values.
 
 mod cost;
 mod pattern;
@@ -26,69 +27,80 @@ use super::{
     unusable::Unusable,
 };
 
-/// The base URI of a schema without one.
+/// The base URI that is used for a schema without one.
 const BASE: &str = "json-schema:///";
-/// The maximum number of subschemas.
+/// The maximum number of subschemas in a schema.
 const MAX_SUBSCHEMAS: usize = 5_000;
-/// The maximum number of subschemas with an identity (`$id`).
+/// The maximum number of subschemas with an `$id`.
 const MAX_IDENTITIES: usize = 256;
-/// The maximum number of nested identities.
+/// The maximum number of nested subschemas with an `$id` around a reference.
 const MAX_SCOPES: usize = 64;
-/// The maximum length of an identity or a reference in bytes.
+/// The maximum length in bytes of an `$id` or a reference.
 const MAX_REFERENCE: usize = 1_024;
-/// The maximum length of all of them together.
+/// The maximum total length in bytes of all `$id`s, anchors and references.
 const MAX_REFERENCE_BYTES: usize = 256 * 1024;
-/// The maximum number of steps without descending into a value.
+/// The maximum number of in-place steps of a subschema. These are the subschemas that it applies to
+/// the same value, without descending into the value.
 const MAX_STEPS_IN_PLACE: usize = 4_096;
-/// The maximum depth of these steps.
+/// The maximum nesting depth of subschemas that apply to the same value.
 const MAX_LEVELS_IN_PLACE: usize = 256;
-/// The maximum number of these steps of all subschemas with `unevaluatedProperties` or
-/// `unevaluatedItems` together.
+/// The maximum total number of in-place steps of all subschemas with `unevaluatedProperties` or
+/// `unevaluatedItems`. A validator copies the in-place subschemas for each of these keywords.
 const MAX_COPIED_STEPS: usize = 4_096;
-/// The number of member names that are copied in the time of copying such a step.
+/// The number of member names that are copied in the time in which one in-place subschema is
+/// copied.
 const NAMES_PER_STEP: usize = 16;
-/// The maximum number of regular expressions in a schema.
+/// The maximum number of different regular expressions in a schema.
 const MAX_PATTERNS: usize = 100;
-/// The maximum length of all of them together.
+/// The maximum total length in bytes of all regular expressions.
 const MAX_PATTERN_BYTES: usize = 16 * 1024;
-/// The maximum time to parse all of them, in bytes of an expression without classes.
+/// The maximum total cost of parsing all regular expressions. The cost of an expression is the
+/// length in bytes of a plain expression, without character classes, that takes the same time to
+/// parse.
 const MAX_PATTERN_SIZE: usize = 400_000;
-/// The maximum size of all of them when compiled, in bytes.
+/// The maximum total size in bytes of all compiled regular expressions.
 pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
-/// The maximum depth of steps, including those into a value: a validator uses the stack for each.
+/// The maximum nesting depth of a validation, including the steps that descend into a value. A
+/// validator uses stack memory for each level.
 const MAX_VALIDATION_DEPTH: usize = 512;
-/// The maximum number of comparisons between parts of values to find duplicates in the lists of a
+/// The maximum number of comparisons of values that it takes to find duplicates in the lists of a
 /// schema.
 const MAX_COMPARISONS: usize = 1_000_000;
-/// The number of values from which a validator hashes a list.
+/// The minimum length of a list for which a validator uses hashes to find duplicates.
 const MIN_HASHED: usize = 16;
-/// Keywords whose values are lists without duplicates.
+/// Keywords whose value is a list that must not contain duplicates.
 const UNIQUE_LISTS: [&str; 3] = ["enum", "required", "type"];
-/// Keywords whose values are objects of such lists.
+/// Keywords whose value is an object of lists, each of which must not contain duplicates.
 const DEPENDENT_LISTS: [&str; 2] = ["dependencies", "dependentRequired"];
-/// The subschemas of a schema and the parts of a value that they apply to.
+/// The subschemas of a schema, from which the number of steps to validate a value is computed.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// The subschemas; the whole schema is the first.
+    /// All subschemas. The first one is the whole schema.
     parts: Vec<Part>,
 }
 
-/// A subschema; it refers to other subschemas by index.
+/// A subschema. Refers to other subschemas by their index in [`Steps::parts`].
 #[derive(Debug, Default)]
 struct Part {
-    /// The cost of its own keywords, in addition to one step for each subschema.
+    /// The cost of the subschema's own keywords, in addition to the one step for visiting it.
     cost: Cost,
+    /// The subschemas that apply to the same value as this one, including the targets of
+    /// references.
     in_place: Vec<usize>,
-    /// Whether it checks the members that they leave unevaluated, for which they are applied again.
+    /// Whether the subschema has `unevaluatedProperties` or `unevaluatedItems`. To find the
+    /// unevaluated members or elements, the validator applies the in-place subschemas again.
     looks_back: bool,
+    /// The subschemas that apply to members, by the name of the member.
     by_name: BTreeMap<String, usize>,
+    /// The subschemas that may apply to any member, such as that of `additionalProperties`.
     members: Vec<usize>,
-    /// The schemas for the name of each member.
+    /// The subschemas that apply to the name of each member.
     names: Vec<usize>,
+    /// The subschemas that apply to the elements of an array.
     elements: Vec<usize>,
 }
 
-/// Collects the subschemas of a schema.
+/// Collects all subschemas of a schema.
 struct Reader<'s> {
     steps: Steps,
     places: HashMap<Key, usize>,
@@ -96,11 +108,12 @@ struct Reader<'s> {
     patterns: HashMap<&'s str, Pattern>,
     pattern_bytes: usize,
     pattern_size: usize,
-    /// The remaining size of further expressions when compiled, in bytes.
+    /// The size in bytes that further regular expressions may still have when compiled.
     regex_bytes: usize,
 }
 
-/// The identity of a subschema: a dynamic reference has another target in another scope.
+/// The key of a subschema: its address, and the names that determine the targets of its references.
+/// A dynamic reference can have different targets in different scopes.
 type Key = (*const Value, Vec<String>);
 
 /// The scope in which the references of a subschema are resolved.
@@ -110,40 +123,44 @@ struct Scope<'s> {
     draft: Draft,
 }
 
-/// The in-place steps of a subschema, as far as they are known.
+/// The state of counting the in-place steps of a subschema, which are the subschemas that apply to
+/// the same value.
 #[derive(Clone, Copy)]
 enum InPlace {
     Unknown,
-    /// Being counted: reaching it again means a cycle.
+    /// The steps are being counted. Reaching the subschema again in this state means that it
+    /// applies itself endlessly.
     Open,
     Known(Tree),
 }
 
-/// A subschema with those that it applies in place.
+/// The size of the tree that consists of a subschema and the subschemas that it applies to the same
+/// value.
 #[derive(Clone, Copy)]
 struct Tree {
     steps: usize,
-    /// The depth of the steps.
+    /// The depth of the tree.
     levels: usize,
-    /// The number of members with schemas of their own.
+    /// The total number of member names in the `properties` of these subschemas.
     names: usize,
 }
 
 // === impl Steps ===
 
 impl Steps {
-    /// Reads a schema.
+    /// Collects the subschemas of a schema.
     ///
     /// # Errors
     ///
-    /// Returns the reason why checking any value would take too long.
+    /// Returns the reason why the schema cannot be used, for example because validating any value
+    /// would take too long.
     pub(super) fn read(schema: &Value) -> Result<Self, Unusable> {
         check_references(schema)?;
         check_lists(schema, &mut { MAX_COMPARISONS }).ok_or_else(|| {
             unusable("a list in it has too many values that are similar to each other")
         })?;
         let base = uri::from_str(BASE).map_err(|error| unresolved(&error))?;
-        // In addition to the metaschemas; no other schema is fetched.
+        // The registry contains the schema and the metaschemas. No other schema is fetched.
         let registry = SPECIFICATIONS.add(BASE, schema).and_then(|all| all.prepare());
         let registry = registry.map_err(|error| unresolved(&error))?;
         let scope = Scope { resolver: registry.resolver(base), draft: Draft::default() };
@@ -164,7 +181,8 @@ impl Steps {
         Ok(reader.steps)
     }
 
-    /// Returns the number of steps to check a value, or `None` if it exceeds `most`.
+    /// Returns the number of steps that it takes to validate a value, or `None` if it takes more
+    /// than `most`.
     pub(super) fn count(&self, value: &Value, most: usize) -> Option<usize> {
         let mut left = most;
         self.walk(0, Instance::Value(value), MAX_VALIDATION_DEPTH, &mut left)?;
@@ -238,7 +256,7 @@ impl Steps {
         Some(())
     }
 
-    /// Rejects a schema that exceeds the in-place limits for any value.
+    /// Rejects a schema if a subschema has too many in-place steps, which any value would take.
     fn count_in_place(&self) -> Result<(), Unusable> {
         let mut known = vec![InPlace::Unknown; self.parts.len()];
         for place in 0..self.parts.len() {
@@ -249,7 +267,8 @@ impl Steps {
                 ))
             })?;
         }
-        // A validator compiles a copy of the in-place schemas for each `unevaluatedProperties`.
+        // A validator compiles a copy of the in-place subschemas for each `unevaluatedProperties`
+        // and `unevaluatedItems`.
         let copied = self.parts.iter().zip(&known).map(|(part, known)| match known {
             InPlace::Known(tree) if part.looks_back => tree.steps + tree.names / NAMES_PER_STEP,
             _ => 0,
@@ -263,7 +282,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Counts the schemas that a subschema applies in place.
+    /// Counts the subschemas that a subschema applies to the same value. Returns `None` if a limit
+    /// is exceeded.
     fn in_place(&self, place: usize, above: usize, known: &mut [InPlace]) -> Option<Tree> {
         match known[place] {
             InPlace::Known(tree) => return Some(tree),
@@ -292,8 +312,9 @@ impl Steps {
 // === impl Part ===
 
 impl Part {
-    /// Returns how often the in-place schemas are applied: once, and again to find what is
-    /// unevaluated, in which each is checked and searched itself.
+    /// Returns how often the validator applies the in-place subschemas: once, and twice more if the
+    /// subschema has `unevaluatedProperties` or `unevaluatedItems`. To find unevaluated parts, the
+    /// validator first checks and then searches each in-place subschema.
     const fn times(&self) -> usize {
         if self.looks_back { 3 } else { 1 }
     }
@@ -302,7 +323,8 @@ impl Part {
 // === impl Reader ===
 
 impl<'s> Reader<'s> {
-    /// Returns the index of a subschema, and queues it if it was not read yet.
+    /// Returns the index of a subschema. If it was not seen before, adds it to the subschemas to be
+    /// read.
     fn part(&mut self, schema: &'s Value, outer: &Scope<'s>) -> Result<usize, Unusable> {
         let draft = outer.draft.detect(schema);
         let resource = draft.create_resource_ref(schema);
@@ -356,7 +378,7 @@ impl<'s> Reader<'s> {
             }
         }
         for target in self.targets(schema, scope)? {
-            // A validator does not follow a reference to itself.
+            // A validator does not follow a reference of a subschema to itself.
             if target != place {
                 part.in_place.push(target);
             }
@@ -371,7 +393,7 @@ impl<'s> Reader<'s> {
         Ok(part)
     }
 
-    /// Returns the targets of the references of a subschema.
+    /// Returns the indices of the subschemas that the references in a subschema refer to.
     fn targets(
         &mut self,
         schema: &'s JsonObject,
@@ -422,8 +444,8 @@ impl<'s> Reader<'s> {
 // === impl Scope ===
 
 impl Scope<'_> {
-    /// Returns the names that determine the targets of references: the base URI and the dynamic
-    /// scope, each name once, at its outermost place.
+    /// Returns the names that determine the targets of references: the base URI, and the URIs of
+    /// the dynamic scope from the outermost to the innermost, without repetitions.
     fn names(&self) -> Result<Vec<String>, Unusable> {
         let mut names = vec![self.resolver.base_uri().as_str().to_owned()];
         let from = self.resolver.dynamic_scope();
@@ -437,7 +459,7 @@ impl Scope<'_> {
     }
 }
 
-/// Rejects identities and references that would take long to compare.
+/// Rejects a schema whose `$id`s and references would take too long to compare.
 fn check_references(schema: &Value) -> Result<(), Unusable> {
     let mut is_legacy = false;
     let mut is_short = true;
@@ -475,8 +497,9 @@ fn check_references(schema: &Value) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Subtracts the comparisons of `uniqueItems` in the metaschema, which compares values with equal
-/// hashes.
+/// Subtracts from `left` the number of comparisons that it takes to validate the schema itself. The
+/// metaschema requires that some lists have no duplicates, and a validator compares all values that
+/// have the same hash.
 fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     match schema {
         Value::Object(members) => members.iter().try_for_each(|(keyword, value)| {
@@ -499,7 +522,8 @@ fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// Returns the number of parts of values that are compared because of equal hashes.
+/// Returns how many comparisons it takes to find duplicates in a list. Each value is compared, part
+/// by part, with all values that have the same hash.
 fn comparisons(values: &[Value]) -> usize {
     // Short lists are not hashed.
     if values.len() < MIN_HASHED {
@@ -515,8 +539,8 @@ fn comparisons(values: &[Value]) -> usize {
     groups.values().map(|(values, parts)| (values - 1).saturating_mul(*parts)).sum()
 }
 
-/// Hashes a value like a validator: without the nesting of arrays, and numbers as floats. Returns
-/// the number of its parts.
+/// Hashes a value in the same way as a validator: ignores the nesting of arrays, and hashes numbers
+/// as floats. Returns the number of parts of the value.
 fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     1 + match value {
         Value::Null => 0,
@@ -543,7 +567,8 @@ fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     }
 }
 
-/// Calls `see` for each text that is a member of an object.
+/// Calls `see` with the key and the value of each object member, at any depth, whose value is a
+/// text.
 fn each_text(value: &Value, see: &mut impl FnMut(&str, &str)) {
     match value {
         Value::Object(members) => {

@@ -1,7 +1,7 @@
-//! `uniqueItems`, in linear time.
+//! Implements the keyword `uniqueItems` in linear time.
 //!
-//! The check of the validator compares arrays with different nesting with each other, which takes
-//! minutes for a few megabytes of empty ones.
+//! The validator's own implementation compares all arrays with each other, even if their nesting
+//! differs. With a few megabytes of empty arrays, this takes minutes.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,14 @@ use jsonschema::{Keyword, ValidationError, paths::Location};
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-/// The `uniqueItems` keyword, instead of the validator's own.
+/// The implementation of `uniqueItems` that replaces the validator's own.
 pub(super) struct UniqueItems {
     /// Whether `uniqueItems` is true.
     is_wanted: bool,
 }
 
-/// A value in a form that is equal if JSON Schema considers the values equal.
+/// A hashable form of a JSON value. Two forms are equal if JSON Schema considers their values
+/// equal.
 #[derive(PartialEq, Eq, Hash)]
 enum Comparable<'v> {
     Null,
@@ -73,7 +74,7 @@ impl<'v> Comparable<'v> {
         }
     }
 
-    /// JSON Schema considers `1.0` equal to `1`.
+    /// Converts a number to a form in which `1.0` and `1` are equal, as in JSON Schema.
     fn number(number: &Number) -> Self {
         if let Some(integer) = number.as_i128() {
             return Self::Integer(integer);

@@ -1,24 +1,25 @@
-//! The reason why a schema cannot be used.
+//! The reasons why a schema cannot be used for validation.
 
 use std::fmt::{self, Write as _};
 
-/// The maximum number of characters of a schema that a message repeats.
+/// The maximum length in characters of a message that quotes a schema.
 pub(super) const MAX_DISPLAYED_SCHEMA: usize = 200;
 
-/// The reason why a schema is unusable.
+/// The reason why a schema cannot be used for validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
-    /// The place in the schema, as a JSON Pointer.
+    /// The invalid place in the schema, as a JSON Pointer. Empty for the schema as a whole.
     pub(super) path: String,
     pub(super) reason: String,
-    /// Whether the schema is valid, but any check with it would take too long.
+    /// Whether the schema is valid, but validating or coercing arguments with it would take too
+    /// long.
     pub(super) too_long: bool,
 }
 
-/// A text truncated to a number of characters.
+/// A writer that truncates the written text to a maximum number of characters.
 struct Shortened {
     text: String,
-    /// The number of characters that may still be added.
+    /// The number of characters that may still be written.
     left: usize,
 }
 
@@ -34,10 +35,10 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Truncates a message, which can repeat a text or a list of the schema.
+/// Truncates a message, which can quote a long text or list in the schema.
 pub(super) fn shortened(message: &impl fmt::Display) -> String {
     let mut shortened = Shortened { text: String::new(), left: MAX_DISPLAYED_SCHEMA };
-    // The rest is not even formatted.
+    // Formatting stops with an error as soon as the message is too long.
     if write!(shortened, "{message}").is_err() {
         shortened.text.push('…');
     }

@@ -1,4 +1,4 @@
-//! A bounded walk through a schema and a value.
+//! Walks through a schema and a value together, within a limited number of visits to subschemas.
 
 use std::ptr;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::refs;
 
-/// The maximum depth of visits, and the maximum number of schemas that apply to one value.
+/// The maximum depth of a walk, and the maximum number of schemas that are collected for one value.
 const MAX_WALK_DEPTH: usize = 256;
 
-/// A schema that is walked within a limited number of visits: a schema that refers to itself has
-/// an exponential number of places.
+/// A schema that is walked within a limited number of visits. Without a limit, a schema that refers
+/// to itself could require an exponential number.
 pub(crate) struct Walk<'s> {
     root: &'s JsonObject,
     dialect: Dialect,
@@ -19,12 +19,12 @@ pub(crate) struct Walk<'s> {
     left: usize,
 }
 
-/// The drafts of JSON Schema, as far as the meaning of keywords differs.
+/// The drafts of JSON Schema, grouped by how they define references and `items`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// Up to draft 7, keywords beside a `$ref` are ignored.
+    /// The drafts up to 7, in which keywords beside a `$ref` are ignored.
     Draft7,
-    /// Up to draft 2019-09, `items` can be a list.
+    /// Draft 2019-09, in which `items` can be a list of schemas, as in earlier drafts.
     Draft2019,
     Draft2020,
 }
@@ -55,34 +55,39 @@ impl<'s> Walk<'s> {
         self.left == 0
     }
 
-    /// Takes one visit at this depth; returns `false` if the walk must not go on.
+    /// Spends one visit at this depth. Returns `false` if the walk must stop, because no visits are
+    /// left or the maximum depth is reached.
     pub(crate) const fn enter(&mut self, depth: usize) -> bool {
         self.take(1) && depth < MAX_WALK_DEPTH
     }
 
-    /// Takes this number of visits; returns `false` if none is left.
+    /// Spends `visits` visits. Returns `false` if no visits are left after that.
     pub(crate) const fn take(&mut self, visits: usize) -> bool {
         self.left = self.left.saturating_sub(visits);
         self.left > 0
     }
 
-    /// Returns the target of a schema's `$ref`, if it is an object in the same document.
+    /// Returns the target of a subschema's `$ref`. Returns `None` if there is no `$ref`, or if its
+    /// target is not an object in the same document.
     pub(crate) fn target(&self, schema: &'s JsonObject) -> Option<&'s JsonObject> {
         refs::target(self.root, schema)
     }
 
-    /// Returns `true` if a reference replaces the other keywords of its schema.
+    /// Returns `true` if a subschema has a `$ref` that replaces all its other keywords, as in the
+    /// drafts up to 7.
     pub(crate) fn replaces(&self, schema: &JsonObject) -> bool {
         self.dialect == Dialect::Draft7 && schema.contains_key("$ref")
     }
 
-    /// Returns `true` if a schema is an embedded document, in which references have other targets.
+    /// Returns `true` if a subschema is an embedded document with its own `$id` or `$schema`.
+    /// References in it have other targets.
     pub(crate) fn is_embedded(&self, schema: &JsonObject) -> bool {
         (schema.contains_key("$id") || schema.contains_key("$schema"))
             && !ptr::eq(self.root, schema)
     }
 
-    /// Adds a schema and all others that it always applies to the same value, each once.
+    /// Adds a subschema to `schemas`, and also all subschemas that it unconditionally applies to
+    /// the same value. Adds none of them twice.
     pub(crate) fn collect(&mut self, schema: &'s JsonObject, schemas: &mut Vec<&'s JsonObject>) {
         let schema = match self.dialect {
             Dialect::Draft7 => refs::resolve(self.root, schema),
@@ -103,7 +108,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the schema of a member; with `patternProperties`, only the one of its own name.
+    /// Returns the subschema that applies to the member `name`, or `None` if there is none. If the
+    /// schema has `patternProperties`, only a subschema in `properties` is returned.
     pub(crate) fn member(&self, schema: &'s JsonObject, name: &str) -> Option<&'s Value> {
         let named = schema.get("properties").and_then(|named| named.get(name));
         named.or_else(|| match schema.get("patternProperties") {
@@ -112,7 +118,7 @@ impl<'s> Walk<'s> {
         })
     }
 
-    /// Returns the schema of an element.
+    /// Returns the subschema that applies to the element at `index`, or `None` if there is none.
     pub(crate) fn element(&self, schema: &'s JsonObject, index: usize) -> Option<&'s Value> {
         let (first, others) = match (self.dialect, schema.get("items")) {
             (Dialect::Draft2020, items) => (schema.get("prefixItems"), items),

@@ -1,91 +1,95 @@
-//! Errors of stores.
+//! The errors of stores.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// The reason why a value is not stored. The messages speak of states: those of results are only
-/// logged.
+/// The reason why a store rejects a value.
+///
+/// The error messages call the value "the state of a run". If the value is the result of a run
+/// instead, the error is only logged, so clients do not see the wrong word.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// The value is larger than the maximum size.
+    /// The value is larger than the store's maximum size for a single value.
     #[error("the state of the run has {bytes} bytes: expected at most {max} (`max_state_bytes`)")]
     TooLarge {
-        /// The size of the value.
+        /// The size of the value in bytes.
         bytes: usize,
-        /// The maximum size.
+        /// The maximum size of a value in bytes.
         max: usize,
     },
-    /// The store is full.
+    /// The store has no room for the value.
     // The message does not contain `bytes`: clients see it, and it depends on other callers.
     #[error(
         "the state store is full: with this state it would hold more than {max} bytes \
          (`max_total_bytes`)"
     )]
     Full {
-        /// The size of all values with this one. For logs, not for clients.
+        /// The total size in bytes that the store would have with this value. It is meant for logs,
+        /// not for clients.
         bytes: usize,
-        /// The maximum size of all values.
+        /// The maximum total size in bytes of all values in the store.
         max: usize,
     },
-    /// The values of the caller would exceed the caller's share of the store.
+    /// With this value, the caller would exceed its share of the store.
     #[error(
         "the caller's share of the state store is used up: this state takes {bytes} bytes, and \
          all states of one caller at most {max} (`max_caller_bytes`)"
     )]
     CallerFull {
-        /// The size of this value in the store.
+        /// The size in bytes that this value would take in the store.
         bytes: usize,
-        /// The maximum size of the values of one caller.
+        /// The maximum total size in bytes of one caller's values.
         max: usize,
     },
-    /// The store is unavailable. The reason is for logs, not for clients.
+    /// The store is unavailable. The text with the reason is meant for logs, not for clients.
     #[error("states of runs cannot be kept at the moment: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a handle gives no value. The details are for logs, not for clients.
+/// The reason why a store returns no value for a handle. It is meant for logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// The handle is invalid. Clients get the same message for all reasons.
+    /// The handle is invalid, for the given reason. Clients receive the same message for every
+    /// reason.
     #[error("no state of a run: {0}")]
     Invalid(Cow<'static, str>),
-    /// The store is unavailable.
+    /// The store is temporarily unavailable.
     #[error("states of runs cannot be taken at the moment: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why keys cannot sign states.
+/// The reason why a [`SignedStore`](super::SignedStore) cannot use a set of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// No key is given.
+    /// The set of keys is empty.
     #[error("no key to sign states with: expected at least one")]
     None,
     /// A key is so short that it could be guessed.
     #[error("the key `{id}` has {bytes} bytes: expected at least {min}")]
     TooShort {
-        /// The id of the key.
+        /// The id of the key that is too short.
         id: String,
         /// The length of the key in bytes.
         bytes: usize,
-        /// The minimum length.
+        /// The minimum length of a key in bytes.
         min: usize,
     },
     /// Two keys have the same id.
     #[error("two keys have the id `{id}`")]
     DuplicateId {
-        /// The id.
+        /// The id that both keys have.
         id: String,
     },
-    /// The id of a key is blank or too long.
+    /// The id of a key is empty or too long.
     #[error("the id of a key has {bytes} bytes: expected 1 to {max}")]
     IllegalId {
         /// The length of the id in bytes.
         bytes: usize,
-        /// The maximum length.
+        /// The maximum length of an id in bytes.
         max: usize,
     },
 }

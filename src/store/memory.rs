@@ -1,4 +1,4 @@
-//! An in-memory store with random handles and expiry.
+//! A store in the memory of this process, whose handles are random texts.
 
 use std::{
     cmp::Reverse,
@@ -16,8 +16,8 @@ use crate::random;
 
 /// The number of random bytes of a handle.
 const HANDLE: usize = 32;
-/// The size in bytes that each item counts in addition to its own, so that many small items use up
-/// the limit.
+/// The overhead in bytes that is added to the size of each item, so that many small items use up
+/// the limit, too.
 const OVERHEAD: usize = 512;
 /// The default time after which a result expires.
 pub(crate) const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
@@ -27,22 +27,27 @@ pub(crate) const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// The default maximum size of all values.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// The number of callers whose states can fill their shares at once, by default.
+/// The default number of callers whose full shares fit into a store for runs at the same time.
 const CALLER_SHARES: usize = 4;
-/// A duration longer than any process.
+/// A duration that exceeds the lifetime of any process. It is used if a computed expiry would
+/// overflow.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// An in-memory store with random handles.
+/// A store in the memory of this process, whose handles are random texts.
 ///
-/// Handles are random, so clients cannot read a value. A value is removed when it is taken, when it
-/// expires, or when the process ends, and is not available to other processes: use this for one
-/// process, or behind a load balancer with session affinity.
+/// A handle is a random text, so clients cannot read the value. A value is removed when it is
+/// taken, when it expires, or when the process ends. Other processes cannot access the values. So
+/// use this store for a single process, or behind a load balancer with session affinity.
 ///
-/// [For runs](Self::for_runs), a value stays until it is taken or expires; when the store is full,
-/// new ones are rejected. [For results](Self::for_results), a new value evicts the oldest ones of
-/// its own caller while they exceed the caller's [share](Self::max_caller_bytes), then those of the
-/// caller whose values take the most bytes, the new one included. So a caller that stores a lot
-/// evicts its own values, not those of callers that store less.
+/// A store [for runs](Self::for_runs) keeps a value until it is taken or expires. If the store is
+/// full, it rejects new values.
+///
+/// In a store [for results](Self::for_results), a new value evicts older ones if there is no room.
+/// First, the caller's oldest values are evicted until the new value fits into the caller's
+/// [share](Self::max_caller_bytes). Then values are evicted until the new value fits into the
+/// [total](Self::max_total_bytes): each time, the oldest value of the caller that would have the
+/// most bytes with the new value included. So a caller that stores a lot evicts its own values, not
+/// those of callers that store less.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -55,55 +60,57 @@ pub struct MemoryStore {
     kept: Mutex<Entries>,
 }
 
-/// The behavior when a store, or the share of a caller, is full.
+/// The rule that decides whether a store rejects new items or evicts older ones when the store, or
+/// the share of the caller, is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// Rejects the new item: stored items are promised to be kept.
+    /// Reject the new item, because stored items must be kept until they expire.
     Refuse,
-    /// Evicts older items, as described for each store.
+    /// Evict older items, as the documentation of each store describes.
     DropOldest,
 }
 
-/// The maximum size of the items of one caller.
+/// The maximum total size of one caller's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
-    /// This many bytes.
+    /// A fixed number of bytes.
     Bytes(usize),
-    /// The maximum size of all items, divided by this number.
+    /// The maximum total size of the store, divided by this number.
     Part(usize),
 }
 
 #[derive(Default)]
 struct Entries {
     items: HashMap<Handle, Item>,
-    /// The items by expiry, the earliest first.
+    /// The handles of all items, ordered by the time at which they expire, the earliest first.
     expiries: BTreeSet<(Instant, Handle)>,
     bytes: usize,
-    /// The callers that have items.
+    /// The accounts of all callers that have items in the store.
     callers: HashMap<Caller, Account>,
-    /// The same callers by their rank: the last one is the next to lose an item.
+    /// The same callers, ordered by rank. The last caller is the next to lose an item.
     ranks: BTreeSet<(Rank, Caller)>,
 }
 
 type Handle = Arc<str>;
 type Caller = Arc<[u8]>;
-/// The bytes of a caller's items, and the expiry of the oldest.
+/// The rank of a caller in the order of eviction: the total size of its items in bytes, and the
+/// time at which its oldest item expires.
 type Rank = (usize, Reverse<Instant>);
 
-/// The items of one caller.
+/// The items of one caller, and their total size.
 #[derive(Default)]
 struct Account {
     bytes: usize,
-    /// Ordered by age, oldest first.
+    /// The handles of the caller's items, the oldest first.
     items: BTreeSet<(Instant, Handle)>,
 }
 
 struct Item {
-    /// Allocated with the exact counted size. Shared, so that the lock is not held while the bytes
-    /// are copied.
+    /// The value, in an allocation of exactly the counted size. It is shared, so that it can be
+    /// copied without holding the lock.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
-    /// The caller whose share it counts against; `None` if callers have no shares.
+    /// The caller whose share contains the item. `None` if callers have no shares.
     caller: Option<Caller>,
     expiry: Instant,
 }
@@ -111,16 +118,20 @@ struct Item {
 // === impl MemoryStore ===
 
 impl MemoryStore {
-    /// Creates a store for the states of runs. It keeps them for an hour, of up to 4 MiB each, 64
-    /// MiB together and 16 MiB per caller.
+    /// Creates a store for the states of runs that wait for user input.
+    ///
+    /// By default, a state is kept for an hour and has at most 4 MiB. The states of one caller have
+    /// at most 16 MiB together, and all states 64 MiB.
     #[must_use]
     pub fn for_runs() -> Self {
         let share = Share::Part(CALLER_SHARES);
         Self::new(STATE_TTL, MAX_STATE_BYTES, share, WhenFull::Refuse)
     }
 
-    /// Creates a store for results. It keeps them for 10 minutes, of up to 16 MiB each and 64 MiB
-    /// together.
+    /// Creates a store for the full versions of truncated results.
+    ///
+    /// By default, a result is kept for 10 minutes and has at most 16 MiB. All results together
+    /// have at most 64 MiB.
     #[must_use]
     pub fn for_results() -> Self {
         Self::new(RESULT_TTL, MAX_RESULT_BYTES, Share::Part(1), WhenFull::DropOldest)
@@ -136,36 +147,38 @@ impl MemoryStore {
         Self { ttl, max_item_bytes, max_total_bytes, max_caller_bytes, when_full, kept }
     }
 
-    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes
-    /// for results.
+    /// Sets the time after which a value expires. Defaults to an hour for the states of runs, and
+    /// to 10 minutes for results.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets the maximum size of a value. Defaults to 4 MiB for runs, and to 16 MiB for results.
+    /// Sets the maximum size of a value in bytes. Defaults to 4 MiB for the states of runs, and to
+    /// 16 MiB for results.
     #[must_use]
     pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
         self.max_item_bytes = bytes;
         self
     }
 
-    /// Sets the maximum size of all values. Each counts half a KiB in addition to its own size.
-    /// Defaults to 64 MiB.
+    /// Sets the maximum total size of all values in bytes. Each value is counted with half a KiB in
+    /// addition to its own size. Defaults to 64 MiB.
     #[must_use]
     pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
         self.max_total_bytes = bytes;
         self
     }
 
-    /// Sets the maximum size of the values of one caller, counted like all values. Defaults to a
-    /// quarter of [`max_total_bytes`](Self::max_total_bytes) for runs, and to all of it for
-    /// results.
+    /// Sets the maximum total size of one caller's values in bytes, including half a KiB of
+    /// overhead for each value. Defaults to a quarter of [`max_total_bytes`](Self::max_total_bytes)
+    /// for the states of runs, and to all of it for results.
     ///
-    /// Callers of runs are known if the composite layer has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it
-    /// returns `None` count as one caller. Without such a function there is no share.
+    /// Runs have a known caller only if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests for which this
+    /// function returns `None` are counted as requests of one caller. Without such a function, runs
+    /// have no limit per caller.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
         self.max_caller_bytes = Share::Bytes(bytes);
@@ -226,7 +239,7 @@ impl MemoryStore {
     }
 
     fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Entries>, TakeError> {
-        // A text of another length is not looked up.
+        // A text of another length cannot be a handle.
         if handle.len() != 2 * HANDLE {
             return Err(TakeError::NO_HANDLE);
         }
@@ -277,7 +290,8 @@ impl Store for MemoryStore {
 // === impl Entries ===
 
 impl Entries {
-    /// Returns an item of this owner; an item of another owner is not touched.
+    /// Returns the item of a handle if it belongs to this owner. Returns an error if it belongs to
+    /// another owner, and does not remove it.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
             None => Err(TakeError::UNKNOWN),
@@ -312,7 +326,8 @@ impl Entries {
         Some(item)
     }
 
-    /// Changes the account of a caller, and drops it once it is empty.
+    /// Changes the account of a caller, and updates the caller's rank. Removes the account if it
+    /// has no items any more.
     fn adjust(&mut self, caller: &Caller, change: impl FnOnce(&mut Account)) {
         let mut account = self.callers.remove(caller).unwrap_or_default();
         if let Some(rank) = account.rank() {
@@ -329,11 +344,12 @@ impl Entries {
         self.callers.get(caller).map_or(0, |account| account.bytes)
     }
 
-    /// Evicts items until there is room for a new one of a caller: the caller's own
-    /// while it would exceed its share, then those of the caller that has the most bytes.
+    /// Evicts items until there is room for a new item of `caller`. First evicts items of this
+    /// caller until the new item fits into its share. Then evicts items of the caller that has the
+    /// most bytes.
     ///
-    /// The new item counts as its caller's, so no caller evicts items of one that has fewer
-    /// bytes, unless it has no other item to evict.
+    /// The new item is counted for its caller when callers are compared. So a caller does not evict
+    /// items of a caller with fewer bytes, unless it has no items of its own.
     fn make_room(&mut self, size: usize, caller: &Caller, max: usize, share: usize) {
         while self.bytes_of(caller) + size > share && self.drop_oldest_of(caller) {}
         while self.bytes + size > max {
@@ -349,7 +365,8 @@ impl Entries {
         oldest.is_some_and(|(_, handle)| self.remove(&handle).is_some())
     }
 
-    /// Removes the oldest item: all have the same time to live, so it expires first.
+    /// Removes the oldest item. It is the first to expire, because all items have the same time to
+    /// live.
     fn drop_first(&mut self) -> bool {
         let first = self.expiries.first().map(|(_, handle)| handle.clone());
         first.is_some_and(|handle| self.remove(&handle).is_some())
@@ -375,7 +392,7 @@ impl fmt::Debug for Entries {
 // === impl Account ===
 
 impl Account {
-    /// Returns the rank of the account, or `None` if it has no items.
+    /// Returns the caller's rank in the order of eviction, or `None` if the caller has no items.
     fn rank(&self) -> Option<Rank> {
         self.items.first().map(|(expiry, _)| (self.bytes, Reverse(*expiry)))
     }

@@ -1,13 +1,14 @@
-//! Stores of values that clients refer to: the states of suspended runs, and complete results.
+//! Stores for values that clients refer to by handles: the states of suspended runs, and the full
+//! versions of truncated results.
 //!
-//! A composite that asks the user ends its call with the questions, and continues when the client
-//! calls again with the answers. The progress until then, the *state* of the run, is put into a
-//! [`Store`], which returns a handle for it. The client keeps the handle and sends it back with the
-//! answers.
+//! If a composite asks the user, the client's call ends with the questions. When the client calls
+//! again with the answers, the composite continues. In between, the progress of the run, its
+//! *state*, is put into a [`Store`]. The store returns a *handle*: a text that the client keeps and
+//! sends back with the answers.
 //!
-//! A [`TruncateLayer`](crate::truncate::TruncateLayer) truncates results that are too large. If it
-//! has a store, it puts the complete result there, as JSON, and the answer links to it, so that the
-//! client can read the rest.
+//! A [`TruncateLayer`](crate::truncate::TruncateLayer) truncates tool results that are too large.
+//! If the layer has a store, it stores the complete result there as JSON. The truncated result then
+//! links to the complete one, so that the client can read the rest.
 //!
 //! | | [`SignedStore`] | [`MemoryStore`] | [`RedisStore`] |
 //! |---|---|---|---|
@@ -20,8 +21,9 @@
 //! | size of a state, by default | 64 KiB | 4 MiB, all of one caller 16 MiB, all of them 64 MiB | 4 MiB, all of one caller 16 MiB |
 //! | size of a result, by default | | 16 MiB, all of them 64 MiB | 16 MiB |
 //!
-//! A value has an *owner*: only with the same owner can it be retrieved. The owner of a state is
-//! the call that began the run, with its caller; that of a result is the caller.
+//! Each value has an *owner*, and only a request of the same owner can retrieve it. The owner of a
+//! state is the call that began the run, together with its caller. The owner of a result is the
+//! caller.
 //!
 //! # Examples
 //!
@@ -74,22 +76,24 @@ pub(crate) use self::{
     signed::STATE_TTL,
 };
 
-/// A store that exchanges values for handles that clients keep.
+/// A store that keeps values, and returns handles with which they can be retrieved.
 ///
-/// A handle that comes back is sent by a client, and can be any text.
+/// Clients keep the handles and send them back, so a handle that a method receives can be any text.
 ///
-/// The `caller` of each method is the one whose share of the store the value counts against, for
-/// stores that limit the bytes of one caller; `None` if callers are not known, so that no limit of
-/// a caller applies. All requests without a caller share one key.
+/// Some stores limit the total size of each caller's values. They count a value for the `caller`
+/// that each method receives. If `caller` is `None`, callers are unknown, and there is no limit per
+/// caller. If callers are known, but a single request has none, `caller` is a key that all such
+/// requests share.
 ///
 /// See the [module docs](self) for an example.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Stores a value, and returns an unguessable handle that gives it back only to the same owner.
+    /// Stores a value and returns a handle that cannot be guessed. Only the same owner can retrieve
+    /// the value with it.
     ///
     /// # Errors
     ///
     /// The future returns an error if the value is too large, if the store is full or unavailable,
-    /// or if the caller's share is used up.
+    /// or if the caller has used up its share.
     fn put<'a>(
         &'a self,
         value: Vec<u8>,
@@ -97,7 +101,8 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
-    /// Removes and returns the value of a handle. A composite takes the state of a run.
+    /// Removes the value of a handle from the store and returns it. Composites use this method for
+    /// the states of runs.
     ///
     /// # Errors
     ///
@@ -110,12 +115,12 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
 
-    /// Returns the value of a handle, any number of times until it expires. A client reads a
-    /// result.
+    /// Returns the value of a handle without removing it. This method is used for results, which
+    /// can be retrieved any number of times until they expire.
     ///
     /// # Errors
     ///
-    /// The future returns errors as [`take`](Self::take) does.
+    /// The future returns the same errors as that of [`take`](Self::take).
     fn get<'a>(
         &'a self,
         handle: &'a str,
@@ -123,11 +128,12 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
 
-    /// Returns the size in bytes above which [`put`](Self::put) rejects every value.
+    /// Returns the maximum size of a value in bytes: [`put`](Self::put) rejects every larger value.
+    /// Defaults to `None`, which means that the limit is unknown.
     ///
-    /// A composite rejects a call of a tool that may change something if its run is certain to
-    /// exceed this size at a later question. Defaults to `None`, an unknown limit: such a run fails
-    /// at the question.
+    /// A composite rejects a run whose state is certain to exceed this size at a later question. It
+    /// does so before it calls a tool that may change something. If the limit is unknown, the run
+    /// only fails at the question.
     fn max_bytes(&self) -> Option<usize> {
         None
     }
@@ -166,7 +172,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Encodes a caller as an owner of values. An unknown caller differs from one with an empty name.
+/// Encodes the name of a caller as the owner of values. The encoding of an unknown caller differs
+/// from that of a caller with an empty name.
 pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
     match caller {
         Some(caller) => [b"caller ", caller.as_bytes()].concat(),

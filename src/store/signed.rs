@@ -1,4 +1,4 @@
-//! Signed states that clients keep.
+//! A store that keeps nothing: its handles contain the states of runs, signed by the server.
 
 use std::{collections::HashSet, fmt, sync::OnceLock, time::Duration};
 
@@ -7,40 +7,42 @@ use rmcp::model::{RequestStateCodec, RequestStateError, SealOptions};
 
 use super::{KeyError, PutError, Store, TakeError};
 
-/// The minimum size of a key in bytes.
+/// The minimum length of a signing key in bytes.
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
-/// The maximum size of the id of a key in bytes.
+/// The maximum length of a key's id in bytes.
 pub(crate) const MAX_KEY_ID: usize = 255;
 /// The default time after which a state expires.
 pub(crate) const STATE_TTL: Duration = Duration::from_secs(60 * 60);
-/// The default maximum length of the text of a state.
+/// The default maximum length of a handle.
 const MAX_SIGNED_BYTES: usize = 64 * 1024;
 
-/// The id of a key without one of its own.
+/// The id of a key that the operator has not named.
 const DEFAULT_ID: &str = "default";
-/// The id of the key that only this process has.
+/// The id of the random key that only this process knows.
 const EPHEMERAL_ID: &str = "ephemeral";
 
-/// States that clients keep, signed to prevent changes.
+/// A store that keeps nothing itself: the handle that a client keeps contains the state of the run,
+/// with a signature that prevents changes.
 ///
-/// The text is the state in base64 with its time and its signature (HMAC-SHA256, by rmcp's
-/// [`RequestStateCodec`]), so any process that has the key can take it, and the server stores
-/// nothing.
+/// A handle is a text that contains the state in base64, the time, and a signature (HMAC-SHA256, by
+/// rmcp's [`RequestStateCodec`]). So any process that has the key can resume the run, and the
+/// server stores nothing.
 ///
-/// It is signed and not encrypted: *a client can read it*, including the answers of the tools
-/// called so far. It can also be used more than once until it expires, so a client can go back to a
-/// question and answer it differently. To prevent that, use a [`MemoryStore`](super::MemoryStore).
+/// A state is signed but not encrypted: *a client can read it*, including the results of all tools
+/// that were called so far. A state can be used any number of times until it expires, so a client
+/// can go back to a question and answer it differently. To prevent both, use a
+/// [`MemoryStore`](super::MemoryStore).
 ///
 /// # Keys
 ///
-/// A key is any secret of at least 32 bytes, the same in each process that takes the states of the
-/// others; `openssl rand -base64 32` generates one. With several [keys](Self::ring), the first one
-/// signs, and all are accepted. So a key is replaced in three steps, each in all processes before
-/// the next:
+/// A key is any secret of at least 32 bytes, such as the output of `openssl rand -base64 32`.
+/// Processes that resume each other's runs need the same key. With several [keys](Self::ring), the
+/// first key signs new states, and states that were signed with any of the keys are accepted. So a
+/// key can be replaced in three steps. Complete each step in all processes before the next:
 ///
-/// 1. add the new one behind the old one;
-/// 2. put the new one first;
-/// 3. when the states signed with the old one have expired, remove the old one.
+/// 1. add the new key behind the old one;
+/// 2. put the new key first;
+/// 3. when the states that were signed with the old key have expired, remove the old key.
 ///
 /// # Examples
 ///
@@ -70,23 +72,24 @@ pub struct SignedStore {
 // === impl SignedStore ===
 
 impl SignedStore {
-    /// Creates a store that signs with one key, which has the id `default`.
+    /// Creates a store with a single key, which has the id `default`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the key has less than 32 bytes.
+    /// Returns an error if the key is shorter than 32 bytes.
     pub fn new(key: impl Into<Vec<u8>>) -> Result<Self, KeyError> {
         Self::ring([(DEFAULT_ID, key)])
     }
 
-    /// Creates a store that signs with the first of several keys, and accepts all of them.
+    /// Creates a store with several keys, each with its id. It signs states with the first key, and
+    /// accepts states that were signed with any of them.
     ///
-    /// A text contains the id of the key that it was signed with.
+    /// Each handle contains the id of the key with which it was signed.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no key, a key has less than 32 bytes, or an id is empty, longer
-    /// than 255 bytes or repeated.
+    /// Returns an error if there are no keys, if a key is shorter than 32 bytes, or if an id is
+    /// empty, longer than 255 bytes, or used twice.
     #[expect(clippy::missing_panics_doc, reason = "what the codec refuses was refused before")]
     pub fn ring<I, K>(keys: impl IntoIterator<Item = (I, K)>) -> Result<Self, KeyError>
     where
@@ -113,14 +116,15 @@ impl SignedStore {
         Ok(Self { codec, ttl: STATE_TTL, max_item_bytes: MAX_SIGNED_BYTES })
     }
 
-    /// Creates a store that signs with a random key of this process, the same each time.
+    /// Creates a store with a random key. All stores that this method creates in one process share
+    /// the key.
     ///
-    /// A state does not survive a restart, and other processes do not accept it. This is the
-    /// default of a composite layer.
+    /// States are not accepted after a restart or by other processes. A composite layer uses this
+    /// store by default.
     ///
     /// # Panics
     ///
-    /// Panics if the system provides no random numbers.
+    /// Panics if the operating system provides no random numbers.
     #[must_use]
     pub fn ephemeral() -> Self {
         static KEY: OnceLock<[u8; MIN_KEY]> = OnceLock::new();
@@ -139,11 +143,12 @@ impl SignedStore {
         self
     }
 
-    /// Sets the maximum length of the text of a state. Defaults to 64 KiB, for a state of some 48
-    /// KiB.
+    /// Sets the maximum length of a handle in bytes. Defaults to 64 KiB, which is enough for a
+    /// state of about 48 KiB.
     ///
-    /// A run whose state is certain to be larger at a question is rejected before a step that may
-    /// change something. A longer text is rejected without being parsed.
+    /// If the state of a run is certain to exceed the limit at a later question, the run is
+    /// rejected before it calls a tool that may change something. A handle that is too long is
+    /// rejected without being parsed.
     #[must_use]
     pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
         self.max_item_bytes = bytes;

@@ -1,19 +1,19 @@
-//! The SHA-256 fingerprint of a JSON value.
+//! Computes SHA-256 fingerprints of JSON values.
 //!
-//! The fingerprint of a value is the SHA-256 of its canonical JSON: members sorted by their names,
-//! no whitespace between tokens, numbers as `serde_json` prints them. So it does not depend on the
-//! order of members or the map type.
+//! The fingerprint of a value is the SHA-256 of its canonical JSON: members are sorted by name,
+//! there is no whitespace between tokens, and numbers are formatted as by `serde_json`. So the
+//! fingerprint does not depend on the order of members or on the map type.
 
 use std::{fmt, io};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The fingerprint of a value, or of several in their order.
+/// The fingerprint of one value, or of several values in a given order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint([u8; 32]);
 
-/// Computes the fingerprint of several values.
+/// Computes one fingerprint of several values, which are added in order.
 #[derive(Default)]
 pub(crate) struct Fingerprinter(Sha256);
 
@@ -52,9 +52,10 @@ impl Fingerprinter {
         self
     }
 
-    /// Adds a value by its fingerprint.
+    /// Adds the fingerprint of a value instead of the value itself.
     pub(crate) fn and_fingerprint(mut self, Fingerprint(bytes): &Fingerprint) -> Self {
-        // No JSON value begins with it, and the length of a fingerprint is fixed.
+        // No JSON value begins with `#`, and all fingerprints have the same length. So different
+        // lists of values and fingerprints differ.
         self.0.update(b"#");
         self.0.update(bytes);
         self
@@ -99,7 +100,7 @@ impl Fingerprinter {
     }
 
     fn scalar(&mut self, value: &(impl serde::Serialize + ?Sized)) {
-        // Neither the hash nor a scalar fails.
+        // Neither serializing a scalar nor writing to the hash fails.
         serde_json::to_writer(Sink(&mut self.0), value).unwrap_or_default();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Escapes a name for use as a segment.
+/// Escapes a member name for use as a segment of a JSON Pointer.
 pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     if name.contains(['~', '/']) {
         name.replace('~', "~0").replace('/', "~1").into()
@@ -11,7 +11,7 @@ pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the name of a segment.
+/// Returns the member name that a segment of a JSON Pointer stands for.
 pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     if segment.contains('~') {
         segment.replace("~1", "/").replace("~0", "~").into()
@@ -20,7 +20,8 @@ pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the position of the first `~` that escapes nothing.
+/// Returns the position of the first `~` that is not part of `~0` or `~1`, or `None` if all
+/// escapes are valid.
 pub(crate) fn invalid_escape(pointer: &str) -> Option<usize> {
     let mut escapes = pointer.match_indices('~').map(|(position, _)| position);
     escapes.find(|position| !pointer[position + 1..].starts_with(['0', '1']))

@@ -5,25 +5,26 @@ use std::io;
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A writer that counts bytes, and fails when the limit is reached.
+/// A writer that only counts bytes. Writing fails if the total number of bytes would exceed a
+/// limit.
 #[derive(Debug)]
 pub(crate) struct BoundedCounter(usize);
 
-/// A limit of the total bytes of several waiting messages.
+/// A limit on the total size of all messages that wait at the same time.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(Semaphore);
 
 /// Returns the size of a value as JSON, in bytes.
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     let mut room = BoundedCounter::new(usize::MAX);
-    // A value that cannot be serialized has no bytes; no MCP value is like that.
+    // Every MCP value can be serialized. Of other values, the bytes before the error are counted.
     let _ = serde_json::to_writer(&mut room, value);
     usize::MAX - room.0
 }
 
-/// Records the number of bytes inspected to measure their size.
+/// Records that a number of bytes was read in order to measure a size.
 ///
-/// Only tests count them, for a deterministic measure of time.
+/// Only tests count these bytes, because the count measures the work without depending on time.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn record_inspected(_bytes: usize) {}
@@ -38,8 +39,8 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Subtracts the size of a value as JSON; returns `false`, without reading it to its end, if it
-    /// exceeds the limit.
+    /// Subtracts the size of a value as JSON from the number of bytes left. If the value is larger,
+    /// returns `false` without reading the value to its end.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Helpers that do not depend on composites.
+//! Helpers that all parts of the crate use, such as for URIs, names and warnings.
 
 pub(crate) mod warnings;
 

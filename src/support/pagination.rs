@@ -13,7 +13,7 @@ pub(crate) const MAX_ITEMS: usize = 100_000;
 /// The maximum size of all pages together, as JSON.
 pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
 
-/// The pages of a list seen so far.
+/// The pages of a list that have been read so far.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pages: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Pages {
     room: BoundedCounter,
 }
 
-/// The reason why a list is not read to its end.
+/// The reason why a paginated list cannot be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoEnd {
     #[error("did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
@@ -45,12 +45,18 @@ impl Pages {
         }
     }
 
-    /// Returns the size of all pages so far, as JSON.
+    /// Returns the size, as JSON, of all pages read so far.
     pub(crate) const fn bytes(&self) -> usize {
         MAX_LIST_BYTES - self.room.left()
     }
 
-    /// Counts a page, and returns the cursor of the next one, if there is one.
+    /// Counts a page that was read. Returns the cursor of the next page, or `None` if this page is
+    /// the last.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the list is too long or too large, or if an earlier page returned the
+    /// same cursor.
     pub(crate) fn turn<I: Serialize>(
         &mut self,
         items: &[I],

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-/// Returns a text of `BYTES` random bytes in hexadecimal.
+/// Returns `BYTES` random bytes as hexadecimal text.
 pub(crate) fn text<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut random = [0; BYTES];
     getrandom::fill(&mut random)?;
     Ok(hex(&random))
 }
 
-/// Returns bytes as hexadecimal text, two digits each.
+/// Returns bytes as hexadecimal text, with two digits for each byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
         // Writing to a string cannot fail.

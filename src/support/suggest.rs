@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-/// The maximum number of characters of a word that may be a typo of another.
+/// The maximum number of characters of a word. No suggestion is made for a longer word.
 const MAX_MISSPELLED_WORD: usize = 64;
 
-/// Prints a suggestion at the end of an error message, if there is one.
+/// Displays a suggestion for the end of an error message, or nothing if there is none.
 pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 
-/// Returns the candidate that `word` is most likely a typo of, if there is one.
+/// Returns the candidate of which `word` is most likely a typo, or `None` if no candidate is
+/// similar.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    // The time grows with the product of both lengths, and a word this long is not a typo of a key.
+    // The time grows with the product of both lengths, and a longer word is not a typo of a key.
     if word.chars().count() > MAX_MISSPELLED_WORD {
         return None;
     }
@@ -25,24 +26,26 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the maximum distance of a candidate.
+/// Returns the maximum number of typos in a word with which the candidate is still suggested.
 fn slips(candidate: &str) -> usize {
     candidate.len().max(3) / 3
 }
 
-/// Returns the distance of a candidate, or `None` if it is too long to be near.
+/// Returns the number of typos between a word and a candidate, or `None` if their lengths differ
+/// too much.
 fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
     // Up to four bytes per character, and as many again for the characters that `plain` removes.
     if candidate.len() > 8 * MAX_MISSPELLED_WORD {
         return None;
     }
     let candidate_plain = plain(candidate);
-    // Each additional character of one of them is a typo.
+    // Each additional character of the longer word is a typo.
     let more = candidate_plain.chars().count().abs_diff(plain_word.chars().count());
     (more <= slips(candidate)).then(|| strsim::damerau_levenshtein(plain_word, &candidate_plain))
 }
 
-/// Returns the word in lowercase without separators, so that `maxParallel` equals `max-parallel`.
+/// Returns the word in lower case without separators, so that `maxParallel` and `max-parallel`
+/// become equal.
 pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }

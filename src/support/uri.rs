@@ -1,31 +1,35 @@
-//! Equivalent spellings of a URI, under which a server may know the same resource.
+//! Finds other spellings of a URI under which a server may know the same resource.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The spellings that a server may treat as the same URI, without the URI itself.
+/// The other spellings of a URI that a server may treat as the same URI.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// The targets of the URI according to URL parsers and file systems. A rule for one of these is
-    /// a rule for the URI, whether it allows or denies.
+    /// The normalized forms to which URL parsers and file systems resolve the URI. A URI is only
+    /// allowed if the rules allow all of these forms.
     pub(crate) places: Vec<String>,
-    /// Spellings that only some servers treat as the same. They count for rules that deny,
-    /// because no rule allows them for most harmless URIs.
+    /// Further spellings that only some servers treat as the same URI. A URI is hidden if a rule
+    /// denies one of them, but rules need not allow them: rules that allow harmless URIs rarely
+    /// match these spellings.
     pub(crate) others: Vec<String>,
 }
 
 impl Readings {
-    /// Returns the spellings of a URI as URL parsers and file systems read it.
+    /// Returns the spellings to which URL parsers, file systems and servers may normalize a URI.
     ///
-    /// Returns `None` if a parser would remove some of its characters, so that it may stand
-    /// for any other URI: control characters, and white space around it or before a `#`.
+    /// Returns `None` if the URI contains characters that a parser may remove, because it may then
+    /// stand for any other URI. These characters are control characters, and white space at either
+    /// end of the URI or before a `#`.
     ///
-    /// `places` have the scheme in lower case, no needless escapes, `/` for `\`
-    /// ([RFC 3986, section 6.2.2], and the [URL standard]), and neither `.` nor `..` in the
-    /// path. These are removed once as in URLs, and once as in paths of file systems, where
-    /// `//` is `/` and `?` is a character like any other. `others` add: the
-    /// [canonical](canonical) spellings; the host as [`with_usual_host`] writes it; no
-    /// fragment; `/` for `//`; no `/` at the end; every escape removed, or added where a
-    /// URI allows no such character.
+    /// In `places`, the scheme is in lower case, needless escapes are decoded, and each `\` is
+    /// replaced by `/` ([RFC 3986, section 6.2.2], and the [URL standard]). `.` and `..` are
+    /// removed from the path in two ways, each of which yields a form: as in URLs, and as in paths
+    /// of file systems, where `//` is `/` and `?` is an ordinary character.
+    ///
+    /// `others` contains the [canonical](canonical) spellings, and variants of the places in which
+    /// the host has its [usual form](with_usual_host). In these variants, `//` may be replaced by
+    /// `/`, and the fragment and the last `/` may be removed. Moreover, all escapes may be decoded,
+    /// or all characters escaped that a URI does not allow.
     ///
     /// [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
     /// [URL standard]: https://url.spec.whatwg.org/#url-parsing
@@ -78,14 +82,15 @@ impl Readings {
     }
 }
 
-/// Returns the spellings that all equivalent spellings of a URI have in common, one for each
-/// way to read it.
+/// Returns the canonical spellings of a URI, one for each way to parse the URI. Equivalent URIs
+/// have a canonical spelling in common.
 ///
-/// They have no fragment, the host as [`with_usual_host`] writes it, single slashes, no `.`,
-/// `..` or `/` at the end of the path, and escapes only for characters that would otherwise have
-/// another meaning or are not allowed in a URI. Most URIs have one such spelling. Those with
-/// escaped slashes, or with both `//` and `..`, have several, because URL parsers and file
-/// systems disagree about them.
+/// A canonical spelling has no fragment, the host in its [usual form](with_usual_host), single
+/// slashes, and no `.`, `..` or `/` at the end of the path. It escapes only characters that would
+/// otherwise have another meaning or are not allowed in a URI.
+///
+/// Most URIs have one canonical spelling. URIs with escaped slashes, or with both `//` and `..`,
+/// have several, because URL parsers and file systems resolve them differently.
 pub(crate) fn canonical(uri: &str) -> Vec<String> {
     let (scheme, rest) = split_scheme(uri);
     canonical_spellings(&scheme.to_ascii_lowercase(), rest)
@@ -100,7 +105,7 @@ fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
         let (path, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
         let start = format!("{scheme}{}", with_needed_escapes(authority, b"%"));
         let query = with_needed_escapes(query, b"#%");
-        // URLs have empty segments, which `..` removes; file systems join slashes first.
+        // In URLs, `..` may remove an empty segment. File systems join slashes first.
         let as_url = with_single_slashes(&without_dots(path));
         let as_file = without_dots(&with_single_slashes(path));
         for path in [as_url, as_file] {
@@ -114,13 +119,13 @@ fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
     spellings
 }
 
-/// Splits a URI after the colon of its scheme.
+/// Splits a URI after the colon of its scheme. The scheme is empty if the URI has no colon.
 fn split_scheme(uri: &str) -> (&str, &str) {
     uri.split_at(uri.find(':').map_or(0, |colon| colon + 1))
 }
 
-/// Returns `true` if a URI without control characters has no other spelling. Allocates
-/// nothing.
+/// Returns `true` if a URI certainly has no other spelling. This quick check does not allocate. The
+/// URI must not contain control characters.
 fn is_plain(scheme: &str, rest: &str) -> bool {
     let needs_reading =
         |byte: u8| !byte.is_ascii() || needs_escape(byte) || b"%\\#".contains(&byte);
@@ -151,7 +156,7 @@ fn is_plain(scheme: &str, rest: &str) -> bool {
         && is_usual_authority(scheme, authority)
 }
 
-/// Returns `true` if [`with_usual_host`] would not change an authority.
+/// Returns `true` if an authority already has the form that [`with_usual_host`] returns.
 fn is_usual_authority(scheme: &str, authority: &str) -> bool {
     let Some(server) = authority.strip_prefix("//") else { return authority.is_empty() };
     let (host, port) = split_port(server);
@@ -166,7 +171,8 @@ fn is_usual_authority(scheme: &str, authority: &str) -> bool {
         && (usual_port(scheme).is_none() || !host.starts_with('[') && !is_number(host))
 }
 
-/// Splits off `//host`.
+/// Splits a URI after its scheme into the authority, such as `//host:80`, and the rest. The
+/// authority is empty if there is no `//`.
 fn authority(rest: &str) -> (&str, &str) {
     let end = match rest.strip_prefix("//") {
         Some(after) => 2 + after.find(['/', '?', '#']).unwrap_or(after.len()),
@@ -175,7 +181,7 @@ fn authority(rest: &str) -> (&str, &str) {
     rest.split_at(end)
 }
 
-/// Returns the default port of a web address.
+/// Returns the default port of a web scheme such as `https:`, or `None` for other schemes.
 fn usual_port(scheme: &str) -> Option<&'static str> {
     match scheme {
         "http:" | "ws:" => Some("80"),
@@ -185,7 +191,7 @@ fn usual_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Splits a server into its host and its port.
+/// Splits a server such as `host:80` into its host and its port.
 fn split_port(server: &str) -> (&str, Option<&str>) {
     match server.rsplit_once(':') {
         // Colons in brackets are those of an IPv6 address.
@@ -194,7 +200,7 @@ fn split_port(server: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns a port without leading zeros; `None` if it is empty or the scheme's default.
+/// Returns a port without leading zeros, or `None` if the port is empty or the scheme's default.
 fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(port);
@@ -206,9 +212,10 @@ fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
 
 /// Rewrites the host of a URI in its usual form.
 ///
-/// The host is in lower case without a user before it and a dot at its end; a port has no
-/// leading zeros and is left out if it is empty or the default of the scheme. Web addresses
-/// have an IP address in its usual form, and a path. `file:` has an empty host for `localhost`.
+/// In the result, the host is in lower case, with neither a user before it nor a dot at its end. A
+/// port has no leading zeros, and is omitted if it is empty or the scheme's default. In web
+/// addresses, an IP address is in its usual form, and an empty path becomes `/`. In `file:` URIs,
+/// the host `localhost` becomes empty.
 fn with_usual_host(scheme: &str, rest: &str) -> String {
     if usual_port(scheme).is_some() {
         let rest = format!("//{}", rest.trim_start_matches('/'));
@@ -241,7 +248,7 @@ fn usual_server(scheme: &str, server: &str) -> String {
     }
 }
 
-/// Returns the usual form of an IP address, if the host is one.
+/// Returns the usual form of an IP address, or `None` if the host is not an IP address.
 fn address(host: &str) -> Option<String> {
     match host.strip_prefix('[') {
         Some(host) => {
@@ -252,8 +259,8 @@ fn address(host: &str) -> Option<String> {
     }
 }
 
-/// Parses an IPv4 address of up to four decimal, octal or hexadecimal numbers, of which the last
-/// fills the remaining bytes, as in the [URL standard].
+/// Parses an IPv4 address as the [URL standard] does. The address consists of up to four decimal,
+/// octal or hexadecimal numbers, and the last number fills the remaining bytes.
 ///
 /// [URL standard]: https://url.spec.whatwg.org/#concept-ipv4-parser
 fn ipv4(host: &str) -> Option<Ipv4Addr> {
@@ -276,9 +283,11 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(first.sum::<u32>() + last))
 }
 
-/// Returns the targets of a URI without needless escapes: as URLs are read and, if it has `..`, as
-/// file systems read paths. With `joins_slashes`, `//` is also read as `/` where the path has no
-/// `..`.
+/// Returns the normalized forms of a URI. The needless escapes of the URI must already be decoded.
+///
+/// The first form is that to which URL parsers resolve the URI. If the URI contains `..`, the form
+/// of file systems is added. If `joins_slashes` is `true`, a form with `/` instead of `//` is also
+/// added. For a `file:` URI with a query or a fragment, the form without them is added.
 fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     let (authority, rest) = authority(rest);
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -298,8 +307,8 @@ fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     places
 }
 
-/// Returns a URI without slashes at its end, which ends its path. Web addresses and `file:`
-/// keep the one of their root.
+/// Removes the slashes at the end of a URI, which must end with its path. In web addresses and
+/// `file:` URIs, keeps the slash of the root.
 fn without_last_slashes<'u>(scheme: &str, uri: &'u str) -> &'u str {
     let has_root = usual_port(scheme).is_some() || scheme == "file:";
     let (before, rest) = split_scheme(uri);
@@ -319,15 +328,15 @@ fn with_single_slashes(path: &str) -> String {
     single
 }
 
-/// Returns a text without needless escapes, and with `/` for each slash and backslash,
-/// escaped or not, because some servers read them as separators of a path.
+/// Decodes needless escapes, and replaces each slash and backslash with `/`, even if it is escaped,
+/// because some servers treat all of them as path separators.
 fn without_escapes(text: &str) -> String {
     without_escapes_of(text, |byte| is_unreserved(byte) || matches!(byte, b'/' | b'\\'))
         .replace('\\', "/")
 }
 
-/// Returns a text without needless escapes. Escaped slashes stay, and a backslash is a slash
-/// only in web addresses and `file:`.
+/// Decodes needless escapes, except those of slashes. In web addresses and `file:` URIs, also
+/// replaces each backslash that is not escaped with `/`.
 fn with_escaped_slashes(scheme: &str, text: &str) -> String {
     let text = without_escapes_of(text, is_unreserved);
     let is_special = scheme == "file:" || usual_port(scheme).is_some();
@@ -344,7 +353,7 @@ fn without_escapes_of(text: &str, is_read: impl Fn(u8) -> bool) -> String {
             read.extend(written);
         }
     }
-    // Only ASCII was inserted.
+    // Only ASCII characters were inserted, so the text is still UTF-8.
     String::from_utf8_lossy(&read).into_owned()
 }
 
@@ -358,7 +367,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Escapes all characters that cannot stand in a URI, in upper case.
+/// Escapes all characters that a URI does not allow. All escapes are in upper case.
 fn escaped(text: &str) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -372,8 +381,8 @@ fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Returns a text with escapes only for characters that cannot stand in a URI, and for
-/// escaped `reserved` characters.
+/// Escapes the characters that a URI does not allow, and decodes all other escapes except those of
+/// `reserved` characters.
 fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -388,13 +397,14 @@ fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Returns the escape of a byte, in upper case.
+/// Returns the percent-escape of a byte, in upper case.
 fn escape(byte: u8) -> [u8; 3] {
     let digit = |digit: u8| b"0123456789ABCDEF"[usize::from(digit)];
     [b'%', digit(byte >> 4), digit(byte & 15)]
 }
 
-/// Returns the next byte of a text and its spelling.
+/// Splits the next byte off a text, decoding it if it is escaped. Returns the byte and the bytes of
+/// the text from which it was read. Returns `None` at the end of the text.
 fn next<'t>(rest: &mut &'t [u8]) -> Option<(u8, &'t [u8])> {
     let text = *rest;
     let (byte, length) = match text {
@@ -415,19 +425,19 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(digit).ok()
 }
 
-/// Returns `true` if an escape of this character never changes a URI (RFC 3986, section 2.3).
+/// Returns `true` if the byte means the same whether it is escaped or not (RFC 3986, section 2.3).
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Returns `true` if an ASCII character cannot stand in a URI.
+/// Returns `true` if a URI may contain the ASCII character only in an escaped form.
 const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
-/// Removes `.` and `..` from a path.
+/// Removes the segments `.` and `..` from a path.
 fn without_dots(path: &str) -> String {
-    // No segment is above the root, which stands before the first `/`.
+    // `..` never removes the root, which is the empty segment before the first `/`.
     let root = usize::from(path.starts_with('/'));
     let mut segments = Vec::new();
     let mut parts = path.split('/').peekable();

@@ -1,11 +1,11 @@
-//! Parses URLs of web servers and finds their secrets.
+//! Parses URLs of web servers and finds the secrets in them.
 
 use std::net::Ipv6Addr;
 
-/// The parts of a URL that are relevant here.
+/// The parts of a URL that may contain secrets.
 #[derive(Debug)]
 pub(crate) struct Url<'t> {
-    /// The user and password.
+    /// The user and password, which are the part before the `@`.
     pub(crate) user: Option<&'t str>,
     path: &'t str,
     /// The part after the `?`.
@@ -14,15 +14,15 @@ pub(crate) struct Url<'t> {
     fragment: Option<&'t str>,
 }
 
-/// The minimum length of a path segment with a digit that may be a token.
+/// The minimum length of a path segment with a digit that is treated as a secret token.
 const MIN_TOKEN: usize = 8;
-/// The minimum length without a digit.
+/// The minimum length of a path segment without digits that is treated as a secret token.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
 
 // === impl Url ===
 
 impl<'t> Url<'t> {
-    /// Parses an absolute URL of a web server. Returns `None` if it is not one.
+    /// Parses an absolute HTTP or HTTPS URL. Returns `None` if the text is not such a URL.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         if !["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
@@ -56,8 +56,11 @@ impl<'t> Url<'t> {
         (legal_host && legal_port).then_some(Self { user, path, query, fragment })
     }
 
-    /// Returns the secrets of the URL, also without percent-encoding: the user, the query and the
-    /// fragment as a whole, the secrets within them, and possible tokens in the path.
+    /// Returns the parts of the URL that may be secret. Each part is returned as written, and also
+    /// percent-decoded if that differs.
+    ///
+    /// These parts are the user, the query and the fragment as a whole, the user name, the
+    /// password, the values in the query, and the path segments that may be tokens.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {
@@ -68,8 +71,8 @@ impl<'t> Url<'t> {
             secrets.push(query);
             secrets.extend(query.split('&').map(|pair| pair.split_once('=').map_or(pair, |p| p.1)));
         }
-        // Many links of hosted servers have a token in their path. The other segments are words
-        // such as `mcp`, which occur in many texts.
+        // Many URLs of hosted servers have a token in their path. The other segments are words such
+        // as `mcp`, which occur in many texts.
         secrets.extend(self.path.split('/').filter(|part| may_be_token(part)));
         secrets.extend(self.fragment);
         let mut secrets: Vec<_> = secrets.into_iter().map(str::to_owned).collect();
@@ -96,9 +99,11 @@ fn may_be_token(part: &str) -> bool {
     part.chars().count() >= if has_digit { MIN_TOKEN } else { MIN_TOKEN_OF_LETTERS }
 }
 
-/// Returns the part of a URL that is never secret: its scheme and its host.
+/// Returns the scheme and the host of a URL, which are never secret, with `…` in place of all other
+/// parts.
 ///
-/// Called before variables in the URL are replaced.
+/// `written` is the URL as the operator wrote it, before its variables such as `${HOST}` are
+/// replaced.
 #[cfg(feature = "config")]
 pub(crate) fn displayed(written: &str) -> String {
     let Some((scheme, rest)) = written.split_once("://") else {

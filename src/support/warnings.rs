@@ -1,4 +1,4 @@
-//! Warnings for operators, each logged once, and sanitizing of names and errors in logs.
+//! Logs each warning for operators only once, and sanitizes names and errors in logs.
 
 pub(crate) mod sanitize;
 
@@ -9,18 +9,19 @@ use std::{
 
 use self::sanitize::Sentence;
 
-/// The maximum number of remembered warnings; further ones are not logged.
+/// The maximum number of remembered warnings. Further warnings are not logged.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// The logged warnings about a layer's settings, so that each is logged once; clones share them.
+/// The warnings about a layer's settings that were logged so far, so that each is logged only once.
+/// Clones share the warnings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 // === impl Warnings ===
 
 impl Warnings {
-    /// Logs a warning, unless it was logged before. Control characters are escaped, since clients
-    /// and servers may have chosen names in it.
+    /// Logs a warning, unless the warning was logged before. Escapes control characters, because
+    /// the warning may contain names that clients and servers have chosen.
     pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
         let warning = Sentence(warning).to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! Metrics for the facade [`metrics`].
+//! Records metrics through the facade crate [`metrics`].
 //!
-//! Requests, and the runs that they lead to, are measured if it is enabled with
-//! [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics). Rare events, such as backend
-//! connections, are always measured. The application installs a recorder, and [`describe`]
-//! registers descriptions and units with it. Each label has few values, whatever clients do;
-//! see the [table](crate::trace#metrics).
+//! If [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics) enables it, client requests and
+//! the runs that they start are measured. Rare events, such as new connections to backends, are
+//! always measured. The application installs a recorder, which receives the metrics. Then
+//! [`describe`] registers the descriptions and units of all metrics with the recorder. Each label
+//! has only few values, whatever clients do; see the [table](crate::trace#metrics).
 //!
 //! # Examples
 //!
@@ -71,9 +71,9 @@ const CONNECTIONS: &str = "mcp_composite.backend.connections";
 const COMPOSITE: &str = "gen_ai.workflow.name";
 const STATUS: &str = "mcp_composite.status";
 
-/// Registers the descriptions and units of all metrics.
+/// Registers the descriptions and units of all metrics with the installed recorder.
 ///
-/// Call it after the recorder is installed.
+/// Call this function after the application has installed its recorder.
 pub fn describe() {
     describe_histogram!(SERVED, Unit::Seconds, "requests of clients, until they are answered");
     describe_histogram!(CALLED, Unit::Seconds, "calls of tools by runs, until they are answered");
@@ -88,7 +88,7 @@ pub fn describe() {
     describe_counter!(CONNECTIONS, Unit::Count, "connections made to backends, the first included");
 }
 
-/// Records a finished client request.
+/// Records the duration and outcome of a client request.
 pub(crate) fn served(
     method: &'static str,
     target: Option<(ItemKind, &str)>,
@@ -106,14 +106,15 @@ pub(crate) fn served(
     histogram!(SERVED, labels).record(took);
 }
 
-/// Records a finished tool call of a run.
+/// Records the duration and outcome of a tool call that a run made.
 pub(crate) fn called(tool: &str, end: &End, took: Duration) {
     let mut labels = ended("tools/call", end);
     labels.push(Label::new("gen_ai.tool.name", tool.to_owned()));
     histogram!(CALLED, labels).record(took);
 }
 
-/// Records an event of a run.
+/// Updates the metrics that an event of a run affects, such as the duration of a run that has
+/// ended.
 pub(crate) fn happened(event: &Event<'_>) {
     let composite = || Label::new(COMPOSITE, event.composite.to_owned());
     let with = |label, value| vec![composite(), Label::new(label, value)];
@@ -130,7 +131,7 @@ pub(crate) fn happened(event: &Event<'_>) {
         }
         What::BranchSkipped { .. } => counter!(BRANCHES, with(STATUS, "skipped")).increment(1),
         What::Attempt { after: Some(after), .. } => {
-            // The same value as for the failed call.
+            // The value is the same as in the metrics of the failed call.
             let after = if after == "tool" { "tool_error" } else { after };
             counter!(RETRIES, with("error.type", after)).increment(1);
         }
@@ -141,12 +142,12 @@ pub(crate) fn happened(event: &Event<'_>) {
     }
 }
 
-/// Records a call that was rejected because a budget is exhausted.
+/// Records that a call was rejected because a budget is used up.
 pub(crate) fn over_budget(budget: &str) {
     counter!(OVER_BUDGET, "mcp_composite.budget" => budget.to_owned()).increment(1);
 }
 
-/// Records a truncated result.
+/// Records that a result was truncated, and by how many bytes.
 pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult) {
     let left_out =
         content_size::of_result(whole).saturating_sub(content_size::of_result(shortened));
@@ -154,7 +155,7 @@ pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult) {
     counter!(LEFT_OUT).increment(u64::try_from(left_out).unwrap_or(u64::MAX));
 }
 
-/// Records a connection or reconnection of a backend.
+/// Records that a backend was connected or reconnected.
 #[cfg(feature = "remote")]
 pub(crate) fn connected(backend: &str) {
     counter!(CONNECTIONS, "mcp_composite.backend" => backend.to_owned()).increment(1);

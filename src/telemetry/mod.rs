@@ -1,4 +1,4 @@
-//! Observers, spans, metrics and diagrams of runs.
+//! Observers, tracing spans, metrics and diagrams of composite runs.
 
 pub mod mermaid;
 

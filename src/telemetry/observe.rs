@@ -1,30 +1,31 @@
-//! Observation of runs.
+//! Observes the runs of composites.
 //!
-//! An [`Observer`] receives an event when a run of a composite or one of its branches starts or
-//! ends, for each attempt, and when a branch waits for a person. Add it to a
+//! An [`Observer`] receives an event when a run of a composite starts or ends, and when one of the
+//! run's branches (a target, a step, or an element of a loop) does. It also receives an event for
+//! each attempt to call a tool, and when a branch waits for a person. Add the observer to a
 //! [`CompositeLayer`](crate::composite::CompositeLayer::observer), a
-//! [`StackLayer`](crate::stack::StackLayer::observer), or the `config::Config` of a file. All
-//! added observers receive the events.
+//! [`StackLayer`](crate::stack::StackLayer::observer), or the `config::Config` of a file. If
+//! several observers are added, all of them receive the events.
 //!
-//! Each start is followed by exactly one end, even if the call is dropped or panics. A run that
-//! stops to request input is [suspended](What::RunSuspended), and its branches end after it was
-//! [resumed](What::RunResumed). Another process may resume it; observers there see the same id.
-//! If its call is dropped before that, or the run that it is nested in ends, the run ends with
-//! it.
+//! Each start event is followed by exactly one end event, even if the call is dropped or panics. A
+//! run that stops to ask for input is [suspended](What::RunSuspended). Its branches end only after
+//! the run was [resumed](What::RunResumed). If another process resumes the run, observers there
+//! receive events with the same run id. A suspended run ends if its call is dropped, or if the run
+//! that it is nested in ends.
 //!
-//! If the [state](crate::store) of a run was sent to a client, there is no end event if the
-//! state is never returned or is rejected, since the run could still be resumed. The same
-//! applies to a nested run, if the enclosing run ends after it was resumed and before the nested
-//! one is.
+//! There is an exception. Once a suspended run's [state](crate::store) was sent to a client, the
+//! run can be resumed at any time. So there is no end event if the client never returns the state,
+//! or if the state is rejected. The same holds for a nested run if the enclosing run is resumed and
+//! ends before the nested run is resumed.
 //!
-//! Events contain no arguments unless an observer [wants](Observer::wants_arguments) them, and
-//! never contain results of tools. Observers are called synchronously by the run, so they
-//! should return quickly.
+//! Events contain the arguments of runs and tools only for an observer that
+//! [wants](Observer::wants_arguments) them. They never contain results of tools. A run calls its
+//! observers synchronously, so they should return quickly.
 //!
-//! The same events are logged, without arguments, under the target `mcp_composite::run`: runs
-//! at the level `debug` and branches at the level `trace`, in the [span](crate::trace) of the
-//! run. Without observers, and if neither these logs nor the spans are enabled, there is no
-//! overhead.
+//! The same events are also logged, without arguments, under the target `mcp_composite::run`. Runs
+//! are logged at the level `debug` and branches at the level `trace`, in the [span](crate::trace)
+//! of the run. There is no overhead if there are no observers, and neither these logs nor the spans
+//! are enabled.
 //!
 //! # Examples
 //!
@@ -82,116 +83,119 @@ use std::{
 use rmcp::model::JsonObject;
 use tracing::Level;
 
-/// Receives the events of runs.
+/// A receiver of events about the runs of composites.
 ///
-/// A panic of an observer does not affect the run. The observer still receives later events, and
-/// its first panic is logged.
+/// If an observer panics, the run is not affected, and the observer still receives later events.
+/// Only its first panic is logged.
 pub trait Observer: Send + Sync {
-    /// Handles an event of a run.
+    /// Handles an event about a run or one of its branches.
     fn on_event(&self, event: &Event<'_>);
 
-    /// Returns `true` if events should contain the arguments of runs and tools. Defaults to
-    /// `false`.
+    /// Returns `true` if this observer's events should contain the arguments of runs and tools.
+    /// Defaults to `false`.
     ///
-    /// Arguments are passed as received, before lower layers change them.
+    /// An event contains the arguments as the composite layer has received or sent them, before
+    /// layers below change them.
     fn wants_arguments(&self) -> bool {
         false
     }
 }
 
-/// An event of a run.
+/// An event about a run or one of its branches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Event<'e> {
-    /// The run.
+    /// The identifier of the run.
     pub run: RunId,
-    /// The run and branch that it is nested in, if any.
+    /// The run and branch that called the composite, if this run is nested in another one.
     pub parent: Option<Parent<'e>>,
-    /// The name of the composite.
+    /// The name of the composite that is run.
     pub composite: &'e str,
-    /// The kind of the event.
+    /// The kind of the event, with its details.
     pub what: What<'e>,
 }
 
 /// The identifier of a run.
 ///
-/// It is a random number, which stays the same when another process resumes the run.
+/// The identifier is a random number. It stays the same if another process resumes the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub(crate) u64);
 
-/// The branch that calls a nested run.
+/// The branch of an enclosing run that called a nested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parent<'e> {
-    /// The run.
+    /// The identifier of the enclosing run.
     pub run: RunId,
-    /// The branch of that run.
+    /// The branch of the enclosing run.
     pub branch: Branch<'e>,
 }
 
 /// A branch of a run: a target, a step, or an element of a step's loop.
 ///
-/// It is displayed as `step` or `step[3]`.
+/// The `Display` output is `step` for a step, or `step[3]` for an element of its loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Branch<'e> {
     /// The id of the target or step.
     pub id: &'e str,
-    /// The index of the element, if the branch is an element of a loop.
+    /// The index of the element, or `None` if the branch is not an element of a loop.
     pub element: Option<usize>,
 }
 
-/// The kind of an event.
+/// The kind of an [`Event`], with its details.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum What<'e> {
-    /// The run started.
+    /// A run of a composite started.
     #[non_exhaustive]
     RunStarted {
-        /// Its arguments, if the observer wants them.
+        /// The arguments of the run. `None` unless the observer wants arguments.
         arguments: Option<&'e JsonObject>,
     },
-    /// The run is suspended until a person answers.
+    /// The run was suspended until a person answers its questions.
     RunSuspended,
-    /// The run was resumed.
+    /// The suspended run was resumed.
     RunResumed,
     /// The run ended with a result.
     #[non_exhaustive]
     RunFinished {
-        /// Whether the result is an error (`isError`).
+        /// Whether the result is an error, as stated by `isError`.
         is_error: bool,
-        /// The setting that ended it, such as `max_calls`, if one did.
+        /// The name of the limit that ended the run, such as `max_calls`. `None` if no limit was
+        /// reached.
         limit: Option<&'static str>,
-        /// The duration of the run, without the time that it waited for a person.
+        /// The duration of the run, not including the time for which it waited for a person.
         took: Duration,
     },
-    /// The run ended without a result: the call was canceled or dropped.
+    /// The run ended without a result, because its call was canceled or dropped.
     #[non_exhaustive]
     RunDropped {
-        /// The duration of the run, without the time that it waited for a person.
+        /// The duration of the run, not including the time for which it waited for a person.
         took: Duration,
     },
-    /// A branch started.
+    /// A branch of the run started.
     #[non_exhaustive]
     BranchStarted {
         /// The branch.
         branch: Branch<'e>,
     },
-    /// A branch calls its tool.
+    /// A branch calls its tool, for the first time or as a retry.
     #[non_exhaustive]
     Attempt {
         /// The branch.
         branch: Branch<'e>,
-        /// The tool, by the name that the composite uses.
+        /// The name of the tool, as the composite calls it.
         tool: &'e str,
         /// The number of this attempt, starting at 1.
         attempt: u32,
-        /// The kind of error of the previous attempt, as in reports.
+        /// The kind of error that caused this retry, with the same values as in reports. `None` for
+        /// the first attempt.
         after: Option<&'static str>,
-        /// The arguments of the tool, if the observer wants them.
+        /// The arguments of the tool. `None` unless the observer wants arguments.
         arguments: Option<&'e JsonObject>,
     },
-    /// A branch waits for a person.
+    /// A branch waits until a person answers its question.
     #[non_exhaustive]
     BranchWaiting {
         /// The branch.
@@ -202,30 +206,32 @@ pub enum What<'e> {
     BranchFinished {
         /// The branch.
         branch: Branch<'e>,
-        /// The status: `completed`, `failed`, `timed_out` or `cancelled`; rarely `skipped`, for a
-        /// loop that started no element because a limit was reached.
+        /// The status of the branch: `completed`, `failed`, `timed_out` or `cancelled`. In rare
+        /// cases it is `skipped`: if a loop started no element because a limit was reached.
         status: &'static str,
-        /// The kind of error, as in reports, if it failed.
+        /// The kind of error, with the same values as in reports. `None` if the branch did not
+        /// fail.
         error: Option<&'static str>,
-        /// The number of calls of its tool.
+        /// The number of times that the branch called its tool, including retries.
         attempts: u32,
-        /// When it started, relative to the start of the run.
+        /// The time from the start of the run to the start of the branch.
         started: Duration,
         /// The duration of the branch.
         took: Duration,
     },
-    /// A branch will not start.
+    /// A branch is skipped: it has not started and will not start.
     #[non_exhaustive]
     BranchSkipped {
         /// The branch.
         branch: Branch<'e>,
-        /// The reason: `condition`, the name of a setting that ended the run, such as
-        /// `max_calls`, or `ended`, if the run ended otherwise.
+        /// The reason why the branch will not start. It is `condition` if its condition is not met,
+        /// and the name of a limit, such as `max_calls`, if this limit ended the run. It is `ended`
+        /// if the run ended otherwise.
         reason: &'static str,
     },
 }
 
-/// The observers of the runs of a layer.
+/// The observers that receive the events of a layer's runs.
 #[derive(Clone, Default)]
 pub(crate) struct Observers(Option<Arc<Vec<Watcher>>>);
 
@@ -253,14 +259,15 @@ impl Observers {
         Arc::make_mut(self.0.get_or_insert_default()).push(watcher);
     }
 
-    /// Adds the observers of `others`.
+    /// Adds all observers that `others` contains.
     pub(crate) fn add(&mut self, others: &Self) {
         if let Some(others) = &others.0 {
             Arc::make_mut(self.0.get_or_insert_default()).extend(others.iter().cloned());
         }
     }
 
-    /// Returns `true` if there are observers, or logs or spans of runs are enabled.
+    /// Returns `true` if events are needed, because there are observers, or because logs or spans
+    /// of runs are enabled.
     pub(crate) fn are_there(&self) -> bool {
         self.0.is_some()
             || tracing::span_enabled!(target: "mcp_composite::run", Level::INFO)

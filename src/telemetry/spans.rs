@@ -1,7 +1,8 @@
-//! The spans of runs and calls, and the outcome of their operations.
+//! The tracing spans of runs and tool calls, and the outcomes that are recorded in them.
 //!
-//! The targets are those of [`observe`](crate::observe). Each span is created with all fields
-//! that it may ever have, since `tracing` does not record others later.
+//! The spans have the target `mcp_composite::run`, as do the logs of [`observe`](crate::observe).
+//! Each span is created with all fields that it may ever have, because `tracing` cannot add fields
+//! later.
 
 mod end;
 
@@ -16,10 +17,11 @@ use crate::{
     observe::{Branch, RunId},
 };
 
-/// Maximum size of arguments and results in spans, in bytes of the size measure of messages.
+/// The maximum size in bytes of arguments or results that are recorded in spans, as measured by
+/// `content_size`.
 pub(crate) const MAX_CONTENT: usize = 8 * 1024;
 
-/// Creates the span of a run of a composite.
+/// Creates the tracing span for a run of a composite.
 pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Span {
     tracing::info_span!(
         target: "mcp_composite::run",
@@ -38,7 +40,7 @@ pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Sp
     )
 }
 
-/// Creates the span of an attempt to call the tool of a branch.
+/// Creates the tracing span for one attempt of a branch to call its tool.
 pub(crate) fn call(
     tool: &str,
     branch: Branch<'_>,
@@ -64,7 +66,7 @@ pub(crate) fn call(
     )
 }
 
-/// Records the result of a tool in a span, unless it is too large.
+/// Records a tool's result in the span of the call, unless the result is too large.
 pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     if content_size::of_result(result) <= MAX_CONTENT
         && let Ok(result) = serde_json::to_string(result)
@@ -73,7 +75,8 @@ pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     }
 }
 
-/// Returns the name of a span.
+/// Returns the name of the span for a request: the method, followed by the name of the tool or
+/// prompt, if any.
 pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Cow<'static, str> {
     match target {
         Some((_, target)) => format!("{method} {target}").into(),
@@ -81,7 +84,7 @@ pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Co
     }
 }
 
-/// Returns the arguments as JSON, unless they are too large.
+/// Returns the arguments as JSON, or `None` if they are too large.
 pub(crate) fn json(arguments: &JsonObject) -> Option<String> {
     let size: usize =
         arguments.iter().map(|(key, value)| key.len() + content_size::of_value(value)).sum();

@@ -10,16 +10,17 @@ use rmcp::model::{
 use serde_json::{Map, Value};
 use tower::BoxError;
 
-use super::Call;
+use super::RecordedCall;
 use crate::message::Reply;
 
-/// The answer of a scripted tool.
+/// The answer of a scripted tool to its calls.
 ///
-/// It can also be converted from a [`CallToolResult`], for several content blocks or `_meta`; from
-/// an [`ErrorData`], for the `data` of an error; and from any [`Reply`].
+/// An answer can also be converted from a [`CallToolResult`] with several content blocks or
+/// `_meta`, from an [`ErrorData`] with `data`, and from any [`Reply`].
 ///
-/// An answer can be a sequence: each call gets the next answer, and the last one is repeated for
-/// all further calls. See the [module docs](super) for examples.
+/// An answer can be a sequence: each call receives the next answer of the sequence. When the
+/// sequence has ended, all further calls receive its last answer. See the [module docs](super) for
+/// examples.
 #[derive(Clone)]
 #[must_use]
 pub struct Answer {
@@ -27,7 +28,7 @@ pub struct Answer {
     turns: Vec<Turn>,
 }
 
-/// The answer of one call.
+/// The answer to one call in a sequence of answers.
 #[derive(Clone)]
 struct Turn {
     after: Duration,
@@ -44,7 +45,7 @@ enum Script {
     Made(Arc<Maker>),
 }
 
-type Maker = dyn Fn(Call) -> BoxFuture<'static, Answer> + Send + Sync;
+type Maker = dyn Fn(RecordedCall) -> BoxFuture<'static, Answer> + Send + Sync;
 
 // === impl Answer ===
 
@@ -54,17 +55,19 @@ impl Answer {
         CallToolResult::success(vec![ContentBlock::text(text)]).into()
     }
 
-    /// Answers with structured content, and the same as text.
+    /// Answers with structured content, and a text with the same JSON.
     pub fn structured(content: Value) -> Self {
         CallToolResult::structured(content).into()
     }
 
-    /// Answers with the arguments of the call as structured content, `{}` if there are none.
+    /// Answers with the arguments of the call as structured content. The content is `{}` if there
+    /// are no arguments.
     pub fn echo() -> Self {
         Self::new(Script::Echo)
     }
 
-    /// Answers with a question under this key, with an empty form and the state `asked`.
+    /// Answers with a question to the user. The question has the key `key` and an empty form. The
+    /// request state is `asked`.
     ///
     /// For other questions, use a [`Reply`] with an
     /// [`InputRequiredResult`](rmcp::model::InputRequiredResult).
@@ -82,27 +85,27 @@ impl Answer {
         ErrorData::new(ErrorCode(code), message.into(), None).into()
     }
 
-    /// Answers with a service error, as if the server cannot be reached.
+    /// Answers with a service error, as if the server could not be reached.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(Script::Unavailable(why.into()))
     }
 
-    /// Panics with this message.
+    /// Panics with this message when the tool is called.
     pub fn panic(text: impl Into<String>) -> Self {
         Self::new(Script::Panic(text.into()))
     }
 
-    /// Never answers, until the call is dropped.
+    /// Never answers: each call runs until it is dropped.
     pub fn never() -> Self {
         Self::new(Script::Never)
     }
 
-    /// Answers with the value that a closure returns for the call.
+    /// Answers each call with the answer that a closure returns for this call.
     ///
-    /// If it returns a sequence, its first answer is used.
+    /// If the closure returns a sequence of answers, the first answer of the sequence is used.
     pub fn from_fn<F, R, A>(make: F) -> Self
     where
-        F: Fn(Call) -> R + Send + Sync + 'static,
+        F: Fn(RecordedCall) -> R + Send + Sync + 'static,
         R: Future<Output = A> + Send + 'static,
         A: Into<Self>,
     {
@@ -112,7 +115,7 @@ impl Answer {
         })))
     }
 
-    /// Delays the answer by `delay` from the call; in a sequence, each answer.
+    /// Delays the answer by `delay`, measured from the call. In a sequence, each answer is delayed.
     ///
     /// Requires a Tokio runtime with time enabled when the tool is called.
     pub fn after(mut self, delay: Duration) -> Self {
@@ -122,7 +125,8 @@ impl Answer {
         self
     }
 
-    /// Repeats the answer for this many calls, before the [next](Self::then) one.
+    /// Repeats the answer for `calls` calls. The calls after them receive the [next](Self::then)
+    /// answer. If the answer is a sequence, the whole sequence is repeated.
     ///
     /// # Panics
     ///
@@ -134,14 +138,14 @@ impl Answer {
         self
     }
 
-    /// Sets the answer of the following calls.
+    /// Appends an answer for the calls that follow.
     pub fn then(mut self, next: impl Into<Self>) -> Self {
         self.turns.extend(next.into().turns);
         self
     }
 
-    /// Returns the answer of a call, given the number of calls before it.
-    pub(super) fn give(&self, call: Call, before: usize) -> BoxFuture<'static, Given> {
+    /// Returns the answer to `call`. `before` is the number of previous calls of the tool.
+    pub(super) fn give(&self, call: RecordedCall, before: usize) -> BoxFuture<'static, Given> {
         let Turn { after, script } = self.turns[before.min(self.turns.len() - 1)].clone();
         Box::pin(async move {
             if !after.is_zero() {
@@ -169,7 +173,8 @@ impl Answer {
     }
 }
 
-/// Creates a question under this key, with an empty form and the state `asked`.
+/// Creates a reply that asks the user a question with this key, an empty form and the request state
+/// `asked`.
 pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Reply {
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -182,7 +187,7 @@ pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Re
     ServerResult::InputRequiredResult(asks).into()
 }
 
-/// The result of a scripted service.
+/// The result of a call of a scripted service.
 pub(super) type Given = Result<Reply, BoxError>;
 
 impl From<Reply> for Answer {

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::message::Request;
 
-/// A call that reached a [`Server`](super::Server).
+/// A call that a scripted [`Server`](super::Server) has received and recorded.
 ///
-/// It can be compared with a pair of tool and arguments:
+/// A call can be compared with a pair of the name of the tool and the arguments:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -23,14 +23,14 @@ use crate::message::Request;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Call {
-    /// Shared, so that recording a call does not clone the request.
+pub struct RecordedCall {
+    /// The request, which is shared so that recording a call does not clone it.
     request: Arc<Request>,
     at: Duration,
     pub(super) status: Status,
 }
 
-/// The status of a [`Call`].
+/// The status of a [`RecordedCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
@@ -44,27 +44,28 @@ pub enum Status {
     Panicked,
 }
 
-// === impl Call ===
+// === impl RecordedCall ===
 
-impl Call {
-    /// Records the call of `request`.
+impl RecordedCall {
+    /// Creates the record of a call that is running.
     pub(super) const fn new(request: Arc<Request>, at: Duration) -> Self {
         Self { request, at, status: Status::Running }
     }
 
-    /// Returns the name of the tool on the server.
+    /// Returns the name that the called tool has on the server.
     #[must_use]
     pub fn tool(&self) -> &str {
         self.request.tool_call().map_or("", |call| &call.name)
     }
 
-    /// Returns the arguments; null if there are none.
+    /// Returns the arguments of the call. The value is null if the call has no arguments.
     #[must_use]
     pub fn arguments(&self) -> Value {
         self.object().cloned().map_or(Value::Null, Value::Object)
     }
 
-    /// Returns the answers to the tool's questions, by their keys; null if there are none.
+    /// Returns the client's answers to the questions of the tool, as an object with the keys of the
+    /// questions. The value is null if the client has sent no answers.
     #[must_use]
     pub fn answers(&self) -> Value {
         let call = self.request.tool_call();
@@ -72,7 +73,8 @@ impl Call {
         answers.map_or(Value::Null, |answers| answers.into_iter().collect())
     }
 
-    /// Returns the request state of the tool's question, as the client returned it.
+    /// Returns the request state that the client has sent back with its answers. `None` if the
+    /// client has sent no request state.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.request.tool_call()?.request_state.as_deref()
@@ -84,13 +86,13 @@ impl Call {
         &self.request
     }
 
-    /// Returns the time of the call since the server was created.
+    /// Returns when the server received the call, as the time since the creation of the server.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at
     }
 
-    /// Returns the status of the call when it was read from the server.
+    /// Returns the status that the call had when this record was obtained from the server.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status
@@ -101,7 +103,7 @@ impl Call {
     }
 }
 
-impl PartialEq<(&str, Value)> for Call {
+impl PartialEq<(&str, Value)> for RecordedCall {
     fn eq(&self, (tool, arguments): &(&str, Value)) -> bool {
         let arguments_are_same = match (self.object(), arguments) {
             (Some(object), Value::Object(arguments)) => object == arguments,
@@ -111,8 +113,9 @@ impl PartialEq<(&str, Value)> for Call {
     }
 }
 
-/// Prints like the pair it is compared with, so that a failed assertion only shows the differences.
-impl fmt::Debug for Call {
+/// Prints the call as a pair of the tool's name and the arguments. So a failed comparison with such
+/// a pair shows only the differences.
+impl fmt::Debug for RecordedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("").field(&self.tool()).field(&self.arguments()).finish()
     }

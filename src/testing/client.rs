@@ -23,10 +23,10 @@ use crate::{
     testing::Server,
 };
 
-/// Maximum number of pages of tools.
+/// Maximum number of pages of tools that a client lists.
 const MAX_TOOL_PAGES: usize = 1_000;
 
-/// Creates a call of `tool` with an object as arguments, or null for none.
+/// Creates a call of `tool`. `arguments` is an object, or null for a call without arguments.
 ///
 /// # Panics
 ///
@@ -45,13 +45,14 @@ pub fn request(tool: &str, arguments: Value) -> Request {
 
 /// Calls a tool and returns its result, which may be a failure (`isError`).
 ///
-/// Arguments are an object or null. The future borrows nothing, and does nothing until it is
-/// awaited.
+/// `arguments` is an object, or null for a call without arguments. The returned future borrows
+/// nothing, and does nothing until it is awaited.
 ///
 /// # Panics
 ///
 /// Panics if the reply is not a result but, for example, a JSON-RPC error. The message contains the
-/// reply and the location of the call.
+/// reply and the location of this call in the test. Also panics if `arguments` is neither an object
+/// nor null.
 #[track_caller]
 pub fn call<S>(
     service: &S,
@@ -77,13 +78,14 @@ where
 
 /// Calls a tool that must be rejected, and returns the JSON-RPC error.
 ///
-/// Arguments are an object or null. The future borrows nothing, and does nothing until it is
-/// awaited.
+/// `arguments` is an object, or null for a call without arguments. The returned future borrows
+/// nothing, and does nothing until it is awaited.
 ///
 /// # Panics
 ///
-/// Panics if the reply is anything else, such as a failed result (`isError`). The message contains
-/// the reply and the location of the call.
+/// Panics if the reply is not a JSON-RPC error but, for example, a failed result (`isError`). The
+/// message contains the reply and the location of this call in the test. Also panics if `arguments`
+/// is neither an object nor null.
 #[track_caller]
 pub fn refused<S>(
     service: &S,
@@ -108,11 +110,11 @@ where
     }
 }
 
-/// Lists the visible tools of all pages.
+/// Returns the tools that the service lists, from all pages.
 ///
 /// # Panics
 ///
-/// Panics if the tools cannot be listed, or if there are too many pages.
+/// Panics if the tools cannot be listed, or if there are more than 1000 pages.
 #[track_caller]
 pub fn listed<S>(service: &S) -> impl Future<Output = Vec<Tool>> + use<S>
 where
@@ -142,18 +144,19 @@ where
     }
 }
 
-/// Builds the stack of a file, with a scripted server in place of each backend.
+/// Builds the stack of a configuration file, with a scripted server in place of each backend.
 ///
-/// Calls of a backend time out as configured in the file. Its connection settings are ignored.
+/// Calls of a backend time out as the file configures. The connection settings of the backends are
+/// ignored.
 ///
-/// If the file has no backends, because the program connects them in code, the servers are added
-/// below the stack under any names, and their tools have no prefix. If two servers have a tool of
-/// the same name, calls are routed to the first.
+/// If the file has no backends, because the program connects them in code, the scripted servers are
+/// put below the stack. They can have any names, and their tools have no prefix. If two servers
+/// have a tool of the same name, calls are routed to the first server.
 ///
 /// # Panics
 ///
-/// Panics if a backend of the file has no server, or if the file has backends and a server belongs
-/// to none of them.
+/// Panics if `servers` lacks a server for a backend of the file. Also panics if the file has
+/// backends, and a server belongs to none of them.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]

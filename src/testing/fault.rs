@@ -14,49 +14,51 @@ use tower_service::Service;
 use super::answer::{Given, question};
 use crate::message::{Reply, Request};
 
-/// The message of all faults that have one.
+/// The message of all injected errors, panics and questions.
 const WHY: &str = "a fault";
 
-/// A fault of a call, injected by [`Faults`](super::Faults).
+/// A fault that [`Faults`](super::Faults) injects into a call.
 ///
-/// Only some faults let the call reach the service, and only [`Slow`](Self::Slow),
-/// [`Late`](Self::Late) and [`Deaf`](Self::Deaf) return its answer.
+/// Only [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost)
+/// let the call reach the service. Except for `Lost`, these faults return the answer of the
+/// service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Calls the service after this delay. If the caller gives up before, the service is not
-    /// called.
+    /// Calls the service after this delay. If the caller drops the call during the delay, the
+    /// service is not called.
     Slow(Duration),
-    /// Calls the service at once, but returns its answer this long after the call. If the caller
-    /// gives up before, the call may have been executed.
+    /// Calls the service immediately, but returns its answer no earlier than this time after the
+    /// call. If the caller drops the call before, the service may have executed it nevertheless.
     Late(Duration),
-    /// The service ignores cancellation: a dropped call runs to completion in a separate task.
-    /// Callers that wait notice nothing.
+    /// Calls the service in a separate task. So a dropped call still runs to completion, as in a
+    /// service that ignores cancellation. A caller that waits for the answer notices no difference.
     Deaf,
-    /// The service executes the call, but its answer is lost and replaced by a service error.
+    /// Calls the service, but returns a service error instead of its answer, as if the answer was
+    /// lost.
     Lost,
-    /// A service error: the service cannot be reached.
+    /// Returns a service error, as if the service could not be reached.
     Unavailable,
-    /// A failed result (`isError`).
+    /// Returns a failed result (`isError`).
     Failure,
-    /// A JSON-RPC error with the code -32603.
+    /// Returns a JSON-RPC error with the code -32603.
     Error,
-    /// The result of another method.
+    /// Returns the result of another method, which is not a valid answer to a tool call.
     Malformed,
-    /// A result with a text of this size in bytes.
+    /// Returns a result with a text of this size in bytes.
     Huge(usize),
-    /// A question to the user with the key `fault`.
+    /// Asks the user a question with the key `fault`.
     Asks,
-    /// A panic.
+    /// Panics.
     Panic,
-    /// No answer, until the call is dropped.
+    /// Never answers, until the call is dropped.
     Never,
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// Returns the name, such as `slow`, without the time or size.
+    /// Returns the name of the fault, such as `slow`, without its time or size.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,7 +77,8 @@ impl Fault {
         }
     }
 
-    /// Calls the ready service with the fault, or answers without it.
+    /// Calls the service, which is ready, with the fault. Some faults answer without calling the
+    /// service.
     pub(super) fn happen<S>(self, mut ready: S, request: Request) -> BoxFuture<'static, Given>
     where
         S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
@@ -132,7 +135,8 @@ impl Fault {
     }
 }
 
-/// Returns an answer after yielding once, like a real server.
+/// Returns an answer that replaces the answer of the service. Yields once before, like a real
+/// server.
 fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'static, Given> {
     Box::pin(async {
         tokio::task::yield_now().await;
@@ -140,7 +144,7 @@ fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'s
     })
 }
 
-/// Prints the name, with the time or size if there is one.
+/// Prints the name of the fault, with its time or size if it has one.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;

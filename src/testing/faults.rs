@@ -16,16 +16,17 @@ use tower_service::Service;
 use super::{Fault, answer::Given};
 use crate::message::{Reply, Request, ToolService};
 
-/// Injects faults into some calls of a service, pseudo-randomly and reproducibly.
+/// A layer that injects faults into some calls of a service, pseudo-randomly and reproducibly.
 ///
-/// It is a layer for any service: a scripted [`Server`](super::Server), your own server, a whole
-/// stack. Each tool call gets at most one [`Fault`], which depends only on the seed, the tool, and
-/// the number of previous calls of that tool, not on concurrent calls. So a failed test fails again
-/// with the same seed. All services that one `Faults` wraps are counted together.
+/// `Faults` can wrap any service: a scripted [`Server`](super::Server), your own server, or a whole
+/// stack. At most one [`Fault`] is injected into each tool call. The fault depends only on the
+/// seed, the tool, and the number of previous calls of this tool, and not on concurrent calls. So a
+/// failed test fails again with the same seed. If one `Faults` wraps several services, their calls
+/// are counted together.
 ///
-/// Requests that are not tool calls are forwarded. The service is ready when the inner service is;
-/// faults with delays need a Tokio runtime with time enabled, and [`Deaf`](Fault::Deaf) needs a
-/// runtime.
+/// Requests that are not tool calls are forwarded unchanged. The service is ready when the inner
+/// service is ready. [`Slow`](Fault::Slow) and [`Late`](Fault::Late) need a Tokio runtime with time
+/// enabled, and [`Deaf`](Fault::Deaf) needs a Tokio runtime.
 ///
 /// # Examples
 ///
@@ -71,27 +72,27 @@ struct Shared {
     met: Arc<Mutex<Met>>,
 }
 
-/// The share of calls that get a fault.
+/// A fault, and the share of calls into which it is injected.
 #[derive(Clone)]
 struct Rule {
-    /// The tool; `None` for all tools.
+    /// The tool into whose calls the fault is injected. `None` for all tools.
     tool: Option<String>,
     fault: Fault,
     share: f64,
 }
 
-/// The random generators and the counts so far.
+/// The random generators of the tools, and the number of faults that were injected so far.
 #[derive(Default)]
 struct Met {
-    /// The random generator of each tool.
+    /// The random generator of each tool that was called.
     chance: HashMap<String, Rng>,
-    /// The number of injected faults of each rule, by its index.
+    /// The number of faults that each rule has injected, by the index of the rule.
     counts: Vec<usize>,
 }
 
 /// Middleware created by [`Faults`], which injects faults into some calls.
 ///
-/// It is ready when the inner service is.
+/// The service is ready when the inner service is ready.
 #[derive(Clone)]
 pub struct Faulty<S> {
     faults: Faults,
@@ -101,12 +102,14 @@ pub struct Faulty<S> {
 // === impl Faults ===
 
 impl Faults {
-    /// Creates a layer without faults.
+    /// Creates a layer that injects no faults yet. The pseudo-random choice of calls depends on
+    /// `seed`.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Shared { seed, rules: Vec::new(), met: Arc::default() }))
     }
 
-    /// Injects a fault into this share of all calls, in addition to other faults.
+    /// Adds a fault, which is injected into the given share of all calls, such as `0.1`. Faults
+    /// that were added before are still injected.
     ///
     /// # Panics
     ///
@@ -117,11 +120,12 @@ impl Faults {
         self.with(Rule { tool: None, fault, share })
     }
 
-    /// Injects a fault into this share of the calls of one tool, in addition to other faults.
+    /// Adds a fault, which is injected into the given share of the calls of one tool. Faults that
+    /// were added before are still injected.
     ///
     /// # Panics
     ///
-    /// Panics like [`inject`](Self::inject).
+    /// Panics under the same conditions as [`inject`](Self::inject).
     #[track_caller]
     pub fn inject_into(self, tool: &str, fault: Fault, share: f64) -> Self {
         self.with(Rule { tool: Some(tool.to_owned()), fault, share })
@@ -143,7 +147,7 @@ impl Faults {
         self
     }
 
-    /// Returns the number of injected faults of this kind, regardless of its time or size.
+    /// Returns how many faults of this kind were injected. The time or size of `fault` is ignored.
     #[must_use]
     pub fn injected(&self, fault: Fault) -> usize {
         let counts = self.0.met().counts.clone();
@@ -151,7 +155,7 @@ impl Faults {
         rules.filter(|(rule, _)| rule.fault.name() == fault.name()).map(|(_, count)| count).sum()
     }
 
-    /// Returns the fault of the next call of a tool, if any.
+    /// Returns the fault to inject into the next call of a tool. `None` if the call has no fault.
     fn next(&self, tool: &str) -> Option<Fault> {
         let shared = &*self.0;
         let mut met = shared.met();
@@ -196,13 +200,15 @@ impl fmt::Debug for Faults {
 // === impl Shared ===
 
 impl Shared {
-    /// Returns the rules for a tool with their indices; without a tool, the rules for all tools.
+    /// Returns the rules for the calls of a tool, each with its index. If `tool` is `None`, returns
+    /// the rules for the calls of all tools.
     fn rules_of(&self, tool: Option<&str>) -> impl Iterator<Item = (usize, &Rule)> {
         let is_meant = move |rule: &Rule| rule.tool.is_none() || rule.tool.as_deref() == tool;
         self.rules.iter().enumerate().filter(move |(_, rule)| is_meant(rule))
     }
 
-    /// Returns the generator of a tool, which is the same for the same seed in every process.
+    /// Creates the random generator of a tool. For the same seed and tool, it generates the same
+    /// numbers in every process.
     fn chance_of(&self, tool: &str) -> Rng {
         let mix = |seed, byte| Rng::with_seed(seed ^ u64::from(byte)).u64(..);
         Rng::with_seed(tool.bytes().fold(self.seed, mix))
@@ -228,8 +234,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The ready service moves into the call, so that it is released if it is not called; its
-        // clone is not ready.
+        // The ready service moves into the call. If the fault does not call the service, the
+        // service is dropped, which releases its slot. The clone that stays here is not ready.
         let later = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, later);
         match request.tool_call().and_then(|call| self.faults.next(&call.name)) {

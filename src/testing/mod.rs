@@ -1,15 +1,17 @@
 //! Testing of configurations, stacks and layers with scripted tools.
 //!
-//! A [`Server`] has scripted tools: each returns the [`Answer`] that the test defines, at once,
-//! late or never, and the server records every [`Call`]. [`call`], [`refused`] and [`listed`] act
-//! as a client. No connections are opened, and tests with paused time do not wait.
+//! A [`Server`] is a service with scripted tools. Each tool returns the [`Answer`] that the test
+//! has defined, either immediately, after a delay, or never. The server records each call as a
+//! [`RecordedCall`]. The functions [`call`], [`refused`] and [`listed`] act as a client, and a
+//! [`Person`] is a client with a user who answers questions. No connections are opened, and tests
+//! with paused time do not wait.
 //!
-//! To test reproducible failures, [`Faults`] is a layer for any service, a scripted server or your
-//! own.
+//! To test failures reproducibly, wrap any service in [`Faults`], a layer that injects faults into
+//! calls.
 //!
 //! # Examples
 //!
-//! A file, and its composite of two tools:
+//! A test of a configuration with a composite of two tools:
 //!
 //! ```
 //! # #[cfg(feature = "config")]
@@ -40,9 +42,9 @@
 //! ```
 //!
 //! Read your own file with `Config::load("gateway.toml")`. In a test, put the code into a function
-//! with `#[tokio::test(start_paused = true)]`: time is paused, and advances to the next delay or
-//! timeout when no other work is left. Paused time needs a feature of Tokio, and this module a
-//! feature of this crate:
+//! with `#[tokio::test(start_paused = true)]`. Time is then paused, and advances to the next delay
+//! or timeout when no other work is left. Paused time needs a feature of Tokio, and this module
+//! needs a feature of this crate:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -52,8 +54,8 @@
 //!
 //! # Example: a file with backends
 //!
-//! [`stack`] replaces each backend by a scripted server, below the layers that the file configures,
-//! including names, filters and timeouts:
+//! [`stack`] replaces each backend by a scripted server. The layers that the file configures,
+//! including names, filters and timeouts, are put above these servers:
 //!
 //! ```
 //! # #[cfg(feature = "config")]
@@ -142,7 +144,7 @@ mod server;
 pub use self::client::stack;
 pub use self::{
     answer::Answer,
-    call::{Call, Status},
+    call::{RecordedCall, Status},
     client::{call, listed, refused, request},
     fault::Fault,
     faults::{Faults, Faulty},

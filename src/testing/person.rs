@@ -21,8 +21,9 @@ const MAX_CALL_ROUNDS: usize = 100;
 
 /// A client with a user who answers questions of composites and tools.
 ///
-/// Questions have the keys that clients see: the id of an elicitation step, or `branch:key` for a
-/// question of a tool. A question without an answer fails the test.
+/// Each question is identified by the key that clients see. The key is the id of an elicitation
+/// step, or the key that a tool has chosen for its question. If a composite calls the tool, the key
+/// is `branch:key`. A question for which the test has set no answer fails the test.
 ///
 /// # Examples
 ///
@@ -50,7 +51,7 @@ pub struct Person {
     rounds: usize,
 }
 
-/// The reaction of a user to a question.
+/// The scripted reaction of the user to a question.
 #[derive(Clone, Debug)]
 enum Said {
     Answer(Value),
@@ -60,33 +61,34 @@ enum Said {
 // === impl Person ===
 
 impl Person {
-    /// Creates a user who expects no questions.
+    /// Creates a user without any answers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Accepts the next question with this key and fills in its form.
+    /// Makes the user accept the next question with this key, and fill in its form with `content`.
     pub fn accepts(self, key: &str, content: impl Into<Value>) -> Self {
         let content: Value = content.into();
         self.answers(key, json!({ "action": "accept", "content": content }))
     }
 
-    /// Declines the next question with this key.
+    /// Makes the user decline the next question with this key.
     pub fn declines(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "decline" }))
     }
 
-    /// Cancels the next question with this key.
+    /// Makes the user cancel the next question with this key.
     pub fn cancels(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "cancel" }))
     }
 
-    /// Answers the next question with this key with any value.
+    /// Sets the answer to the next question with this key. The answer can be any JSON value, even
+    /// an invalid one.
     pub fn answers(self, key: &str, answer: Value) -> Self {
         self.says(key, Said::Answer(answer))
     }
 
-    /// Omits the answer to the next question with this key.
+    /// Makes the client send no answer to the next question with this key.
     pub fn ignores(self, key: &str) -> Self {
         self.says(key, Said::Nothing)
     }
@@ -96,28 +98,30 @@ impl Person {
         self
     }
 
-    /// Returns the keys and messages of the questions so far; within a round, sorted by key.
+    /// Returns the key and the message of each question so far, in order. The questions of one
+    /// round are sorted by their keys.
     #[must_use]
     pub fn asked(&self) -> &[(String, String)] {
         &self.asked
     }
 
-    /// Returns the number of rounds of questions.
+    /// Returns the number of rounds of questions so far.
     #[must_use]
     pub const fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Calls a tool, answers its questions, and returns its result, which may be a failure
-    /// (`isError`).
+    /// Calls a tool, answers the questions of the tool, and returns its result, which may be a
+    /// failure (`isError`).
     ///
-    /// Arguments are an object or null.
+    /// `arguments` is an object, or null for a call without arguments.
     ///
     /// # Panics
     ///
-    /// Panics if the reply is not a result but, for example, a JSON-RPC error, if a question has no
-    /// answer, or if there are too many rounds of questions. The message contains the reason and
-    /// the location of the call.
+    /// Panics if the reply is neither a result nor a question but, for example, a JSON-RPC error.
+    /// Also panics if a question has no answer, or if 100 rounds of questions lead to no result.
+    /// The message contains the reason and the location of this call in the test. Also panics if
+    /// `arguments` is neither an object nor null.
     #[track_caller]
     pub fn call<S>(
         &mut self,
@@ -161,7 +165,8 @@ impl Person {
         }
     }
 
-    /// Answers questions, or returns the first one without an answer.
+    /// Returns the scripted answers to all questions of one round. If a question has no answer,
+    /// returns this question as the error.
     fn answer_all(&mut self, asks: InputRequests) -> Result<InputResponses, String> {
         let mut said = InputResponses::new();
         for (key, request) in asks {
@@ -178,7 +183,7 @@ impl Person {
     }
 }
 
-/// Returns the metadata of a client that supports all kinds of questions.
+/// Returns the metadata of a request whose client supports elicitation, sampling and roots.
 fn can_be_asked() -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     let abilities =

@@ -14,14 +14,14 @@ use tokio::{sync::watch, time::Instant};
 use tower::BoxError;
 use tower_service::Service;
 
-use super::{Answer, Call, Status, answer::Given};
+use super::{Answer, RecordedCall, Status, answer::Given};
 use crate::message::{Reply, Request};
 
 /// A server of scripted tools that records its calls.
 ///
-/// It is a Tower service that is always ready, for use below any layer. Clones refer to the same
-/// server: put one into a stack, and inspect another. An answer yields at least once, like that of
-/// a real server.
+/// The server is a Tower service, which is always ready and can be put below any layer. Clones
+/// refer to the same server: put one into a stack, and inspect another. Each tool call yields to
+/// the runtime at least once, like a call of a real server.
 ///
 /// See the [module docs](super) for examples.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ struct State {
     list_failure: Option<String>,
     lists: usize,
     requests: Vec<Arc<Request>>,
-    calls: Vec<Call>,
+    calls: Vec<RecordedCall>,
     running: usize,
     most_running: usize,
 }
@@ -53,7 +53,7 @@ struct Scripted {
     calls: usize,
 }
 
-/// Records how a call ends.
+/// Records the status of a call when the call ends: answered, dropped or panicked.
 struct Watch {
     server: Server,
     place: usize,
@@ -97,13 +97,13 @@ impl Server {
         self.tool(tool, Answer::structured(content))
     }
 
-    /// Adds a tool that returns its arguments; short for [`Answer::echo`].
+    /// Adds a tool that answers with the arguments of the call; short for [`Answer::echo`].
     #[must_use]
     pub fn echoes(self, tool: &str) -> Self {
         self.tool(tool, Answer::echo())
     }
 
-    /// Adds a tool that fails; short for [`Answer::failure`].
+    /// Adds a tool that answers with a failed result (`isError`); short for [`Answer::failure`].
     #[must_use]
     pub fn fails(self, tool: &str, why: impl Into<String>) -> Self {
         self.tool(tool, Answer::failure(why))
@@ -115,11 +115,11 @@ impl Server {
         self.tool(tool, Answer::never())
     }
 
-    /// Sets the number of tools per page. Defaults to all tools.
+    /// Sets the number of tools per page of the list. By default, all tools are on one page.
     ///
     /// # Panics
     ///
-    /// Panics if the number is zero.
+    /// Panics if the number of tools is zero.
     #[must_use]
     pub fn page_size(self, tools: usize) -> Self {
         assert!(tools > 0, "pages without tools have no end");
@@ -127,11 +127,12 @@ impl Server {
         self
     }
 
-    /// Adds a tool while the server is in use, after the others, and replaces a tool of the same
-    /// name.
+    /// Adds a tool after the others. If there is a tool of the same name, removes it. The server
+    /// may be in use.
     ///
-    /// Clients are not notified: bump the [`Epoch`](crate::changes::Epoch) or
-    /// [`Changes`](crate::changes::Changes) of the layers above.
+    /// Clients are not notified of the change. To notify them, bump the
+    /// [`Epoch`](crate::changes::Epoch) or [`Changes`](crate::changes::Changes) of the layers
+    /// above.
     pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
         let answer = answer.into();
         self.with(|state| {
@@ -140,13 +141,13 @@ impl Server {
         });
     }
 
-    /// Removes a tool while the server is in use, if it exists. Its running calls continue.
+    /// Removes a tool if it exists. The server may be in use: running calls of the tool continue.
     pub fn remove(&self, tool: &str) {
         self.with(|state| state.tools.retain(|other| other.tool.name != tool));
     }
 
-    /// Removes a tool from the list while the server is in use, if it exists. It can still be
-    /// called by name.
+    /// Removes a tool from the list if it exists. Clients can still call the tool by its name. The
+    /// server may be in use.
     pub fn unlist(&self, tool: &str) {
         self.with(|state| {
             for scripted in state.tools.iter_mut().filter(|scripted| scripted.tool.name == tool) {
@@ -155,37 +156,39 @@ impl Server {
         });
     }
 
-    /// Makes listing tools fail with a service error, until [`mend_list`](Self::mend_list).
+    /// Makes requests to list tools fail with a service error, until [`mend_list`](Self::mend_list)
+    /// is called.
     pub fn break_list(&self, why: impl Into<String>) {
         let why = why.into();
         self.with(|state| state.list_failure = Some(why));
     }
 
-    /// Makes listing tools work again.
+    /// Makes requests to list tools succeed again.
     pub fn mend_list(&self) {
         self.with(|state| state.list_failure = None);
     }
 
-    /// Returns the calls in order of arrival, including those of unknown tools.
+    /// Returns all recorded calls in order of arrival, including calls of unknown tools.
     #[must_use]
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<RecordedCall> {
         self.with(|state| state.calls.clone())
     }
 
-    /// Returns the tools that were called, in the order of the calls.
+    /// Returns the name of the tool of each call, in order of arrival.
     #[must_use]
     pub fn called(&self) -> Vec<String> {
         self.tools_of(|_| true)
     }
 
-    /// Returns the tools of the calls that were dropped before they were answered, in order of
-    /// arrival.
+    /// Returns the name of the tool of each call that was dropped before it was answered, in order
+    /// of arrival.
     #[must_use]
     pub fn dropped(&self) -> Vec<String> {
         self.tools_of(|call| call.status() == Status::Dropped)
     }
 
-    /// Returns the arguments of the last call of a tool; null if it had none.
+    /// Returns the arguments of the last call of a tool. The value is null if the call had no
+    /// arguments. `None` if the tool was never called.
     #[must_use]
     pub fn arguments(&self, tool: &str) -> Option<Value> {
         self.with(|state| {
@@ -194,15 +197,15 @@ impl Server {
         })
     }
 
-    /// Returns the arrival times of the calls of a tool, since the server was created.
+    /// Returns when each call of a tool arrived, as the time since the creation of the server.
     #[must_use]
     pub fn starts(&self, tool: &str) -> Vec<Duration> {
         self.with(|state| {
-            state.calls.iter().filter(|call| call.tool() == tool).map(Call::at).collect()
+            state.calls.iter().filter(|call| call.tool() == tool).map(RecordedCall::at).collect()
         })
     }
 
-    /// Returns the number of running calls.
+    /// Returns the number of calls that are running now.
     #[must_use]
     pub fn running(&self) -> usize {
         self.with(|state| state.running)
@@ -214,7 +217,7 @@ impl Server {
         self.with(|state| state.most_running)
     }
 
-    /// Returns the number of requested pages of tools.
+    /// Returns how many pages of tools were requested from the server.
     #[must_use]
     pub fn lists(&self) -> usize {
         self.with(|state| state.lists)
@@ -226,9 +229,10 @@ impl Server {
         self.with(|state| state.requests.iter().map(|request| (**request).clone()).collect())
     }
 
-    /// Waits until a condition is true, checked whenever a call has arrived or ended.
+    /// Waits until a condition is true. The condition is checked immediately, and whenever a call
+    /// has arrived or ended.
     ///
-    /// A test of cancellation waits until the tool runs, and again until it has stopped:
+    /// A test of cancellation waits until the tool is running, and then until the call has ended:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -254,7 +258,7 @@ impl Server {
         }
     }
 
-    fn tools_of(&self, is_meant: impl Fn(&Call) -> bool) -> Vec<String> {
+    fn tools_of(&self, is_meant: impl Fn(&RecordedCall) -> bool) -> Vec<String> {
         self.with(|state| {
             let calls = state.calls.iter().filter(|call| is_meant(call));
             calls.map(|call| call.tool().to_owned()).collect()
@@ -297,13 +301,13 @@ impl Service<Request> for Server {
             let reply = Reply::method_not_found(request.method().to_owned());
             return Box::pin(async move { Ok(reply) });
         }
-        let call = Call::new(request, self.0.made.elapsed());
+        let call = RecordedCall::new(request, self.0.made.elapsed());
         let (place, given) = self.with(|state| state.begin(call));
         let mut watch = Watch { server: self.clone(), place, is_answered: false };
         self.0.changed.send_replace(());
         Box::pin(async move {
-            // A real server does not answer at once, and tests should reveal code that relies on
-            // it.
+            // A real server does not answer immediately, and tests should reveal code that relies
+            // on an immediate answer.
             tokio::task::yield_now().await;
             let given = given.await;
             watch.answered();
@@ -327,8 +331,8 @@ impl fmt::Debug for Server {
 // === impl State ===
 
 impl State {
-    /// Records a call, and selects its answer.
-    fn begin(&mut self, call: Call) -> (usize, BoxFuture<'static, Given>) {
+    /// Records a call. Returns its index, and the future of its answer.
+    fn begin(&mut self, call: RecordedCall) -> (usize, BoxFuture<'static, Given>) {
         let scripted = self.tools.iter_mut().find(|scripted| scripted.tool.name == call.tool());
         let given = match scripted {
             Some(scripted) => {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mcp_composite::{
     composite::{
-        BRANCH, Composite, CompositeLayer, CompositeTool, Fallback, FanOut, LABEL, Labels, Limits,
-        Order, Race, Step, Strategy, Success, TOOL, TRACE, Target, ToolCall, Trace,
+        BRANCH, BranchOrder, CallLimits, Composite, CompositeLayer, CompositeTool, Fallback,
+        FanOut, LABEL, Labels, Race, Step, Strategy, Success, TOOL, TRACE, Target, ToolCall, Trace,
     },
     message::{Reply, Request},
 };
@@ -118,7 +118,7 @@ async fn completion_order_lists_branches_as_they_finish() {
     let server = Server::new()
         .tool("slow", Answer::text("1").after(Duration::from_millis(50)))
         .says("fast", "2");
-    let stack = stack(&server, [of(FanOut::new(["slow", "fast"]).order(Order::Completion))]);
+    let stack = stack(&server, [of(FanOut::new(["slow", "fast"]).order(BranchOrder::Completion))]);
 
     assert_eq!(texts(&run_all(&stack).await), ["fast:", "2", "slow:", "1"]);
 }
@@ -804,13 +804,13 @@ async fn calls_and_bytes_are_counted_over_nested_runs() {
     let outer = of(FanOut::new(["inner", "a"]).sequential());
     let layer = CompositeLayer::new([inner, outer]).unwrap();
 
-    let few_calls = layer.clone().limits(Limits::default().max_calls(3)).layer(server.clone());
+    let few_calls = layer.clone().limits(CallLimits::default().max_calls(3)).layer(server.clone());
     let result = run_all(&few_calls).await;
     let text = texts(&result).join("\n");
     assert_eq!(server.called().len(), 2, "the composite `inner` counts as well: {text}");
     assert!(text.contains("more calls than `max_calls` allows, which is 3"), "{text}");
 
-    let few_bytes = layer.limits(Limits::default().max_result_bytes(20)).layer(server.clone());
+    let few_bytes = layer.limits(CallLimits::default().max_result_bytes(20)).layer(server.clone());
     let result = run_all(&few_bytes).await;
     let text = texts(&result).join("\n");
     assert!(
@@ -934,17 +934,18 @@ async fn result_bytes_of_a_nested_run_are_counted_once() {
     let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
     let layer = CompositeLayer::new([inner, all(["inner"])]).unwrap();
 
-    let enough = layer.clone().limits(Limits::default().max_result_bytes(1000));
+    let enough = layer.clone().limits(CallLimits::default().max_result_bytes(1000));
     assert_eq!(run_all(&enough.layer(server.clone())).await.is_error, Some(false));
-    let too_little = layer.limits(Limits::default().max_result_bytes(999));
+    let too_little = layer.limits(CallLimits::default().max_result_bytes(999));
     assert_eq!(run_all(&too_little.layer(server)).await.is_error, Some(true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn oversized_error_is_dropped() {
     let server = Server::new().tool("a", error(-1, "no", json!("x".repeat(1000))));
-    let layer =
-        CompositeLayer::new([all(["a"])]).unwrap().limits(Limits::default().max_result_bytes(999));
+    let layer = CompositeLayer::new([all(["a"])])
+        .unwrap()
+        .limits(CallLimits::default().max_result_bytes(999));
     let result = run_all(&layer.layer(server)).await;
     assert_eq!(branches(&result)["a"]["error"]["kind"], "limit");
     assert!(serde_json::to_string(&result).unwrap().len() < 1000);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mcp_composite::{
     composite::{
-        CompositeLayer, CompositeTool, DefinitionErrors, Elicitation, JsonType, OnError, OnRefusal,
-        Output, OutputProperty, Plan, Retry, Step, ToolCall, Workflow,
+        CompositeLayer, CompositeTool, DefinitionErrors, Elicitation, ForEach, JsonType, OnError,
+        OnRefusal, Output, OutputProperty, Plan, Retry, Step, ToolCall, Workflow,
     },
     message::Request,
     testing::Server,
@@ -353,18 +353,44 @@ fn reference_to_an_unknown_answer_field_is_rejected() {
         (
             "{{ steps.ask.content.env }}",
             Some(
-                "step `ask` asks a person and has no `content`: its answer is `$steps.ask.output.content`",
+                "step `ask` has no `content`, which only the result of one tool has: use `$steps.ask.output.content`",
             ),
         ),
         (
             "$steps.ask.text",
             Some(
-                "step `ask` asks a person and has no `text`: its answer is `$steps.ask.output.content`",
+                "step `ask` has no `text`, which only the result of one tool has: use `$steps.ask.output.content`",
             ),
         ),
     ] {
         let go = Step::new("go", ToolCall::new("go").arguments(json!({ "to": reference })));
         let told = mistakes(workflow([ask(), go]));
+        let place = "composite `deploy` at `steps[1].arguments.to`: ";
+        assert_eq!(told.strip_prefix(place), mistake, "{reference}: {told}");
+    }
+}
+
+#[test]
+fn loop_has_an_output_but_no_tool_result() {
+    for (reference, mistake) in [
+        ("$steps.each.output.count", None),
+        ("$steps.each.text?", None),
+        (
+            "$steps.each.text",
+            Some(
+                "step `each` has no `text`, which only the result of one tool has: use `$steps.each.output`",
+            ),
+        ),
+        (
+            "{{ steps.each.content }}",
+            Some(
+                "step `each` has no `content`, which only the result of one tool has: use `$steps.each.output`",
+            ),
+        ),
+    ] {
+        let each = Step::new("each", ForEach::new(json!([1, 2]), ToolCall::new("go")));
+        let go = Step::new("go", ToolCall::new("go").arguments(json!({ "to": reference })));
+        let told = mistakes(workflow([each, go]));
         let place = "composite `deploy` at `steps[1].arguments.to`: ";
         assert_eq!(told.strip_prefix(place), mistake, "{reference}: {told}");
     }

@@ -10,7 +10,8 @@ use mcp_composite::{
     composite::{CompositeLayer, CompositeTool, FanOut},
     filter::FilterLayer,
     functions::{
-        Call, Function, Functions, FunctionsLayer, IntoToolResult, ToolSet, tool_fn, tool_service,
+        Function, FunctionCall, Functions, FunctionsLayer, IntoToolResult, ToolSet, tool_fn,
+        tool_service,
     },
     message::{Context, ItemKind, Refusal, Reply, Request},
     pattern::Selection,
@@ -205,7 +206,7 @@ async fn invalid_arguments_are_rejected_without_their_values() {
 
 #[tokio::test(start_paused = true)]
 async fn service_with_layers_is_usable_as_a_tool() {
-    let slow = service_fn(async |call: Call| {
+    let slow = service_fn(async |call: FunctionCall| {
         tokio::time::sleep(Duration::from_secs(2)).await;
         Ok::<_, Infallible>(format!("{} {}", call.tool, Value::Object(call.arguments)))
     });
@@ -516,7 +517,8 @@ async fn eight_nested_calls_are_allowed() {
 
 #[tokio::test]
 async fn tool_set_returns_the_error_of_its_service() {
-    let broken = service_fn(async |_: Call| Err::<String, BoxError>("the disk is full".into()));
+    let broken =
+        service_fn(async |_: FunctionCall| Err::<String, BoxError>("the disk is full".into()));
     let set = functions([tool_service(tool("broken"), broken)]);
     let error = set.oneshot(call("broken", json!({}))).await.expect_err("it is broken");
     assert_eq!(error.to_string(), "the disk is full");

@@ -4,7 +4,7 @@ use std::{
     fmt::Debug,
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -25,7 +25,7 @@ use rmcp::{
     ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer,
     ServerHandler, ServiceExt,
     model::*,
-    service::{PeerRequestOptions, RequestContext, RunningService},
+    service::{Peer, PeerRequestOptions, RequestContext, RunningService},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -94,6 +94,8 @@ struct Ends {
     answered: AtomicUsize,
     suspended: AtomicUsize,
     given_up: AtomicUsize,
+    /// The calls that clients have cancelled.
+    cancelled: Mutex<Vec<(Peer<RoleClient>, RequestId)>>,
 }
 
 // === impl Count ===
@@ -360,6 +362,13 @@ impl World {
         while let Some(end) = callers.join_next().await {
             end.unwrap();
         }
+        // rmcp sends from several tasks: on several threads, a cancellation can arrive before its
+        // call, and has no effect. By now, all calls have arrived.
+        sleep(Duration::from_millis(200)).await;
+        let cancelled = std::mem::take(&mut *ends.cancelled.lock().unwrap());
+        for (client, id) in cancelled {
+            client.notify_cancelled(CancelledNotificationParam::new(Some(id), None)).await.unwrap();
+        }
         ends
     }
 
@@ -488,11 +497,7 @@ async fn call_over(
             note(&ends.given_up);
             let id = handle.id.clone();
             handle.cancel(None).await.unwrap();
-            // rmcp sends from several tasks: on several threads, a cancellation can arrive before
-            // its call, and is lost.
-            let again = CancelledNotificationParam::new(Some(id), None);
-            sleep(Duration::from_millis(1)).await;
-            client.notify_cancelled(again).await.unwrap();
+            ends.cancelled.lock().unwrap().push((client.peer().clone(), id));
         }
         Some(Ok(Ok(ServerResult::InputRequiredResult(_)))) => note(&ends.suspended),
         Some(_) => note(&ends.answered),

@@ -254,7 +254,7 @@ async fn preview_shows_the_input_of_each_target() {
         .map(|step| step.calls[0].arguments.clone().unwrap_or_default())
         .collect();
     testing::call(&service, "both", input).await;
-    let made: Vec<_> = server.calls().iter().map(testing::Call::arguments).collect();
+    let made: Vec<_> = server.calls().iter().map(testing::RecordedCall::arguments).collect();
     assert_eq!(told, made);
     assert_eq!(told[0], json!({ "n": 1 }));
 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use mcp_composite::{
     composite::{
-        BRANCH, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, JsonType,
-        LIMIT, Limits, OnError, OnLimit, Output, OutputProperty, Pipeline, Race, Retry, Step,
+        BRANCH, CallLimits, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach,
+        JsonType, LIMIT, OnError, OnLimit, Output, OutputProperty, Pipeline, Race, Retry, Step,
         Strategy, Success, TRACE, Target, ToolCall, Trace, Workflow,
     },
     message::ToolAnswer,
@@ -498,7 +498,7 @@ async fn nested_run_without_calls_left_does_not_fail_the_outer_run() {
 #[tokio::test(start_paused = true)]
 async fn layer_limits_still_apply_to_each_call() {
     let layer = CompositeLayer::new([look(sequential(&["a", "long", "b"])).max_result_bytes(500)]);
-    let service = layer.unwrap().limits(Limits::default().max_result_bytes(50)).layer(server());
+    let service = layer.unwrap().limits(CallLimits::default().max_result_bytes(50)).layer(server());
     let result = testing::call(&service, "look", json!({})).await;
     assert_eq!(
         (statuses(&result), limit(&result)),

@@ -12,7 +12,8 @@ use std::{
 use mcp_composite::{
     budget::{Budget, BudgetLayer, MemoryBudgets, Unit},
     composite::{
-        CompositeLayer, CompositeTool, FanOut, Labels, Order, Strategy, Success, Target, Trace,
+        BranchOrder, CompositeLayer, CompositeTool, FanOut, Labels, Strategy, Success, Target,
+        Trace,
     },
     observe::{Branch, Event, Observer, What},
     stack::StackLayer,
@@ -124,7 +125,7 @@ fn failed_or_late_branch_does_not_affect_the_others() {
 fn content_has_declared_or_completion_order() {
     on_each_runtime(|| async {
         for (order, expected) in
-            [(Order::Declared, ["waits", "now"]), (Order::Completion, ["now", "waits"])]
+            [(BranchOrder::Declared, ["waits", "now"]), (BranchOrder::Completion, ["now", "waits"])]
         {
             let service =
                 layer(of(FanOut::new(["waits", "now"]).labels(Labels::Meta).order(order)))

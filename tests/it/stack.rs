@@ -141,7 +141,7 @@ where
     std::iter::once(answer).chain(called).collect()
 }
 
-// === Order ===
+// === BranchOrder ===
 
 /// Returns for each two neighbors, from the top to the bottom: their names, a request whose outcome
 /// depends on their order, and its outcome.

@@ -5,7 +5,7 @@ use std::{future::ready, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
     composite::{
-        Composite, CompositeLayer, CompositeTool, Elicitation, FanOut, Limits, Step, ToolCall,
+        CallLimits, Composite, CompositeLayer, CompositeTool, Elicitation, FanOut, Step, ToolCall,
     },
     message::{Context, ToolAnswer},
     store::{MemoryStore, PutError, SignedStore, Store, TakeError},
@@ -354,7 +354,7 @@ async fn unsolicited_answers_are_ignored() {
 async fn number_of_question_rounds_of_a_run_is_limited() {
     let server = Server::new().tool("curious", Answer::asks("why", "Why?")).says("done", "done");
     let all = CompositeTool::fan_out("all", "Asks on and on", ["curious", "done"]);
-    let layer = CompositeLayer::new([all]).unwrap().limits(Limits::default().max_rounds(3));
+    let layer = CompositeLayer::new([all]).unwrap().limits(CallLimits::default().max_rounds(3));
     let service = layer.layer(server.clone());
     let mut call = Call::new("all", json!({}));
     for round in 1..=3 {

@@ -20,7 +20,7 @@ mod waiting;
 use std::time::Duration;
 
 use mcp_composite::{
-    budget::{Budget, BudgetStore, Denied, Permit, Reserving, Unit},
+    budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Unit},
     redis::{RedisBudgets, RedisServer},
 };
 
@@ -41,7 +41,11 @@ fn calls(limit: u64) -> Budget {
     Budget::new("calls", Unit::Calls, limit)
 }
 
-async fn reserve(store: &impl BudgetStore, budget: &Budget, amount: u64) -> Result<Permit, Denied> {
+async fn reserve(
+    store: &impl BudgetStore,
+    budget: &Budget,
+    amount: u64,
+) -> Result<BudgetPermit, Denied> {
     reserve_for(store, budget, None, amount).await
 }
 
@@ -50,10 +54,10 @@ async fn reserve_for(
     budget: &Budget,
     caller: Option<&str>,
     amount: u64,
-) -> Result<Permit, Denied> {
+) -> Result<BudgetPermit, Denied> {
     match store.reserve(budget, caller, amount) {
-        Reserving::Now(reserved) => reserved,
-        Reserving::Later(reserving) => reserving.await,
+        ReserveReply::Ready(reserved) => reserved,
+        ReserveReply::Pending(reserving) => reserving.await,
     }
 }
 

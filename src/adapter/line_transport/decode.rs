@@ -1,4 +1,4 @@
-//! Decodes the messages of tool calls without trying every type of message.
+//! Decodes tool calls and their results directly, instead of trying every type of message in turn.
 
 #[cfg(feature = "remote")]
 use std::fmt;
@@ -28,27 +28,32 @@ use super::line::MAX_LINE_BYTES;
 #[cfg(feature = "remote")]
 use crate::message::client::MAX_QUESTIONS;
 
-/// The maximum size of a request or notification of a server in bytes: a question may have 1 MiB
-/// without escapes, and some servers escape all characters but ASCII.
+/// The maximum size in bytes of a request or notification that a server sends.
+///
+/// A server's question to the user may have 1 MiB, measured without escapes. In the message, it is
+/// larger if the server escapes all characters that are not ASCII.
 #[cfg(feature = "remote")]
 const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
-/// A role whose most frequent messages are decoded in two passes.
+/// A role of rmcp (client or server) with a fast decoder for the messages that it receives most
+/// often.
 ///
-/// rmcp buffers a message and tries one type after another, which copies the arguments or the
-/// result of a tool call several times. Both ways return the same message.
+/// rmcp's decoder buffers a message and tries one type after another, which copies the arguments or
+/// the result of a tool call several times. The fast decoder returns the same message in two
+/// passes.
 #[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
 pub trait Decode: ServiceRole {
-    /// Returns the maximum size of a request or notification of the peer in bytes.
+    /// Returns the maximum size in bytes of a request or notification that the peer sends.
     fn max_request() -> usize;
 
-    /// Decodes a message. Returns `None` if it is of another kind or malformed: rmcp decodes those.
+    /// Decodes a tool call, or the result of a tool call. Returns `None` for any other or malformed
+    /// message. rmcp's decoder then decodes the line.
     ///
-    /// A result that asks too many questions becomes an error that names the peer.
+    /// If a result contains too many questions, returns an error that names the peer instead.
     fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>>;
 }
 
-/// A request or a response.
+/// The members of a JSON-RPC request or response, whose content is not parsed yet.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "jsonrpc")]
@@ -62,7 +67,8 @@ struct Envelope<'a> {
     error: Option<IgnoredAny>,
 }
 
-/// The fields of the result of a tool call; results of other requests have others.
+/// The fields that the result of a tool call can have. A result with other fields belongs to
+/// another method, so it is left to rmcp's decoder.
 #[cfg(feature = "remote")]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -81,7 +87,7 @@ struct CallFields {
     _meta: Option<IgnoredAny>,
 }
 
-/// The number of members of an object.
+/// The number of members of a JSON object, counted without keeping the members.
 #[cfg(feature = "remote")]
 struct Members(usize);
 
@@ -147,7 +153,8 @@ impl Decode for RoleClient {
         let fields: CallFields = serde_json::from_str(result).ok()?;
         let result = match fields.result_type {
             Some(result_type) if result_type.is_input_required() => {
-                // The questions are not decoded, since each takes as long as 40 other values.
+                // Checked before the questions are decoded, since each takes as long as 40 other
+                // values.
                 if fields.input_requests.is_some_and(|Members(count)| count > MAX_QUESTIONS) {
                     let text =
                         format!("{peer} asked for input: it asks too many questions at once");

@@ -1,21 +1,24 @@
-//! The buffer of a line, which keeps a message within the limits.
+//! A buffer for one line of input that enforces the size limits of a message.
 
 use rmcp::model::{NumberOrString, RequestId};
 use tokio_util::bytes::BytesMut;
 
 use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
-/// The maximum size of a message in bytes. It is the default of rmcp for its own transports.
+/// The maximum size of a message in bytes. rmcp's own transports have the same default.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
-/// The number of bytes at both ends of an oversized message that are kept to find its `id`.
+/// The number of bytes that are kept of the beginning and of the end of an oversized message, to
+/// find its `id`.
 const ENDS_KEPT: usize = 512;
-/// The maximum memory that is kept for the next line, in bytes.
+/// The maximum capacity in bytes up to which a buffer is reused for the next line. Larger buffers
+/// are freed.
 const MEMORY_KEPT: usize = 64 << 10;
 
-/// A line that arrives in pieces.
+/// A buffer for one line of input, which may arrive in pieces.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The maximum size of a request or a notification in bytes.
+    /// The maximum size in bytes of a request or a notification, which may be smaller than that of
+    /// a response.
     max_request: usize,
     /// The whole line, or its first bytes if it exceeds a limit.
     pub(super) bytes: BytesMut,
@@ -25,7 +28,7 @@ pub(super) struct Line {
     values: ValueCount,
 }
 
-/// The limit that a message exceeds.
+/// A limit that a message can exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Excess {
     #[error("of more than {} MiB", .0 >> 20)]
@@ -34,12 +37,13 @@ pub(super) enum Excess {
     Values,
 }
 
-/// The kind of a message that exceeds a limit.
+/// The kind of an oversized message, which determines how it is answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Request(RequestId),
     Response(RequestId),
-    /// A notification, or not a message.
+    /// A message with no `id` near its beginning or end: a notification, or text that is not
+    /// JSON-RPC.
     Other,
 }
 
@@ -67,7 +71,7 @@ impl Line {
         if self.tail.is_empty() {
             let start = self.bytes.len().saturating_sub(ENDS_KEPT);
             self.tail.extend_from_slice(&self.bytes[start..]);
-            // The memory of the rest is not kept for the next line.
+            // Frees the memory of the rest.
             self.bytes = BytesMut::from(&self.bytes[..self.bytes.len().min(ENDS_KEPT)]);
         }
         let room = ENDS_KEPT.saturating_sub(self.bytes.len());
@@ -76,7 +80,7 @@ impl Line {
         self.tail.drain(..self.tail.len().saturating_sub(ENDS_KEPT));
     }
 
-    /// Returns the limit that the line exceeds after this number of additional bytes.
+    /// Returns the limit that the line would exceed with `more` additional bytes, or `None`.
     fn exceeded(&self, more: usize) -> Option<Excess> {
         let length = self.bytes.len() + more;
         let max_request = self.max_request;
@@ -96,15 +100,15 @@ impl Line {
         Head::of(&head).is_response
     }
 
-    /// Returns the limit that the line exceeds, if any.
+    /// Returns the limit that the line exceeds, or `None` if it is within all limits.
     pub(super) const fn excess(&self) -> Option<Excess> {
         self.excess
     }
 
-    /// Returns the kind of a line that exceeds a limit, as far as its ends show it.
+    /// Determines the kind of an oversized message from its first and last bytes.
     ///
-    /// The `id` is near one of the ends, whichever peer wrote it. A peer that forges it harms only
-    /// its own requests, or those to itself.
+    /// All known libraries write the `id` of a message near one of its ends. A peer that forges an
+    /// `id` harms only its own requests and the requests that it receives.
     pub(super) fn subject(&self) -> Subject {
         let head = String::from_utf8_lossy(&self.bytes);
         let tail = String::from_utf8_lossy(&self.tail);
@@ -116,7 +120,7 @@ impl Line {
         }
     }
 
-    /// Starts the next line.
+    /// Empties the buffer for the next line.
     pub(super) fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -127,9 +131,10 @@ impl Line {
     }
 }
 
-/// The beginning of a message.
+/// The result of scanning the first bytes of a message for its kind and for the start of its
+/// content.
 struct Head<'a> {
-    /// The part before its content.
+    /// The text before the first of the keys `params`, `result` and `error`.
     outside: &'a str,
     is_response: bool,
 }
@@ -141,7 +146,7 @@ impl<'a> Head<'a> {
         let keys = [r#""result""#, r#""error""#, r#""params""#];
         let content = keys.into_iter().filter_map(|key| head.find(key)).min();
         let (outside, content) = head.split_at(content.unwrap_or(head.len()));
-        // If `params` comes first, the method of a request may follow it.
+        // If `params` comes first, the `method` of a request may follow.
         let is_response = !outside.contains(r#""method""#) && !content.starts_with(keys[2]);
         Self { outside, is_response }
     }
@@ -155,12 +160,13 @@ fn id_of_head(head: &str) -> Option<RequestId> {
 fn id_of_tail(tail: &str) -> Option<RequestId> {
     let (_, after) = tail.rsplit_once(r#""id""#)?;
     let (id, rest) = id(after)?;
-    // Only the version may follow; otherwise the `id` is part of the content.
+    // Only the JSON-RPC version may follow. Otherwise, the `id` is part of the content.
     let rest = rest.replace([' ', '\r'], "");
     matches!(&*rest, "}" | r#","jsonrpc":"2.0"}"#).then_some(id)
 }
 
-/// Returns the id at the start of a text after its key, and the text after it.
+/// Parses a JSON-RPC id from the text that follows an `"id"` key. Returns the id and the rest of
+/// the text, or `None` if there is no plain id.
 fn id(text: &str) -> Option<(RequestId, &str)> {
     let text = text.trim_start_matches([' ', ':']);
     if let Some(text) = text.strip_prefix('"') {

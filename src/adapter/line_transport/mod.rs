@@ -29,21 +29,26 @@ use self::{
 #[cfg(feature = "http")]
 use super::value_count::ValueCount;
 
-/// Sends and receives messages as lines of JSON: [MCP's stdio transport].
+/// [MCP's stdio transport] with limits on each message. It sends and receives messages as lines of
+/// JSON.
 ///
-/// It replaces `rmcp::transport::stdio` for untrusted peers. A message may have 16 MiB and 262 144
-/// JSON values; keys, arrays and objects count as values, too. Values are counted before a message
-/// is parsed, so that a message takes neither hundreds of MiB of memory nor a worker thread of the
-/// runtime for long. A request or notification of a server may have 3 MiB. Beyond a limit,
+/// Use this transport instead of `rmcp::transport::stdio` if the peer is not trusted. A message may
+/// contain at most 16 MiB and 262 144 JSON values, where each key, array and object is also one
+/// value. A request or notification from a server may contain at most 3 MiB. Values are counted
+/// before a message is parsed. So a message can neither use hundreds of MiB of memory nor block a
+/// worker thread of the runtime for long. If a message exceeds a limit,
 ///
-/// - a request is answered with the error `-32600`, which states the reason;
-/// - a response becomes the error `-32603` for the request that it answers;
+/// - a request is answered with a JSON-RPC error with the code `-32600`, which states the limit;
+/// - a response is replaced by a JSON-RPC error with the code `-32603` for the request that it
+///   answers;
 /// - any other message is dropped and logged.
 ///
-/// A result of 2026-07-28 that asks more than 32 questions becomes an error, too.
+/// An `InputRequired` result (protocol version 2026-07-28) with more than 32 questions is replaced
+/// by an error, too.
 ///
-/// The next message is read as usual. rmcp's transport drops messages beyond its limit, so the
-/// requests or responses in them are never answered.
+/// After an oversized message, the next message is read as usual. rmcp's own transport would drop
+/// an oversized message without an answer, so the peer or the caller would wait for the response
+/// forever.
 ///
 /// # Examples
 ///
@@ -74,10 +79,10 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
     line: Line,
     decoder: JsonRpcMessageCodec<RxJsonRpcMessage<Role>>,
     writer: AsyncRwTransport<Role, Empty, W>,
-    /// The answer to a message that could not be used. rmcp drops the future of `receive` at any
-    /// time, so the answer is kept here until it has been sent.
+    /// The future that sends an error for an invalid message. rmcp may drop the future of `receive`
+    /// at any time, so the pending error is kept here until it has been sent.
     reply: Option<BoxFuture<'static, io::Result<()>>>,
-    /// The name of the peer in errors.
+    /// The name by which errors and logs refer to the peer.
     peer: Cow<'static, str>,
 }
 
@@ -89,7 +94,7 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    /// Creates a transport from a reader and a writer.
+    /// Creates a transport that receives messages from `reader` and sends messages to `writer`.
     pub fn new(reader: R, writer: W) -> Self {
         Self {
             reader: BufReader::new(reader),
@@ -101,18 +106,19 @@ where
         }
     }
 
-    /// Sets the name of the peer in errors.
+    /// Sets the name by which errors and logs refer to the peer. Defaults to `the peer`.
     #[cfg(feature = "stdio")]
     pub(crate) fn peer(mut self, peer: String) -> Self {
         self.peer = peer.into();
         self
     }
 
-    /// Reads up to the end of the line, and returns `false` at the end of the stream.
+    /// Reads the rest of the current line into the buffer. Returns `false` if the stream ends
+    /// first.
     ///
     /// # Cancel safety
     ///
-    /// A later call continues the line.
+    /// If the future is dropped, no input is lost: the next call continues the line.
     async fn read_line(&mut self) -> io::Result<bool> {
         loop {
             let available = self.reader.fill_buf().await?;
@@ -129,7 +135,8 @@ where
         }
     }
 
-    /// Returns the message of a line, if it contains one.
+    /// Decodes the message in the current line. Returns `None` if the line contains no message for
+    /// rmcp, because it is empty, invalid or an oversized request.
     fn message(&mut self) -> Option<RxJsonRpcMessage<Role>> {
         if let Some(excess) = self.line.excess() {
             let peer = &self.peer;
@@ -156,7 +163,7 @@ where
         }
         self.line.bytes.extend_from_slice(b"\n");
         match self.decoder.decode(&mut self.line.bytes) {
-            // `None` is a notification of another protocol.
+            // `None` if the line is a notification of another protocol.
             Ok(message) => message,
             // Not answered, like in other SDKs: an answer to invalid JSON might cause the next
             // invalid line.
@@ -229,8 +236,11 @@ impl<Role: ServiceRole, R, W: AsyncWrite> fmt::Debug for LineTransport<Role, R, 
     }
 }
 
-/// Returns the error that replaces a response with too many values, and `Some(None)` for another
-/// message with too many. Used for text that does not arrive as lines.
+/// Replaces a message of an HTTP event stream if it contains too many JSON values.
+///
+/// Returns `None` if the message is small enough. If a response is too large, returns an error
+/// response that replaces it. If any other message is too large, returns `Some(None)`, and the
+/// caller must drop the message.
 #[cfg(feature = "http")]
 pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     let mut values = ValueCount::default();
@@ -249,7 +259,7 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     Some(serde_json::to_string(&error).ok())
 }
 
-/// Returns the error for the request whose response exceeds a limit.
+/// Returns the error with which a request fails because its response exceeds a limit.
 fn refused_answer(peer: &str, excess: Excess) -> ErrorData {
     ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None)
 }

@@ -42,23 +42,24 @@ use crate::{
     },
 };
 
-/// The keys of `_meta` that are passed from caller to server: the trace context.
+/// The keys of `_meta` that are forwarded from the caller to the server: the trace context.
 ///
-/// All other keys concern a single connection.
+/// Other keys may describe the connection to the caller, so by default they are not forwarded.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
-/// The key in a result's `_meta` by which a server names itself.
+/// The key in a result's `_meta` whose value is the name and version of the server.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// A request in flight. Dropping it cancels the request at the server.
+/// A request that waits for its response. Dropping it cancels the request at the server.
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
-    /// Dropped with the request, which withdraws the server's open questions.
+    /// Registers the call as one that the server may ask questions about. Dropping it withdraws the
+    /// open questions.
     _asked_for: Option<CallOnItsWay>,
     answered: bool,
-    /// Held while progress may arrive.
+    /// Forwards progress to the caller until it is dropped with the request.
     _route: Option<Route>,
-    /// Held while log messages may arrive.
+    /// Allows log messages to be relayed to the client until it is dropped with the request.
     _logs: LogRoute,
 }
 
@@ -68,13 +69,13 @@ impl Connection {
     pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
         let client = session.service();
         let connection = Self::over(remote, session.peer().clone(), client.tokens().clone(), gone);
-        // A newer server asks in its response.
+        // A newer server asks for input in its response.
         let asks = remote.elicitation && !connection.modern;
         let calls = asks.then(|| client.calls().clone());
         Self { calls, declares_nothing: !remote.elicitation, ..connection }
     }
 
-    /// Creates a connection over a peer that the caller keeps alive.
+    /// Creates a connection over an rmcp peer. The caller must keep the peer's session alive.
     pub(super) fn over(
         remote: &Arc<Remote>,
         peer: Peer<RoleClient>,
@@ -138,7 +139,7 @@ impl Connection {
                 );
                 Ok(self.error("gave an invalid answer").into())
             }
-            // For example, a wrapped handler without tools replies so.
+            // For example, a wrapped handler without tools replies so when its tools are listed.
             Err(ServiceError::McpError(error))
                 if is_list && error.code == ErrorCode::METHOD_NOT_FOUND =>
             {
@@ -152,8 +153,8 @@ impl Connection {
         }
     }
 
-    /// Checks the questions in a response of a server of 2026-07-28; older servers send separate
-    /// requests.
+    /// Checks the questions in an `InputRequired` result, with which a server of 2026-07-28 asks
+    /// for input. Older servers send separate requests instead.
     fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
         let asked = || asks.input_requests.iter().flatten();
         if !self.elicitation && asked().next().is_some() {
@@ -212,13 +213,14 @@ impl Connection {
         }
     }
 
-    /// Returns the `_meta` for the server. The caller's own is not passed on as a whole because it
-    /// states the caller's protocol version and identity.
+    /// Returns the `_meta` to send to the server. Most of the caller's `_meta` is left out, because
+    /// it states the caller's protocol version and identity.
     fn meta(&self, message: &ClientRequest, context: &Context) -> Option<RequestMetaObject> {
         let from = context.meta();
         // An older caller has declared its capabilities at initialization.
         let live_client = context.known_live_client();
-        // rmcp adds the capabilities of this client itself, and copies all that it is given.
+        // rmcp adds the capabilities of this client by itself, and copies the `_meta` that it is
+        // given.
         let log_level = context.logs().filter(|_| self.modern && self.logs).map(Logs::level);
         if from.is_empty()
             && live_client.is_none()
@@ -248,11 +250,12 @@ impl Connection {
         Some(meta).filter(|meta| !meta.is_empty())
     }
 
-    /// Translates a server's JSON-RPC error for a caller.
+    /// Translates a JSON-RPC error of the server into the error that the caller receives.
     ///
-    /// A caller would take errors about the connection to the server for errors of its own
-    /// connection: `-32020` to `-32022` are HTTP errors and version negotiation. A missing
-    /// capability is reported as it is, since the caller's capabilities are relayed.
+    /// Errors about the connection to the server are replaced, since the caller would mistake them
+    /// for errors of its own connection. For example, `-32020` to `-32022` concern HTTP headers and
+    /// version negotiation. An error about a missing client capability is not replaced if the
+    /// caller's capabilities were sent to the server.
     fn translate(&self, mut error: ErrorData) -> ErrorData {
         if self.modern
             && self.elicitation
@@ -275,7 +278,8 @@ impl Connection {
         }
     }
 
-    /// Reports all lists as changed if the server was unreachable before.
+    /// After the first answer of a server that was unreachable, reports all lists of the server as
+    /// changed.
     fn has_come_back(&self) {
         if self.has_failed.load(Ordering::Relaxed)
             && self.has_failed.swap(false, Ordering::Relaxed)
@@ -336,7 +340,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Cancels a request at the server.
+/// Sends the server a notification that cancels a request.
 fn cancel(peer: Peer<RoleClient>, id: RequestId) {
     let params = CancelledNotificationParam::new(Some(id), Some("the caller gave up".to_owned()));
     let mut notify = Box::pin(async move {
@@ -354,13 +358,13 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
     }
 }
 
-/// Returns the request to subscribe to a resource.
+/// Creates a `resources/subscribe` request for a resource.
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn subscribe(uri: impl Into<String>) -> SubscribeRequest {
     SubscribeRequest::new(SubscribeRequestParams::new(uri))
 }
 
-/// Returns the request to set the log level.
+/// Creates a `logging/setLevel` request.
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn set_level(level: LoggingLevel) -> SetLevelRequest {
     SetLevelRequest::new(SetLevelRequestParams::new(level))
@@ -371,7 +375,8 @@ pub(super) fn unsubscribe(uri: impl Into<String>) -> UnsubscribeRequest {
     UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri))
 }
 
-/// Removes the server's name from its result, since the serving end adds its own.
+/// Removes the server's name and version from `_meta` of a result. The server that answers the
+/// client adds its own.
 fn forget_server(result: &mut ServerResult) {
     let meta = match result {
         ServerResult::CallToolResult(result) => &mut result.meta,

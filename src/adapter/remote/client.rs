@@ -1,4 +1,4 @@
-//! The MCP client of a connection to a remote server.
+//! The MCP client that connects to a remote server.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use rmcp::{
 use super::{pending_calls::Calls, state::Remote, tokens::Tokens};
 use crate::message::client::unanswered;
 
-/// The client that a server finds at this end of its connection.
+/// The rmcp handler that receives the requests and notifications of a remote server.
 ///
-/// It declares elicitation with a form. It does not declare elicitation by URL, since the user's
-/// completion of it is not relayed, nor the deprecated sampling and roots.
+/// It declares the capability to ask the user with a form (`elicitation`). It does not declare
+/// elicitation by URL, because it cannot relay the notification that the user is done. Nor does it
+/// declare the deprecated `sampling` and `roots`.
 #[derive(Clone)]
 pub(super) struct Client {
     remote: Arc<Remote>,
@@ -28,7 +29,7 @@ pub(super) struct Client {
     calls: Arc<Calls>,
 }
 
-/// The rmcp session of a connection.
+/// A running rmcp session with a remote server.
 pub(super) type Session = RunningService<RoleClient, Client>;
 
 // === impl Client ===

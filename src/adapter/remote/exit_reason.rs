@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The reason why a connection ended, as far as it is known.
+/// A shared slot for the reason why a connection ended. Empty while the reason is unknown.
 #[derive(Clone, Default)]
 pub(super) struct ExitReason(Arc<Mutex<Option<String>>>);
 
 // === impl ExitReason ===
 
 impl ExitReason {
-    /// Sets the reason, replacing a less specific one.
+    /// Sets the reason, and replaces any reason that was set before.
     #[cfg(feature = "stdio")]
     pub(super) fn set(&self, words: String) {
         *self.words() = Some(words);
     }
 
-    /// Sets the reason if there is none yet.
+    /// Sets the reason if none is set yet.
     pub(super) fn or(&self, words: &str) {
         self.words().get_or_insert_with(|| words.to_owned());
     }

@@ -1,15 +1,16 @@
-//! Servers over [streamable HTTP].
+//! Connects to servers over [streamable HTTP].
 //!
-//! rmcp implements the HTTP transport: sessions of older servers, redirects within the same origin,
-//! and a limit of 16 MiB per message. `https` needs the feature `tls`.
+//! rmcp implements the HTTP transport, including the sessions of older servers. Redirects are
+//! followed only within the same origin. A message may have 16 MiB. URLs with `https` need the
+//! feature `tls`.
 //!
-//! A connection over HTTP does not end when the server becomes unreachable: requests fail while the
-//! server cannot be connected, and the next response marks all lists as
-//! changed in [`Changes`](crate::changes::Changes). A session that the server no longer knows is a
-//! lost connection.
+//! A connection over HTTP does not end when the server becomes unreachable. Requests fail until the
+//! server is reachable again, and its next response marks all of its lists as changed in
+//! [`Changes`](crate::changes::Changes). If the server no longer knows the session, the connection
+//! is treated as lost.
 //!
-//! Cancellations are sent to a server one at a time and dropped after five seconds, so a slow
-//! server may not receive them.
+//! Cancellations are sent to a server one at a time, and each is dropped after five seconds. So a
+//! slow server may not receive all of them.
 //!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
@@ -30,16 +31,16 @@ use crate::{
     url::Url,
 };
 
-/// The maximum number of concurrent requests to a server. Further requests wait, so this exceeds
-/// the number of targets of a composite.
+/// The maximum number of concurrent requests to one server. Further requests wait. The limit
+/// exceeds the maximum number of targets of a composite, so that one composite cannot reach it.
 const CONCURRENT_REQUESTS: usize = 256;
 
 impl RemoteBuilder {
-    /// Connects over streamable HTTP to the server at this URL.
+    /// Creates a service that connects over streamable HTTP to the server at `url`.
     ///
-    /// The headers are sent with every request, and never shown. Their values and the secret parts
-    /// of the URL are treated as [secrets](Self::secrets): the user, the query, and path segments
-    /// that may be tokens.
+    /// The headers are sent with every request, and their values never appear in logs and errors.
+    /// Header values and the secret parts of the URL are added to the [secrets](Self::secrets). The
+    /// secret parts are the user and password, the query, and path segments that may be tokens.
     ///
     /// # Examples
     ///
@@ -62,7 +63,7 @@ impl RemoteBuilder {
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with its time and I/O enabled.
+    /// Panics if called outside a Tokio runtime, or in one whose time or I/O driver is not enabled.
     #[must_use]
     pub fn http(
         mut self,
@@ -78,7 +79,7 @@ impl RemoteBuilder {
                     secrets.extend(credentials(text).map(str::to_owned));
                     secrets.push(text.to_owned());
                 }
-                // The `Debug` output of any type that holds it is `Sensitive`.
+                // Its `Debug` output is then `Sensitive`, in any type that contains it.
                 value.set_sensitive(true);
                 (name, value)
             })

@@ -1,10 +1,11 @@
-//! Errors of rmcp's HTTP transport.
+//! Finds out the causes of errors of rmcp's HTTP transport.
 
 use std::error::Error;
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// Returns the source of an rmcp transport error, which does not report it itself.
+/// Returns the source of an error of rmcp's HTTP transport, because `Error::source` of this type
+/// does not.
 pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref()? {
         StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),
@@ -12,11 +13,11 @@ pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Err
     }
 }
 
-/// Returns `true` if an error says that the server no longer knows the session, as an older server
-/// does after a restart.
+/// Returns `true` if the error says that the server no longer knows the session. Older servers
+/// forget their sessions when they restart.
 ///
-/// rmcp could create a new session by itself, but then changed tools would not be noticed and
-/// subscriptions would not be repeated.
+/// rmcp could create a new session by itself. But then changed tools would go unnoticed, and
+/// subscriptions would be lost.
 pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }

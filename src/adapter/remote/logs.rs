@@ -1,4 +1,4 @@
-//! Log levels and log messages of a server.
+//! Sets the log level of a remote server, and relays its log messages to clients.
 
 #![expect(deprecated, reason = "servers before 2026-07-28 set log levels")]
 
@@ -13,26 +13,31 @@ use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use super::redaction::About;
 use crate::message::{LogLevel, Logs};
 
-/// The log levels that clients have set, which share one connection to the server.
+/// The log levels that the clients of a server have set. All clients share one connection, so the
+/// server's level is the lowest of these.
 #[derive(Default)]
 pub(super) struct Levels {
     wanted: Mutex<Wanted>,
-    /// Locked while a level is sent to the server, so that the last one sent is the lowest.
+    /// Locked while a level is sent to the server, so that the level that is sent last is the
+    /// lowest.
     pub(super) sending: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
 struct Wanted {
-    /// The levels of clients. Disconnected clients do not count.
+    /// The level of each client. Entries of disconnected clients are ignored.
     by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
-    /// The level that requests without a client have set.
+    /// The level that the last `logging/setLevel` request without a client has set. Such requests
+    /// come from code.
     in_code: Option<LoggingLevel>,
 }
 
-/// The requests in flight on a connection, with the clients that receive log messages.
+/// The pending requests on a connection to a server, each with the client to which log messages are
+/// relayed.
 ///
-/// A log message does not name its request. It is relayed only if all requests in flight belong to
-/// one client, so that no client reads messages about the requests of another.
+/// A log message does not say which request it belongs to. So it is relayed only if all pending
+/// requests belong to one client. Otherwise a client could read messages about the requests of
+/// another.
 #[derive(Default)]
 pub(super) struct LogRoutes(Mutex<Open>);
 
@@ -42,7 +47,8 @@ struct Open {
     requests: HashMap<u64, Option<(Logs, About)>>,
 }
 
-/// A request in flight. Dropping it stops its log messages.
+/// The registration of a pending request in [`LogRoutes`]. Dropping this value removes the
+/// registration.
 pub(super) struct LogRoute {
     routes: Arc<LogRoutes>,
     key: u64,
@@ -51,24 +57,24 @@ pub(super) struct LogRoute {
 // === impl Levels ===
 
 impl Levels {
-    /// Returns the lowest wanted level if this client sets this level.
+    /// Returns the lowest level of all clients as it would be if `client` set `level`.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);
         wanted.lowest().unwrap_or(level)
     }
 
-    /// Remembers the level of a client.
+    /// Remembers the level that a client has set.
     pub(super) fn set(&self, client: Option<&Logs>, level: LoggingLevel) {
         self.wanted().set(client, level);
     }
 
-    /// Returns the lowest wanted level, or `None` if none was set.
+    /// Returns the lowest level that a client has set, or `None` if no client has set one.
     pub(super) fn lowest(&self) -> Option<LoggingLevel> {
         self.wanted().lowest()
     }
 
-    /// Copies the levels that were set for another server.
+    /// Replaces the levels with those that clients have set for another server.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn copy(&self, other: &Self) {
         let others = other.wanted().clone();
@@ -105,7 +111,8 @@ impl Wanted {
 // === impl LogRoutes ===
 
 impl LogRoutes {
-    /// Registers a request before it is sent.
+    /// Registers a request that is about to be sent. `logs` is the client's receiver of log
+    /// messages.
     pub(super) fn open(self: &Arc<Self>, logs: Option<&Logs>, about: &About) -> LogRoute {
         let logs = logs.map(|logs| (logs.clone(), about.clone()));
         let mut open = self.requests();
@@ -116,7 +123,8 @@ impl LogRoutes {
         LogRoute { routes: self.clone(), key }
     }
 
-    /// Relays a redacted log message to the client, if only one client has requests in flight.
+    /// If all pending requests belong to one client, redacts the log message and relays it to this
+    /// client. Otherwise does nothing.
     pub(super) fn relay(&self, message: &LoggingMessageNotificationParam) {
         let Some((logs, about)) = self.only_client() else { return };
         if !logs.wants(message.level) {

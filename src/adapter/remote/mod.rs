@@ -1,43 +1,45 @@
 //! A remote MCP server as a Tower service.
 //!
-//! A [`RemoteService`] keeps one server connected: it connects in the background, reconnects when
-//! the connection is lost, and forwards requests. It is always ready: without a connection, calls
-//! fail with a [`BackendError`] that names the server, and other backends are not affected. A call
-//! during an attempt to connect waits for its outcome.
+//! A [`RemoteService`] forwards requests to one server. It connects in the background, and
+//! reconnects when the connection is lost. The service is always ready. While there is no
+//! connection, calls fail with a [`BackendError`] that names the server, and other backends are not
+//! affected. A call during an attempt to connect waits until the attempt succeeds or fails.
 //!
-//! - *Cancellation.* A call that is dropped is cancelled at the server.
-//! - *`_meta`.* The caller's entries about itself and its connection are not forwarded. The trace
-//!   context ([SEP-414]: `traceparent`, `tracestate`, `baggage`) is, and so are the keys in
-//!   [`pass_meta`](RemoteBuilder::pass_meta). A server of 2026-07-28 receives the capabilities of
-//!   the caller that concern input, since the caller answers such requests itself, by calling
-//!   again.
-//! - *Questions.* If an older server asks the user during a call (`elicitation/create`, with a
-//!   form), the question is relayed to the client that made the call, if the client also speaks an
-//!   older protocol and declares the capability. Otherwise the server gets an error with the
-//!   reason. A question is withdrawn when its call ends. Over pipes, servers do not say which call
-//!   a question belongs to, so all calls in flight must belong to one request of one client. See
-//!   [`elicitation`](RemoteBuilder::elicitation).
-//! - *Progress* of the server is forwarded to the request's [`Context`], under the token there.
-//! - *Errors.* Errors about the connection to the server (a missing method or an unsupported
-//!   protocol version) are translated, since a caller would take them for errors of its own
-//!   connection. A result of the wrong type is an error.
-//! - *Changes.* The server's tools are listed on every connection. If the server reports a change,
-//!   or has other tools after a reconnect, the [`Changes`] are notified.
-//! - *Updates* of resources are forwarded under the URI that was subscribed to, once for each
-//!   subscribed resource that the update concerns: the resource itself, and those that contain it
-//!   by path, query or fragment. Updates of other resources are dropped, so a caller learns no URI
-//!   that it does not know, and no update takes memory.
-//! - *Lost connections.* If a lost connection was good for ten seconds, it is reconnected at once.
-//!   Otherwise the delay is half a second to a second, doubles each time, and is limited to one to
-//!   two minutes. Requests are never sent twice. If a server rejects a message without naming the
-//!   request, as many HTTP servers do that have lost a session, it is pinged; without an answer,
-//!   the connection is lost.
+//! - *Cancellation.* If the future of a call is dropped, the server receives a notification that
+//!   cancels the call.
+//! - *`_meta`.* The trace context ([SEP-414]: `traceparent`, `tracestate`, `baggage`) and the keys
+//!   in [`pass_meta`](RemoteBuilder::pass_meta) are forwarded. The caller's statements about itself
+//!   and its connection are not. There is an exception: a server of 2026-07-28 receives the
+//!   capabilities of the caller that concern input. Such a server answers with its questions, and
+//!   the caller calls again with the answers.
+//! - *Questions.* An older server can ask the user during a call (`elicitation/create`, with a
+//!   form). The question is relayed to the client that made the call if this client speaks an older
+//!   protocol version, too, and declares the capability. Otherwise the server receives an error
+//!   with the reason. A question is withdrawn when its call ends. Over pipes, servers do not say
+//!   which call a question belongs to. So there, a question is relayed only if all pending calls
+//!   belong to one request of one client. See [`elicitation`](RemoteBuilder::elicitation).
+//! - *Progress.* Progress that the server reports is forwarded to the caller through the
+//!   [`Context`] of the request, with the caller's own progress token.
+//! - *Errors.* A caller would mistake errors about the connection to the server for errors of its
+//!   own connection. So errors about a missing method or an unsupported protocol version are
+//!   translated. A result whose type does not match the request becomes an error.
+//! - *Changes.* The server's tools are listed on every new connection. The [`Changes`] are notified
+//!   if the server reports a change, or if its tools differ after a reconnection.
+//! - *Updates.* When the server reports that a resource was updated, the update also concerns all
+//!   resources that contain it by path, query or fragment. Each of these resources that a caller
+//!   has subscribed to is reported once, under the URI of the subscription. All other updates are
+//!   dropped. So no caller receives a URI that it does not know, and updates take no memory.
+//! - *Lost connections.* If a connection is lost that has worked for ten seconds, the service
+//!   reconnects at once. Otherwise it waits for half a second to a second, and doubles the delay
+//!   with each attempt, up to one to two minutes. Requests are never sent twice. Many HTTP servers
+//!   that have lost a session reject a message without naming the request. The service then pings
+//!   the server. If the server does not answer the ping, the connection is treated as lost.
+//! - *Log messages.* If all pending requests come from one client, the server's log messages are
+//!   relayed to this client, from the level that it has set. Otherwise messages are only logged
+//!   locally. Clients share the connection, so the server's level is the lowest level of all
+//!   clients.
 //!
-//! - *Log messages* of the server during requests of a single client are relayed to that client,
-//!   from the level that the client has set; others are only logged locally. The clients share the
-//!   connection, so the server is set to the lowest of their levels.
-//!
-//! For an older server, elicitation is the only client capability that is declared.
+//! Elicitation is the only client capability that is declared to an older server.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! A transport that keeps messages and progress in order.
+//! A transport that prevents messages and progress notifications from overtaking each other.
 
 use std::{pin::pin, sync::Arc, task::Poll};
 
@@ -14,28 +14,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::{exit_reason::ExitReason, tokens::Tokens};
 
-/// The maximum length of the URI of an updated resource in bytes. rmcp looks up each one in its
-/// cache.
+/// The maximum length in bytes of the URI in a notification of an updated resource. Notifications
+/// with longer URIs are dropped, because rmcp would look up each URI in its cache.
 const MAX_QUEUED_URI: usize = 8 << 10;
 
-/// A transport that reports at once when no more messages will arrive, and that keeps messages and
-/// progress in order.
+/// A transport that keeps messages and progress notifications in order, and that reports at once
+/// when no more messages will arrive.
 ///
-/// rmcp fails pending requests only when the transport is closed, and closing a child process may
-/// take seconds. It sends each message in its own task, so that a cancellation could overtake the
-/// request that it cancels. It also handles each notification in its own task, so that a response
-/// could overtake the last progress notification.
+/// rmcp alone has three problems. It fails pending requests only when the transport is closed,
+/// which may take seconds for a child process. It sends each message in its own task, so a
+/// cancellation could overtake its request. It handles each notification in its own task, so a
+/// response could overtake the last progress notification.
 pub(super) struct OrderedTransport<T> {
     transport: T,
-    /// Closed when the previous message has been queued.
+    /// A channel that closes when the previous message has been queued. The next message waits for
+    /// this.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
-    /// Notified when the server rejects a message without naming the request, which rmcp cannot
-    /// report to the caller.
+    /// Notified when the server rejects a message without naming the request, so that rmcp cannot
+    /// fail the caller's request.
     doubt: Arc<Notify>,
     last_words: ExitReason,
     tokens: Arc<Tokens>,
-    /// A progress notification that waits until the token of its request is known.
+    /// A progress notification that has arrived before the token of its request is known.
     progress: Option<ProgressNotificationParam>,
 }
 
@@ -65,11 +66,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
         let sent = self.transport.send(item);
         async move {
             if let Some(before) = before {
-                // Fails when the previous message was queued or dropped.
+                // Returns an error when the previous message was queued or dropped.
                 let _ = before.await;
             }
             let mut sent = pin!(sent);
-            // Once polled, it has its place in the queue of the transport.
+            // Once polled, the message has its place in the queue of the transport.
             let polled = poll!(&mut sent);
             drop::<oneshot::Sender<()>>(after);
             match polled {
@@ -103,7 +104,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
                     notification: ServerNotification::LoggingMessageNotification(ref logged),
                     ..
                 })) => self.tokens.logs.relay(&logged.params),
-                // No client has subscribed to it, because URIs of subscriptions are shorter.
+                // No client has subscribed to this resource, because URIs of subscriptions are
+                // shorter.
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
                     notification: ServerNotification::ResourceUpdatedNotification(ref updated),
                     ..
@@ -128,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// A transport that notes what it is sent.
+    /// A transport that records the ids of the requests that are sent over it.
     #[derive(Clone, Default)]
     struct Noted(Arc<Mutex<Vec<RequestId>>>);
 

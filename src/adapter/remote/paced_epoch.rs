@@ -1,4 +1,4 @@
-//! An epoch that one server bumps at a limited pace.
+//! An epoch (a counter of changes) that a single server bumps at a limited pace.
 
 use std::{
     fmt,
@@ -14,8 +14,8 @@ use tokio::{
 
 use crate::changes::{Epoch, pace::Pace};
 
-/// An [`Epoch`] that one source bumps at a limited pace. Bumps during a pause count as one, at its
-/// end.
+/// An [`Epoch`] that is bumped at a limited pace. After each bump there is a pause. All bumps
+/// during the pause are combined into one at its end.
 pub(super) struct PacedEpoch {
     epoch: Epoch,
     state: Mutex<State>,
@@ -23,7 +23,7 @@ pub(super) struct PacedEpoch {
 
 struct State {
     pace: Pace,
-    /// The bump at the end of the pause.
+    /// The task that bumps the epoch when the pause ends.
     delayed: JoinSet<()>,
 }
 
@@ -34,7 +34,7 @@ impl PacedEpoch {
         Self { epoch, state: Mutex::new(State { pace, delayed: JoinSet::new() }) }
     }
 
-    /// Bumps the epoch, now or at the end of the pause.
+    /// Bumps the epoch at once, or at the end of the current pause.
     pub(super) fn bump(&self) {
         let Ok(runtime) = Handle::try_current() else { return self.epoch.bump() };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

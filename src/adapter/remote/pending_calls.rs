@@ -1,4 +1,4 @@
-//! Relays the requests of an older server to the client whose call caused them.
+//! Relays an older server's questions to the client whose call has led to them.
 
 use std::{
     collections::HashMap,
@@ -19,36 +19,39 @@ use crate::{
     message::client::{LiveClient, may_ask, unanswered},
 };
 
-/// The maximum size in bytes, as JSON, of a server's questions in one answer, with its request
-/// state; and of one question of an older server.
+/// The maximum size in bytes, as JSON, of all questions in one `InputRequired` result, including
+/// its request state. Also the maximum size of a single question from an older server.
 pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
-/// The maximum size of the open questions of one older server in bytes, as JSON, for all clients
-/// together.
+/// The maximum size in bytes, as JSON, of all unanswered questions of one older server.
 const MAX_OPEN_BYTES: usize = 32 << 20;
 
-/// The calls in flight on a connection, during each of which the server may send requests.
+/// The pending calls on a connection to an older server, which may ask questions about each of
+/// them.
 pub(super) struct Calls {
-    /// Held from before a call is sent until its id is known, because the server may be faster.
+    /// Locked from before a call is sent until its id is known, because a question about the call
+    /// may arrive earlier.
     registering: tokio::sync::Mutex<()>,
     by_id: Mutex<HashMap<RequestId, Call>>,
-    /// The bytes of the open questions.
+    /// Limits the total size of the unanswered questions.
     open: ByteBudget,
 }
 
-/// A call in flight. Dropping it ends the call and withdraws its open questions.
+/// The registration of a pending call in [`Calls`]. Dropping it ends the call and withdraws the
+/// unanswered questions about it.
 pub(super) struct CallOnItsWay {
     calls: Arc<Calls>,
     id: RequestId,
 }
 
-/// The right to send a call and to register it before the server's requests are relayed.
+/// The exclusive right to send a call and to register it. Until it is used or dropped, questions of
+/// the server wait.
 pub(super) struct Registering<'c> {
     calls: &'c Arc<Calls>,
     _held: tokio::sync::MutexGuard<'c, ()>,
 }
 
 struct Call {
-    /// The client that made the call, if it can be asked.
+    /// The client that made the call. `None` if this client cannot be asked during the call.
     client: Option<LiveClient>,
     over: CancellationToken,
 }
@@ -56,7 +59,8 @@ struct Call {
 // === impl Calls ===
 
 impl Calls {
-    /// Waits until the request can be sent, or returns `None` if the server cannot ask during it.
+    /// Waits for the right to send the request. Returns `None` if the server may not ask for input
+    /// while it handles this request.
     pub(super) async fn registering(
         self: &Arc<Self>,
         request: &ClientRequest,
@@ -67,7 +71,8 @@ impl Calls {
         Some(Registering { calls: self, _held: self.registering.lock().await })
     }
 
-    /// Reserves the bytes of a question until it is answered or withdrawn.
+    /// Reserves room for a question of this size until it is answered or withdrawn. Returns an
+    /// error if the question is too large, or if there is no room.
     fn reserve(&self, bytes: usize) -> Result<SemaphorePermit<'_>, ErrorData> {
         if bytes > MAX_QUESTION_BYTES {
             let why = format!("a question has more than {MAX_QUESTION_BYTES} bytes");
@@ -78,8 +83,8 @@ impl Calls {
         })
     }
 
-    /// Relays a server's request to the client whose call caused it, until the call ends or the
-    /// server withdraws it.
+    /// Relays a question of the server to the client whose call has led to it, and waits for the
+    /// answer. Fails if the call ends or the server withdraws the question.
     pub(super) async fn relay(
         &self,
         request: InputRequest,
@@ -99,10 +104,12 @@ impl Calls {
         }
     }
 
-    /// Returns the client to ask for a request on a stream, and the calls it may belong to.
+    /// Returns the client to ask, and the calls that the server's question may belong to.
     ///
-    /// Over HTTP, a stream belongs to one call. Over pipes, the call is unknown, and a client must
-    /// not see questions for the call of another.
+    /// A question that arrives on the response stream of a call belongs to this call. Otherwise its
+    /// call is unknown, as over pipes. If the pending calls then do not all belong to one request
+    /// of one client, returns an error, since no client may see a question about another client's
+    /// call.
     fn asked(
         &self,
         origin: Option<&InboundStreamOrigin>,
@@ -148,7 +155,7 @@ impl Default for Calls {
 // === impl Registering ===
 
 impl Registering<'_> {
-    /// Registers a sent call, with the client to ask for it.
+    /// Registers a call that was sent, and the client that receives questions about it.
     pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
         let call = Call { client, over: CancellationToken::new() };
         self.calls.by_id().insert(id.clone(), call);

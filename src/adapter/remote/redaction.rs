@@ -1,4 +1,5 @@
-//! Errors and texts of a server for logs: redacted, on one line, and with their sources.
+//! Prepares a server's errors and texts for logs: redacts secrets, and writes an error and its
+//! sources on one line.
 
 use std::{
     borrow::Cow,
@@ -16,10 +17,10 @@ use serde_json::Value;
 
 use crate::{adapter::secrets::Secrets, message::BackendErrorKind};
 
-/// The maximum number of characters of a server's text that are logged.
+/// The maximum number of characters of a server's text in a log message.
 const TOLD: usize = 512;
 
-/// The name of a server and its secrets.
+/// The name of a server, and the secrets to redact in its errors and logs.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) name: Arc<str>,
@@ -29,8 +30,8 @@ pub(super) struct About {
 // === impl About ===
 
 impl About {
-    /// Returns a text from or about the server for logs: redacted, truncated, and without control
-    /// characters.
+    /// Returns a text as it may be logged: with secrets redacted, truncated, and with control
+    /// characters replaced by spaces.
     pub(super) fn redact_text(&self, text: &str) -> String {
         let text = self.secrets.redact(text);
         let mut characters = text.chars();
@@ -45,7 +46,7 @@ impl About {
         told
     }
 
-    /// Returns the text of an error with its sources.
+    /// Returns the texts of an error and its sources as they may be logged, separated by colons.
     pub(super) fn redact_chain(&self, error: &(dyn Error + 'static)) -> String {
         let mut told = String::new();
         for cause in causes(error) {
@@ -62,7 +63,7 @@ impl About {
         self.redact_text(&told)
     }
 
-    /// Redacts the error of a server.
+    /// Redacts secrets in the message and data of a JSON-RPC error.
     pub(super) fn redact_error(&self, error: &mut ErrorData) {
         if let Cow::Owned(message) = self.secrets.redact(&error.message) {
             error.message = message.into();
@@ -96,7 +97,8 @@ impl About {
     }
 }
 
-/// Returns the kind of error for a request that could not be sent.
+/// Returns the kind of [`BackendError`](crate::message::BackendError) for a request that could not
+/// be sent.
 pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     let kinds = causes(error).filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     for kind in kinds {
@@ -109,19 +111,20 @@ pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     BackendErrorKind::Failed
 }
 
-/// Returns `true` if a request could not be sent because the server has ended the session.
+/// Returns `true` if the error says that the server has ended the session over HTTP.
 #[cfg(feature = "http")]
 pub(super) fn ends_session(error: &(dyn Error + 'static)) -> bool {
     causes(error).any(super::http_error::is_end_of_session)
 }
 
-/// Only sessions over HTTP end in this way.
+/// Always returns `false`: only servers over HTTP can end a session, which needs the feature
+/// `http`.
 #[cfg(not(feature = "http"))]
 pub(super) fn ends_session(_: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Returns an error and its sources, including those that rmcp's errors do not report.
+/// Returns the error and its sources, including sources that rmcp's errors do not expose.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     iter::successors(Some(error), |&error| cause(error))
 }
@@ -145,7 +148,7 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     None
 }
 
-/// Returns `true` if the text of an error names only types and steps.
+/// Returns `true` if the error's text only names a type or a step, and its source has the details.
 fn says_nothing(error: &(dyn Error + 'static)) -> bool {
     error.is::<DynamicTransportError>()
         || matches!(error.downcast_ref(), Some(ServiceError::TransportSend(_)))

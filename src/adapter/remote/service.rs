@@ -37,15 +37,15 @@ use crate::{
     message::{BackendError, BackendErrorKind, Context, Logs, Reply, Request},
 };
 
-/// Default timeout of an attempt to connect.
+/// The default timeout of an attempt to connect to a server.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A remote MCP server.
+/// A Tower service that connects to a remote MCP server and forwards requests to it.
 ///
-/// Clones share the connection. When the last one is dropped, the connection is
-/// closed in the background; [`close`](Self::close) waits for that.
+/// Clones share one connection. When the last clone is dropped, the connection is closed in the
+/// background. [`close`](Self::close) also closes it, and waits until it is closed.
 ///
-/// See the [module docs](super) for its behavior and an example.
+/// See the [module docs](super) for the service's behavior and an example.
 #[derive(Clone)]
 pub struct RemoteService(Arc<Owner>);
 
@@ -63,7 +63,8 @@ pub struct RemoteBuilder {
 /// The response future of a [`RemoteService`].
 pub struct ResponseFuture(BoxFuture<'static, Result<Reply, BackendError>>);
 
-/// A handle that ends a server without keeping it connected until then.
+/// A handle that can close a server's connection. Unlike a [`RemoteService`], it does not keep the
+/// connection open.
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 #[derive(Clone)]
 pub(crate) struct Ending {
@@ -71,18 +72,19 @@ pub(crate) struct Ending {
     stop: CancellationToken,
 }
 
-/// Keeps the server connected while it exists.
+/// The state that all clones of a [`RemoteService`] share. Dropping it closes the connection.
 struct Owner {
     remote: Arc<Remote>,
     stop: CancellationToken,
-    /// The supervisor task, which keeps the server connected.
+    /// The supervisor task, which connects to the server and reconnects when the connection is
+    /// lost.
     supervisor: JoinSet<()>,
 }
 
 // === impl RemoteService ===
 
 impl RemoteService {
-    /// Returns a builder for a server; errors refer to it by this name.
+    /// Returns a builder for a service. Errors and logs refer to the server by `name`.
     pub fn builder(name: impl Into<Arc<str>>) -> RemoteBuilder {
         RemoteBuilder {
             about: About { name: name.into(), secrets: Secrets::default() },
@@ -93,10 +95,11 @@ impl RemoteService {
         }
     }
 
-    /// Creates a service for a server over a connection that the caller keeps alive.
+    /// Creates a service that uses an existing rmcp connection. The caller must keep the connection
+    /// alive.
     ///
-    /// The connection is not reconnected when it is lost. Messages that the server sends on its
-    /// own, such as progress, go to the handler that the connection was created with.
+    /// If this connection is lost, the service does not reconnect. Messages that the server sends
+    /// on its own, such as progress, go to the rmcp handler with which the connection was created.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
@@ -115,24 +118,27 @@ impl RemoteService {
         &self.0.remote.about.name
     }
 
-    /// Returns the server's description as of the last connection.
+    /// Returns the server's description from the last connection, or `None` if there was no
+    /// connection yet.
     #[must_use]
     pub fn server_info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.0.remote.info()
     }
 
-    /// Returns the changes that this server notifies.
+    /// Returns the [`Changes`] that this service notifies when the server's lists or resources
+    /// change.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.0.remote.changes
     }
 
-    /// Waits for the current attempt to connect, if there is one, and returns its outcome.
+    /// Returns `Ok` if the server is connected. During an attempt to connect, first waits until the
+    /// attempt succeeds or fails.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the server is not connected, as a message for the operator without
-    /// the secrets that were set in the builder.
+    /// Returns the reason why the server is not connected, as a text for the operator. The secrets
+    /// that were set in the builder are redacted.
     pub async fn connected(&self) -> Result<(), String> {
         match self.0.remote.settled().await {
             State::Connected(_) => Ok(()),
@@ -145,11 +151,11 @@ impl RemoteService {
         }
     }
 
-    /// Closes the connection, and ends the child process if there is one.
+    /// Closes the connection for good. If the server is a child process, ends the process.
     ///
-    /// Calls in flight fail, as do later ones. Returns when the process has ended: it has three
-    /// seconds to exit by itself, three more after `SIGTERM`, and is then killed. A process that is
-    /// not connected yet is killed at once.
+    /// Pending and later calls fail. This method returns when the process has ended. The process
+    /// has three seconds to exit by itself, and three more after `SIGTERM`. Then it is killed. A
+    /// process is killed at once if its handshake has not finished yet.
     pub async fn close(&self) {
         self.0.stop.cancel();
         let state = &self.0.remote.state;
@@ -160,7 +166,7 @@ impl RemoteService {
         let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
     }
 
-    /// Takes over the subscriptions and log levels of another server that this one replaces.
+    /// Copies the subscriptions and log levels of `other`, whose server this service replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn subscribe_like(&self, other: &Self) {
         self.0.remote.levels.copy(&other.0.remote.levels);
@@ -168,7 +174,8 @@ impl RemoteService {
         self.0.remote.subscribe_again.notify_one();
     }
 
-    /// Returns a handle that ends the server, or waits for its end after all clones are dropped.
+    /// Returns a handle that can close the connection, and can wait until it is closed, even after
+    /// all clones of this service are dropped.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn ending(&self) -> Ending {
         Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
@@ -188,7 +195,8 @@ impl Service<Request> for RemoteService {
     type Error = BackendError;
     type Future = ResponseFuture;
 
-    /// Always ready: an outer `Buffer` fails for good if its inner service fails once.
+    /// Always returns `Ok`. If this method returned an error once, a `Buffer` around the service
+    /// would fail forever.
     fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BackendError>> {
         Poll::Ready(Ok(()))
     }
@@ -217,47 +225,53 @@ impl fmt::Debug for RemoteService {
 impl RemoteBuilder {
     /// Sets the timeout of an attempt to connect. Defaults to 30 seconds.
     ///
-    /// The default is long because some servers are downloaded when they are first started, and
-    /// because a server that does not know 2026-07-28 and does not answer takes ten seconds.
+    /// If the server does not understand the first handshake, a second one is tried with the full
+    /// timeout.
+    ///
+    /// The default is long because some servers are downloaded when they are first started. In
+    /// addition, an older server may ignore the first request of protocol version 2026-07-28. rmcp
+    /// waits ten seconds for its answer.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the changes that the server notifies.
+    /// Sets the [`Changes`] that this service notifies when the server's lists or resources change.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Passes these keys of `_meta` from callers to the server, in addition to the trace context.
+    /// Sets additional keys of a request's `_meta` that are forwarded from callers to the server.
+    /// The trace context is always forwarded.
     pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.passed_meta.extend(keys.into_iter().map(Into::into));
         self
     }
 
-    /// Sets whether the server may ask callers for input. Defaults to `true`.
+    /// Sets whether the server may ask the caller for input during a call. Defaults to `true`.
     ///
-    /// This concerns the user of a caller (`elicitation`), and with a server of 2026-07-28 also the
-    /// deprecated `sampling` and `roots`. With `false`, no such capability of a caller is relayed
-    /// to the server, and a response that asks for input is an error. Some servers then offer other
-    /// tools, or none that are dangerous.
+    /// With `elicitation`, a server can ask the caller's user. A server of 2026-07-28 can also use
+    /// the caller's deprecated `sampling` and `roots`. If this setting is `false`, none of these
+    /// capabilities are declared to the server, and a response that asks for input becomes an
+    /// error. Some servers then offer other tools, or leave out dangerous ones.
     pub const fn elicitation(mut self, elicitation: bool) -> Self {
         self.elicitation = elicitation;
         self
     }
 
-    /// Redacts these values in logs and errors about the server.
+    /// Sets the secrets that are redacted in logs and errors about the server.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
         self.about.secrets = secrets;
         self
     }
 
-    /// Connects over an rmcp transport that is opened anew for each connection.
+    /// Creates a service that connects over a transport of rmcp. It calls `open` for each new
+    /// connection.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with its time enabled.
+    /// Panics if called outside a Tokio runtime, or in one whose time driver is not enabled.
     #[must_use]
     pub fn transport<F, C, T, E, A, O>(self, open: F) -> RemoteService
     where
@@ -308,7 +322,7 @@ impl Ending {
         matches!(*self.remote.state.borrow(), State::Closed)
     }
 
-    /// Ends the server and waits until it has ended; see [`RemoteService::close`].
+    /// Closes the connection and waits until it is closed, as [`RemoteService::close`] does.
     pub(crate) async fn end(&self) {
         self.stop.cancel();
         // This function holds the sender, so this cannot fail.
@@ -328,7 +342,7 @@ impl fmt::Debug for Ending {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Stopped and not aborted, so that the supervisor closes the connection properly.
+        // The supervisor is stopped rather than aborted, so that it closes the connection properly.
         self.stop.cancel();
         self.supervisor.detach_all();
     }
@@ -337,7 +351,7 @@ impl Drop for Owner {
 // === impl Attempt ===
 
 impl Attempt {
-    /// Starts a connection over an open transport.
+    /// Performs the MCP handshake with the server over a transport that is already open.
     pub(super) async fn begin<T, E, A>(self, transport: T) -> Result<Session, BoxError>
     where
         T: IntoTransport<RoleClient, E, A>,
@@ -368,8 +382,8 @@ impl Remote {
                 Ok(ServerResult::EmptyResult(EmptyResult {}).into())
             }
             ClientRequest::SubscribeRequest(SubscribeRequest { params, .. }) => {
-                // Counted before the outcome is known, so that a connection made meanwhile
-                // subscribes as well.
+                // The caller is counted before the outcome is known, so that a connection made
+                // meanwhile subscribes as well.
                 let Some(subscribing) = self.subscribed(&params.uri) else {
                     let refused = "there are too many subscriptions to resources of this backend";
                     return Ok(ErrorData::invalid_params(refused, None).into());
@@ -407,8 +421,10 @@ impl Remote {
         }
     }
 
-    /// Sets the log level for one client. The clients share the connection, so the server
-    /// gets the lowest of their levels; a newer server gets the level with each request.
+    /// Sets the level from which one client receives the server's log messages.
+    ///
+    /// All clients share the connection. So the level that is set at an older server is the lowest
+    /// level of all clients. A newer server receives the client's level with each request instead.
     #[expect(deprecated, reason = "older clients use the deprecated methods")]
     async fn set_level(
         &self,
@@ -428,7 +444,7 @@ impl Remote {
         match set {
             Ok(reply) if reply.error().is_some() => Ok(reply),
             Err(error) if !error.is_of_connection() => Err(error),
-            // Without a connection, the level is set when there is one again.
+            // If there is no connection, the level is set on the next one.
             _ => {
                 self.levels.set(client, level);
                 Ok(ServerResult::empty(()).into())
@@ -436,8 +452,8 @@ impl Remote {
         }
     }
 
-    /// Subscribes or unsubscribes an older server. A newer one receives a new filter when it is
-    /// listened to again, which is at once.
+    /// Forwards a subscribe or unsubscribe request to an older server. A newer server does not
+    /// receive it. Instead, its notification stream is opened again with a new filter.
     async fn subscription(&self, request: Request) -> Result<Reply, BackendError> {
         let connection = self.connection().await?;
         if connection.modern {

@@ -1,4 +1,4 @@
-//! The shared state of a remote server: its connection, subscriptions and log levels.
+//! The state of a remote server: its connection, subscriptions and log levels.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,98 +21,102 @@ use crate::{
     message::{BackendError, BackendErrorKind},
 };
 
-/// The maximum size of the subscribed URIs in bytes, as JSON. They are sent in one message, which a
-/// server over HTTP may limit to 4 MiB.
+/// The maximum size in bytes, as JSON, of the URIs of all subscribed resources. All of them are
+/// sent in one message, which a server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The longest URI of an updated resource, in bytes, for which the subscribed resources that
-/// contain it are looked up. The same limit as for subscriptions of clients.
+/// The maximum length in bytes of an updated resource's URI up to which its parents are looked up:
+/// subscribed resources whose URI is a prefix of the updated one. Subscriptions of clients have the
+/// same limit.
 const MAX_UPDATED_URI: usize = 2 << 10;
-/// The maximum number of separators in such a URI, from the right, that are tried as the end of a
-/// subscribed URI.
+/// The maximum number of parents of an updated resource that are looked up. Each separator in its
+/// URI, from the right, ends the URI of a parent.
 const MAX_PARENTS: usize = 64;
-/// The maximum size in bytes of the URIs that an older server is yet to be unsubscribed from
-/// because a request was cancelled.
+/// The maximum size in bytes of the URIs of all abandoned subscriptions. A subscription at an older
+/// server is abandoned if the caller has cancelled its request. The server is then asked to end it.
 const MAX_ABANDONED: usize = 1 << 20;
 
-/// The pause after a reported change of a list of the server before the next one counts. It doubles
-/// with each further change.
+/// The pause after a change of a server's list was reported, until the next change is reported. It
+/// doubles with each further change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The upper bound of the pause.
+/// The upper bound of the pause between two reported changes of a list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// The time without changes after which the first pause applies again.
+/// The time without changes of a list after which the pause is [`FIRST_PAUSE`] again.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The state of a remote server that its supervisor and its callers share.
+/// The state of a remote server. The supervisor task and all pending calls share it.
 pub(super) struct Remote {
     pub(super) about: About,
     pub(super) connect_timeout: Duration,
     pub(super) passed_meta: Arc<[String]>,
-    /// Whether the server may ask the user for input.
+    /// Whether the server may ask the callers' users for input.
     pub(super) elicitation: bool,
     pub(super) changes: Changes,
     pub(super) lists: Lists,
     pub(super) state: watch::Sender<State>,
-    /// Notified when the subscribed resources have changed.
+    /// Notified when the set of subscribed resources has changed. The notification stream of a
+    /// newer server is then opened again.
     pub(super) listen_again: Notify,
-    /// Notified when all subscriptions are to be repeated at an older server.
+    /// Notified when all subscriptions must be sent to an older server again.
     pub(super) subscribe_again: Notify,
     /// The log levels that clients have set.
     pub(super) levels: Levels,
-    /// Notified when an older server is to be unsubscribed from abandoned resources.
+    /// Notified when there are abandoned subscriptions, which must be ended at an older server.
     pub(super) unsubscribe_abandoned: Notify,
     known: Mutex<Known>,
 }
 
-/// The state of the connection.
+/// The state of the connection to a server.
 #[derive(Clone)]
 pub(super) enum State {
     /// An attempt to connect is in progress.
     Connecting,
     Connected(Arc<Connection>),
-    /// The attempt has failed; it is retried after a delay.
+    /// There is no connection. The next attempt to connect follows after a delay.
     Down,
-    /// Closed for good.
+    /// The connection was closed for good.
     Closed,
 }
 
-/// A caller's subscription to a resource. If it is dropped before the server has answered, the
-/// server is unsubscribed in the background.
+/// A guard for a caller's pending request to subscribe to a resource. If the request is cancelled
+/// or fails, the guard removes the subscription, and ends it at the server in the background.
 pub(super) struct Subscribing<'r> {
     remote: &'r Remote,
     uri: Option<Arc<str>>,
 }
 
-/// A request to unsubscribe from a resource. If it is dropped before the server has
-/// answered, the server is unsubscribed in the background.
+/// A guard for a caller's pending request to unsubscribe from a resource. If the request is
+/// cancelled, the guard ends the subscription at the server in the background.
 pub(super) struct Unsubscribing<'r> {
     remote: &'r Remote,
     uri: Option<Arc<str>>,
 }
 
-/// The epochs of the lists of the server, bumped at the server's own pace: a server that notifies
-/// continuously does not delay calls of others.
+/// The epochs that count the changes of the server's lists. Each is bumped at a limited pace, so
+/// that a server that reports changes continuously does not delay calls of other servers.
 pub(super) struct Lists {
     pub(super) tools: PacedEpoch,
     pub(super) prompts: PacedEpoch,
     pub(super) resources: PacedEpoch,
 }
 
-/// State that outlives a connection.
+/// The part of a server's state that outlives a connection.
 #[derive(Default)]
 struct Known {
     info: Option<Arc<ServerPeerInfo>>,
-    /// The fingerprint of the server's tools.
+    /// A hash of the server's tools, to detect whether they differ after a reconnection. `None` if
+    /// the tools are not known or have changed since.
     tools: Option<u64>,
-    /// The reason why there is no connection.
+    /// The last reason why there was no connection. `None` while the server is connected.
     trouble: Option<String>,
-    /// The number of callers that are subscribed to each resource.
+    /// The number of subscriptions of callers to each resource.
     subscriptions: HashMap<Arc<str>, usize>,
-    /// The size of these URIs in bytes, as JSON.
+    /// The size in bytes, as JSON, of the URIs of all subscribed resources.
     listened: usize,
-    /// The resources that an older server may be subscribed to because of a cancelled request.
+    /// The URIs of abandoned subscriptions: an older server may still hold them, because a caller
+    /// has cancelled its request.
     abandoned: HashSet<Arc<str>>,
-    /// The size of these URIs in bytes.
+    /// The size in bytes of the URIs in `abandoned`.
     abandoned_bytes: usize,
 }
 
@@ -122,23 +126,25 @@ pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
     /// Whether the server speaks 2026-07-28 or later.
     pub(super) modern: bool,
-    /// Cancelled as soon as no more messages will arrive.
+    /// Cancelled when the connection is lost or closed, so that no more messages will arrive.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The calls in flight, if the server may send requests during them.
+    /// The pending calls during which an older server may send questions. `None` if it may not send
+    /// any.
     pub(super) calls: Option<Arc<Calls>>,
-    /// Whether the server may ask the user for input.
+    /// Whether the server may ask the callers' users for input.
     pub(super) elicitation: bool,
-    /// Whether the client of this connection declares no capabilities.
+    /// Whether rmcp's client for this connection declares no capabilities.
     pub(super) declares_nothing: bool,
-    /// Whether the server declares that it sends log messages.
+    /// Whether the server declares the `logging` capability.
     pub(super) logs: bool,
-    /// The keys of `_meta` that are passed on in addition to the trace context.
+    /// The keys of a caller's `_meta` that are forwarded in addition to the trace context.
     pub(super) passed_meta: Arc<[String]>,
-    /// Weak, since the remote owns the connection.
+    /// The server's state. The reference is weak because this state owns the connection.
     pub(super) remote: Weak<Remote>,
-    /// Whether a request could not be sent and none was answered since. Over HTTP, a server can
-    /// stop and restart without ending a connection.
+    /// Whether a request has failed because the server was unreachable, and the server has not
+    /// answered a request since. Over HTTP, a server can stop and restart without ending a
+    /// connection.
     pub(super) has_failed: AtomicBool,
 }
 
@@ -183,7 +189,8 @@ impl Remote {
         }
     }
 
-    /// Returns the connection, after waiting for an attempt in progress.
+    /// Returns the connection, or an error if the server is not connected. During an attempt to
+    /// connect, first waits until the attempt succeeds or fails.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, BackendError> {
         let state = self.state.borrow().clone();
         let state = match state {
@@ -198,26 +205,27 @@ impl Remote {
         }
     }
 
-    /// Waits for the attempt to connect, and returns its outcome.
+    /// Waits until there is no attempt to connect in progress, and returns the state that follows.
     pub(super) async fn settled(&self) -> State {
         let mut states = self.state.subscribe();
         let settled = states.wait_for(|state| !matches!(state, State::Connecting)).await;
         settled.map_or(State::Closed, |state| state.clone())
     }
 
-    /// Returns the server's description as of the last connection.
+    /// Returns the server's description from the last connection, or `None` if there was no
+    /// connection yet.
     pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.known().info.clone()
     }
 
-    /// Records that the server is connected, with its description.
+    /// Records that the server is connected, and its server description.
     pub(super) fn connected(&self, info: Option<Arc<ServerPeerInfo>>) {
         let mut known = self.known();
         known.info = info;
         known.trouble = None;
     }
 
-    /// Records why there is no connection, and logs a warning if the reason is new.
+    /// Records why there is no connection. Logs a warning if the last reason was a different one.
     pub(super) fn trouble(&self, trouble: String) {
         let backend = &*self.about.name;
         let mut known = self.known();
@@ -234,8 +242,8 @@ impl Remote {
         self.known().trouble.clone()
     }
 
-    /// Records the tools of a new connection. Returns `true` if they differ from those of the
-    /// previous one.
+    /// Records a hash of the tools that were listed on a connection. Returns `true` if the tools
+    /// differ from those that were recorded before.
     pub(super) fn has_changed(&self, tools: &Tools) -> bool {
         let mut hasher = DefaultHasher::new();
         for tool in tools {
@@ -246,29 +254,29 @@ impl Remote {
         mem::replace(&mut self.known().tools, fingerprint) != fingerprint
     }
 
-    /// Reports that the tools have changed.
+    /// Reports a change of the server's tools.
     pub(super) fn tools_changed(&self) {
-        // Forget the tools as of the connection: if a new connection has the same ones, they have
-        // changed back.
+        // Forget the fingerprint of the tools: if the next connection has the same tools again,
+        // they have changed back, which is a change, too.
         self.known().tools = None;
         self.lists.tools.bump();
     }
 
-    /// Returns the subscribed resources, in no order.
+    /// Returns the URIs of all subscribed resources, in no particular order.
     pub(super) fn subscriptions(&self) -> Vec<String> {
         self.known().subscriptions.keys().map(|uri| uri.to_string()).collect()
     }
 
-    /// Returns `true` if a caller is subscribed to a resource.
+    /// Returns `true` if at least one caller is subscribed to the resource.
     pub(super) fn is_subscribed(&self, uri: &str) -> bool {
         self.known().subscriptions.contains_key(uri)
     }
 
-    /// Reports an update that the server sent, under the URIs of all subscribed resources that it
-    /// concerns: the updated one, and those that contain it.
+    /// Reports that a resource was updated. The update is reported for the resource itself and for
+    /// each resource whose URI is a prefix of its URI, as far as callers have subscribed to them.
     ///
-    /// Other updates are dropped, so forwarded updates take no memory in addition to the
-    /// subscriptions. Callers learn no URI other than the one that they subscribed to.
+    /// Updates of other resources are dropped. So pending updates take no memory in addition to the
+    /// subscriptions, and callers receive no URI that they have not subscribed to.
     pub(super) fn resource_updated(&self, uri: &str) {
         let concerned = self.known().concerned(uri);
         for uri in concerned {
@@ -276,8 +284,8 @@ impl Remote {
         }
     }
 
-    /// Counts a caller that subscribes to a resource. Returns `None` if there are too many
-    /// resources.
+    /// Increments the number of subscriptions to a resource. Returns `None` if the URIs of all
+    /// subscribed resources would be too large.
     pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
         self.known().subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
@@ -285,19 +293,20 @@ impl Remote {
         })
     }
 
-    /// Begins to unsubscribe the server from a resource.
+    /// Returns a guard for a request that ends the subscription to a resource at the server.
     pub(super) fn unsubscribing(&self, uri: &str) -> Unsubscribing<'_> {
         Unsubscribing { remote: self, uri: Some(uri.into()) }
     }
 
-    /// Takes the resources that an older server is to be unsubscribed from.
+    /// Removes and returns the URIs of all abandoned subscriptions.
     pub(super) fn take_abandoned(&self) -> HashSet<Arc<str>> {
         let mut known = self.known();
         known.abandoned_bytes = 0;
         mem::take(&mut known.abandoned)
     }
 
-    /// Unsubscribes an older server in the background.
+    /// If the server is an older one, marks a subscription as abandoned, so that the supervisor
+    /// ends it in the background.
     fn abandon(&self, uri: Arc<str>) {
         // A newer server is sent a new filter, and a new connection has no subscriptions.
         let is_older = matches!(&*self.state.borrow(), State::Connected(to) if !to.modern);
@@ -306,7 +315,7 @@ impl Remote {
         }
     }
 
-    /// Adds the subscriptions of another server that this one replaces.
+    /// Copies the subscriptions of `other`, whose server this one replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn subscribed_like(&self, other: &Self) {
         let others = other.known().subscriptions.clone();
@@ -322,7 +331,7 @@ impl Remote {
         self.subscribe_again.notify_one();
     }
 
-    /// Removes a caller from the count. Returns `true` if it was the last.
+    /// Decrements the number of subscriptions to a resource. Returns `true` if none is left.
     pub(super) fn unsubscribed(&self, uri: &str) -> bool {
         let mut known = self.known();
         let Some(count) = known.subscriptions.get_mut(uri) else { return true };
@@ -345,12 +354,12 @@ impl Remote {
 // === impl Subscribing ===
 
 impl Subscribing<'_> {
-    /// Keeps the caller counted until it unsubscribes.
+    /// Keeps the subscription, because the server has accepted it or will receive it later.
     pub(super) fn keep(mut self) {
         self.uri = None;
     }
 
-    /// Removes the caller from the count, since the server has refused.
+    /// Removes the subscription, because the server has rejected it.
     pub(super) fn refused(mut self) {
         if let Some(uri) = self.uri.take() {
             self.remote.unsubscribed(&uri);
@@ -371,7 +380,7 @@ impl Drop for Subscribing<'_> {
 // === impl Unsubscribing ===
 
 impl Unsubscribing<'_> {
-    /// Marks the request as answered.
+    /// Marks the request as answered, so that dropping the guard does nothing.
     pub(super) fn done(mut self) {
         self.uri = None;
     }
@@ -388,8 +397,8 @@ impl Drop for Unsubscribing<'_> {
 // === impl Known ===
 
 impl Known {
-    /// Counts callers that subscribe to a resource. Returns `false` if there are too many
-    /// resources.
+    /// Adds `callers` subscriptions to a resource. Returns `false` if the URIs of all subscribed
+    /// resources would be too large.
     fn subscribed(&mut self, uri: &str, callers: usize) -> bool {
         if let Some(count) = self.subscriptions.get_mut(uri) {
             *count += callers;
@@ -404,7 +413,8 @@ impl Known {
         true
     }
 
-    /// Returns the subscribed resources that an update concerns.
+    /// Returns the subscribed resources that an update of a resource concerns: the resource itself
+    /// and its parents, whose URIs are prefixes of its URI.
     fn concerned(&self, uri: &str) -> Vec<Arc<str>> {
         let subscribed =
             |uri: &str| self.subscriptions.get_key_value(uri).map(|(uri, _)| Arc::clone(uri));
@@ -421,8 +431,8 @@ impl Known {
         own.into_iter().chain(parents.flatten().filter_map(subscribed)).collect()
     }
 
-    /// Records that the server is to be unsubscribed from a resource. Returns `false` if it is
-    /// recorded already or there are too many.
+    /// Adds a subscription to the abandoned ones. Returns `false` if it is already one of them, or
+    /// if their URIs would be too large.
     fn abandon(&mut self, uri: Arc<str>) -> bool {
         let bytes = self.abandoned_bytes + uri.len();
         if bytes > MAX_ABANDONED || self.abandoned.contains(&uri) {
@@ -433,7 +443,7 @@ impl Known {
     }
 }
 
-/// Returns the size of a text in a JSON list.
+/// Returns the size in bytes of a text as an item of a JSON array, including quotes and a comma.
 fn as_json(text: &str) -> usize {
     let quoted = serde_json::to_string(text).map_or(0, |text| text.len());
     quoted + ",".len()

@@ -1,4 +1,5 @@
-//! Keeps a server connected until it is no longer needed.
+//! The supervisor task of a remote server, which connects to the server and reconnects when the
+//! connection is lost.
 
 use std::{convert::Infallible, future, pin::pin, sync::Arc, time::Duration};
 
@@ -33,28 +34,30 @@ use crate::{
     message::{Context, Request},
 };
 
-/// The first delay between attempts to connect; it doubles.
+/// The delay after the first failed attempt to connect. It doubles with each further attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The upper bound of the delay between attempts.
+/// The upper bound of the delay between attempts to connect, without jitter.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The minimum lifetime of a good connection: if it is lost, it is reconnected at once.
+/// The time after which a connection is regarded as stable. When a stable connection is lost, the
+/// next attempt to connect starts at once.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
-/// How long to wait for the end of a connection that is no longer needed.
+/// The maximum time to wait until a closed connection has ended.
 const LONGEST_END: Duration = Duration::from_secs(20);
-/// The timeout of a ping that checks whether the server still answers.
+/// The time after which an unanswered ping means that the server has lost the session.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// The first delay before listening again after the server has ended a stream; it doubles.
+/// The delay before a notification stream that the server has ended is opened again. It doubles
+/// each time.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The upper bound of that delay.
+/// The upper bound of the delay before a notification stream is opened again, without jitter.
 const LISTEN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
-/// The maximum number of concurrent unsubscribe requests to an older server.
+/// The maximum number of concurrent unsubscribe requests to one older server.
 const UNSUBSCRIBING: usize = 8;
 
-/// Opens a new connection.
+/// A function that opens a new connection to the server and performs the handshake.
 pub(super) type Open =
     Box<dyn Fn(Attempt) -> BoxFuture<'static, Result<Session, BoxError>> + Send + Sync>;
 
-/// The arguments of an attempt to connect.
+/// The arguments of [`Open`] for one attempt to connect.
 pub(super) struct Attempt {
     pub(super) client: Client,
     pub(super) lifecycle: ClientLifecycleMode,
@@ -63,26 +66,28 @@ pub(super) struct Attempt {
     pub(super) doubt: Arc<Notify>,
 }
 
-/// The handshake of a connection.
+/// The kind of handshake with which a connection is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
-    /// Discovers which protocol version the server speaks.
+    /// Asks the server which protocol versions it speaks, with `server/discover`.
     Ask,
-    /// Initializes, as before 2026-07-28.
+    /// Sends `initialize`, as protocol versions before 2026-07-28 require.
     Initialize,
 }
 
-/// The reason why there is no connection.
+/// The reason why an attempt to connect has failed.
 struct Trouble {
     text: String,
-    /// Whether a server was reached that did not understand the handshake.
+    /// Whether the server was reached but did not understand the handshake, so that the other
+    /// handshake may work.
     misunderstood: bool,
 }
 
-/// Marks the remote as closed for good when the supervisor ends in any way.
+/// A guard that marks the connection as closed for good when the supervisor task ends, even by a
+/// panic.
 pub(super) struct Closes(pub(super) Arc<Remote>);
 
-/// A connection that was just made.
+/// A connection whose handshake has just succeeded.
 struct NewConnection {
     session: Session,
     gone: CancellationToken,
@@ -90,7 +95,7 @@ struct NewConnection {
     last_words: ExitReason,
 }
 
-/// Keeps a server connected until `stop` is cancelled.
+/// Connects to a server, and reconnects when the connection is lost, until `stop` is cancelled.
 pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToken) {
     let remote = &closes.0;
     let mut opening = Opening::Ask;
@@ -127,8 +132,8 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
     }
 }
 
-/// Returns the delays between attempts, with jitter, so that clients of the same server do not
-/// reconnect at the same time.
+/// Returns an endless series of growing delays. They have jitter, so that clients of the same
+/// server do not reconnect at the same time.
 fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
     ExponentialBuilder::new()
         .with_min_delay(first)
@@ -138,10 +143,11 @@ fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
         .build()
 }
 
-/// Attempts to connect, and retries with the other handshake if the server did not understand the
-/// first. Remembers the handshake for the next time.
+/// Attempts to connect with the handshake in `opening`. If the server does not understand it, tries
+/// the other handshake. Stores the one that worked in `opening`, for the next attempt.
 ///
-/// Some older servers exit or never answer if they receive a request before they are initialized.
+/// The second try needs a new connection: some older servers exit or never answer if the first
+/// request is not `initialize`.
 async fn connect(
     remote: &Arc<Remote>,
     open: &Open,
@@ -151,7 +157,7 @@ async fn connect(
         Err(trouble) if trouble.misunderstood => {
             let other = opening.other();
             let made = begin(remote, open, other).await;
-            // A server that understands neither may be another one next time.
+            // If the server understood neither handshake, another server may answer next time.
             *opening = if made.is_ok() { other } else { Opening::Ask };
             made.map_err(|_| trouble)
         }
@@ -189,14 +195,14 @@ async fn begin(
     Err(Trouble { text, misunderstood })
 }
 
-/// Returns `true` if a server was reached but did not understand the handshake.
+/// Returns `true` if the server was reached but did not understand the handshake.
 fn is_misunderstanding(error: &ClientInitializeError) -> bool {
     use ClientInitializeError::{Cancelled, LegacyFallbackFailed, TransportError};
     !matches!(error, TransportError { .. } | LegacyFallbackFailed { .. } | Cancelled)
 }
 
-/// Serves a connection until it is lost or no longer needed. Returns since when it was good, or
-/// `None` if it never was.
+/// Uses a connection until it is lost or `stop` is cancelled. Returns the time at which the
+/// connection became usable, or `None` if it ended earlier.
 async fn stay_connected(
     remote: &Arc<Remote>,
     made: NewConnection,
@@ -224,12 +230,13 @@ async fn stay_connected(
         _ = &mut ended => true,
         never = serve => match never {},
     };
-    // Set before closing, which may take a while, so that new calls do not use the connection.
+    // The state is set before the connection is closed, which may take a while, so that new calls
+    // do not use the connection.
     let next = if stop.is_cancelled() { State::Down } else { State::Connecting };
     remote.state.send_replace(next);
     connection.gone.cancel();
     if !has_ended {
-        // A child process has exited when this returns. Some transports take their time.
+        // When `ended` is ready, a child process has exited. Some transports take a while to close.
         end.cancel();
         if timeout(LONGEST_END, ended).await.is_err() {
             tracing::warn!(backend = &*remote.about.name, "a connection does not end");
@@ -238,14 +245,15 @@ async fn stay_connected(
     good_since
 }
 
-/// Returns when a server rejects a message without naming the request, and then does not answer a
-/// ping.
+/// Waits for a sign that an older server has lost the session: it rejects a message without naming
+/// the request, and then does not answer a ping.
 ///
-/// Servers over HTTP that are built like the examples of the TypeScript SDK behave so after they
-/// have lost a session: rmcp expects another status.
+/// HTTP servers that are built like the examples of the TypeScript SDK behave like this. Their
+/// status code for an unknown session is not the one that rmcp expects, so rmcp does not notice the
+/// loss.
 async fn silence(connection: &Connection, doubt: &Notify) {
     if connection.modern {
-        // There are no sessions and no ping.
+        // Newer servers have no sessions and no ping.
         return future::pending().await;
     }
     loop {
@@ -258,10 +266,10 @@ async fn silence(connection: &Connection, doubt: &Notify) {
     }
 }
 
-/// Sets up a new connection: lists its tools and publishes it.
+/// Sets up a new connection: lists the server's tools, and then lets calls use the connection.
 ///
-/// Tools are listed on every connection because rmcp reads from the list which arguments are
-/// headers over HTTP, and because the tools may have changed.
+/// The tools are listed on every new connection, because they may have changed. Over HTTP, rmcp
+/// also reads from the list which arguments must be sent as headers.
 async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     let info = connection.peer.peer_info();
     let capabilities = info.as_ref().map(|info| &info.capabilities);
@@ -286,7 +294,8 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     remote.lists.resources.bump();
 }
 
-/// Lists the tools. Returns `true` if they differ from those before, or if they are not known.
+/// Lists the server's tools. Returns `true` if they differ from the tools that were listed before,
+/// or if listing fails.
 async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     let connection = connection.clone();
     let service = service_fn(move |request| {
@@ -304,8 +313,8 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     }
 }
 
-/// Repeats the subscriptions and the log level at an older server, for a new connection or for one
-/// that replaces another server.
+/// Sends all subscriptions and the log level to an older server: first on the new connection, and
+/// again whenever this server takes them over from another one that it replaces.
 async fn subscribe_again(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -327,7 +336,7 @@ async fn subscribe_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Sets the lowest log level that clients have set.
+/// Sends an older server the lowest log level of all clients, if a client has set one.
 async fn set_level_again(remote: &Remote, connection: &Connection) {
     let set = async {
         let _sending = remote.levels.sending.lock().await;
@@ -341,8 +350,8 @@ async fn set_level_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Unsubscribes an older server from resources after a caller has cancelled a request whose outcome
-/// is unknown.
+/// Ends abandoned subscriptions at an older server. A subscription is abandoned if the caller has
+/// cancelled its request, so that it is unknown whether the server holds it.
 async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -370,7 +379,8 @@ async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Listens to changes of a newer server, which notifies only on request.
+/// Forwards the notifications of a newer server, which sends them only on a `subscriptions/listen`
+/// stream. Opens the stream again when it ends.
 async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     if !connection.modern {
         return future::pending().await;
@@ -422,7 +432,7 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     }
 }
 
-/// Reports the changes that may have been missed between two streams.
+/// Reports changes of the server's lists that may have been missed while no stream was open.
 async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &SubscriptionFilter) {
     if filter.tools_list_changed.is_some() && lists_others(remote, connection).await {
         remote.lists.tools.bump();
@@ -435,7 +445,8 @@ async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &Subscr
     }
 }
 
-/// Returns the filter of notifications to request from a server.
+/// Returns the filter that selects the notifications to request from a newer server: changes of the
+/// lists for which it declares `listChanged`, and updates of subscribed resources.
 fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter {
     let mut filter = SubscriptionFilter::default();
     let Some(info) = connection.peer.peer_info() else { return filter };
@@ -452,8 +463,9 @@ fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter
     filter
 }
 
-/// Forwards notifications. Returns `true` if the filter has changed, and `false` if the server has
-/// ended the stream.
+/// Forwards the notifications of a stream. Returns `true` when the subscribed resources have
+/// changed, so that the stream needs a new filter. Returns `false` when the server has ended the
+/// stream.
 async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
     loop {
         let next = tokio::select! {

@@ -1,4 +1,4 @@
-//! The receivers of the progress and the log messages of a server.
+//! Keeps track of the receivers of a server's progress notifications and log messages.
 
 use std::sync::Arc;
 
@@ -8,21 +8,22 @@ use tokio::sync::Mutex;
 use super::logs::LogRoutes;
 use crate::adapter::progress_routes::Routes;
 
-/// The progress tokens that rmcp assigns to requests, and the receivers of their progress.
+/// The receivers of a server's progress notifications, by the progress token of each request, and
+/// the receivers of its log messages.
 #[derive(Default)]
 pub(super) struct Tokens {
-    /// Locked from before a request is sent until its token is known, because the server may be
-    /// faster.
+    /// The receivers of progress. Locked from before a request is sent until its token is known,
+    /// because its first progress may arrive earlier.
     pub(super) routes: Mutex<Arc<Routes>>,
-    /// The clients that receive the log messages of the server.
+    /// The clients of the pending requests, which receive the server's log messages.
     pub(super) logs: Arc<LogRoutes>,
 }
 
 // === impl Tokens ===
 
 impl Tokens {
-    /// Takes a pending progress notification, if any, and forwards it to the request with its
-    /// token.
+    /// If there is a pending progress notification, removes it and forwards it to the request with
+    /// its token.
     pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
         if told.is_some() {
             let routes = self.routes.lock().await;
@@ -32,7 +33,8 @@ impl Tokens {
         }
     }
 
-    /// Returns the number of requests that receive progress, or `None` if one is just being sent.
+    /// Returns the number of pending requests that receive progress. Returns `None` while a request
+    /// is being sent.
     pub(super) fn len(&self) -> Option<usize> {
         self.routes.try_lock().ok().map(|routes| routes.len())
     }

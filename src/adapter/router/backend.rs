@@ -1,4 +1,4 @@
-//! A backend of a router, with its type-erased service.
+//! A backend of a router: a Tower service with a name, a prefix and a description.
 
 use std::{
     error::Error,
@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use crate::message::{BackendError, BackendErrorKind, Reply, Request};
 
-/// A backend of a [`Router`](super::Router).
+/// A Tower service with a name, as one of the services behind a [`Router`](super::Router).
 #[must_use]
 pub struct Backend {
     pub(super) name: Arc<str>,
@@ -22,28 +22,32 @@ pub struct Backend {
     pub(super) description: Option<Description>,
 }
 
-/// Returns the description of a backend, if it is known.
+/// A function that returns the server description of a backend, or `None` while the description is
+/// unknown.
 pub(super) type Description = Arc<dyn Fn() -> Option<ServerConfig> + Send + Sync>;
 
-/// A Tower service with its type erased.
+/// The Tower service of a backend as a trait object.
 pub(super) trait BackendService: Send + Sync {
-    /// Answers a request on a clone of the service as soon as the clone is ready.
+    /// Clones the service, waits until the clone is ready, and calls it with the request.
     ///
-    /// A method that the backend does not know is always reported in the reply.
+    /// If the backend does not know the request's method, the future returns a reply with the error
+    /// "method not found", never an `Err`.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>>;
 }
 
-/// Locked only to be cloned, so that the service need not be `Sync`.
+/// A Tower service behind a lock, which is held only to clone the service. So the service need not
+/// be `Sync`.
 ///
-/// The stored service is never polled for readiness, so it holds no permits that others wait for.
+/// Only clones are polled for readiness. So the stored service never holds a permit, such as one of
+/// a concurrency limit, that others wait for.
 struct Answering<S>(Mutex<S>);
 
 // === impl Backend ===
 
 impl Backend {
-    /// Creates a backend with this name.
+    /// Creates a backend from its name and its Tower service.
     ///
-    /// Each request goes to a clone of the service, which is called when it is ready.
+    /// For each request, the service is cloned, and the clone is called when it is ready.
     pub fn new<S>(name: impl Into<Arc<str>>, service: S) -> Self
     where
         S: Service<Request, Response = Reply> + Clone + Send + 'static,
@@ -54,16 +58,19 @@ impl Backend {
         Self { name: name.into(), prefix: None, service, description: None }
     }
 
-    /// Sets the prefix of the names of its tools and prompts, instead of its name and the
-    /// separator. It may be empty.
+    /// Sets the prefix of the backend's tools and prompts in the names that clients see.
+    ///
+    /// Defaults to the backend's name followed by the router's separator. The prefix may be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// Sets a function that returns the backend's own description, or `None` while it is unknown.
+    /// Sets a function that returns the backend's server description, or `None` while the
+    /// description is unknown.
     ///
-    /// Requests are sent to the backend only for capabilities that it declares.
+    /// While the description is known, requests are sent to the backend only for capabilities that
+    /// it declares.
     pub fn description<F>(mut self, description: F) -> Self
     where
         F: Fn() -> Option<ServerConfig> + Send + Sync + 'static,
@@ -101,7 +108,8 @@ where
     }
 }
 
-/// Converts an error that reports an unsupported method into a reply.
+/// If the error says that the backend does not know the method, returns a "method not found" reply
+/// instead of the error.
 fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
     let mut source: Option<&(dyn Error + 'static)> = Some(&*error);
     while let Some(told) = source {

@@ -12,7 +12,7 @@ use crate::{
     names::{MAX_PREFIX, MAX_SEPARATOR, is_separator, is_spelled},
 };
 
-/// Default time that a list waits for a slow backend.
+/// The default time that a list request waits for a slow backend.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Builds a [`Router`].
@@ -38,36 +38,42 @@ impl Router {
 // === impl RouterBuilder ===
 
 impl RouterBuilder {
-    /// Sets the separator between the name of a backend and that of its tool. Defaults to `_`.
+    /// Sets the separator. In the names that clients see, it stands between a backend's name and
+    /// the name of its tool or prompt. Defaults to `_`.
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.separator = separator.into();
         self
     }
 
-    /// Sets how names that two backends offer are resolved.
+    /// Sets what happens if several backends offer an item of the same name. Defaults to
+    /// [`Conflicts::Prefix`].
     pub const fn conflicts(mut self, conflicts: Conflicts) -> Self {
         self.conflicts = conflicts;
         self
     }
 
-    /// Sets how long a list waits for a backend. Defaults to 5 seconds.
+    /// Sets how long a list request waits for a slow backend. Defaults to 5 seconds.
     ///
-    /// A caller with a shorter timeout gets no list the first time that a backend is slow, and a
-    /// list with the last known items the next time.
+    /// If a caller gives up earlier, but waits for at least a second, its first list request fails
+    /// while a backend is slow. From then on, lists contain the last known items of the slow
+    /// backend at once.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the [`Changes`] to notify when a slow backend lists something new.
+    /// Sets the [`Changes`] that the router notifies when a slow backend finally lists something
+    /// new.
     ///
-    /// Backends that notify the same [`Changes`] are listed again after they report a change.
+    /// If backends notify the same [`Changes`] value, the router lists them again after they report
+    /// a change.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Adds a backend. Backends take precedence in the order in which they are added.
+    /// Adds a backend. If several backends offer the same item, those that were added earlier take
+    /// precedence.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backends.push(backend);
         self
@@ -77,9 +83,10 @@ impl RouterBuilder {
     ///
     /// # Errors
     ///
-    /// Returns every mistake in the settings: no backends; a name, prefix or separator that is too
-    /// long or has characters that tool names cannot have; two backends with the same name or
-    /// prefix; a prefix with a conflict rule that does not use prefixes.
+    /// Returns all errors in the settings. There must be at least one backend. Backends must have
+    /// distinct names and prefixes. Names, prefixes and the separator must not be too long or
+    /// contain invalid characters. No backend may have a prefix if the conflict rule does not use
+    /// prefixes.
     pub fn build(self) -> Result<Router, RouterError> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {

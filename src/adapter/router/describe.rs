@@ -1,4 +1,4 @@
-//! Merges the descriptions of the backends into that of the router.
+//! Merges the server descriptions of all backends into the description of the router.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use rmcp::model::{
 
 use super::shared::Shared;
 
-/// The maximum size of a backend's instructions in bytes.
+/// The maximum size in bytes of one backend's instructions. Longer instructions are truncated.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
-/// The marker at the end of truncated instructions.
+/// The text that marks the end of truncated instructions.
 const CUT: &str = " […]";
 
-/// Adds the descriptions of the backends to a base description.
+/// Adds the capabilities and instructions of all backends to a server description.
 pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig {
     let described: Vec<_> = shared.backends.iter().map(|backend| backend.describe()).collect();
     add_capabilities(&mut base.capabilities, shared, &described);
@@ -24,8 +24,9 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     base
 }
 
-/// Declares the capabilities of the backends; `None` is the description of a backend that was never
-/// connected.
+/// Adds each capability that a backend declares to `capabilities`. `described` contains `None` for
+/// a backend whose description is unknown because it was never connected. Prompts, resources and
+/// completions are then added in any case, because the backend may have them.
 fn add_capabilities(
     capabilities: &mut ServerCapabilities,
     shared: &Shared,
@@ -71,7 +72,7 @@ fn add_capabilities(
     }
 }
 
-/// Adds the instructions of the backends, each below the name of its backend.
+/// Appends each backend's instructions, below a heading with the backend's name.
 fn with_instructions(
     mut instructions: String,
     shared: &Shared,
@@ -100,12 +101,12 @@ fn with_instructions(
     instructions
 }
 
-/// Returns `true` if a backend declares that it sends log messages.
+/// Returns `true` if the capabilities include `logging`.
 pub(super) const fn has_logging(capabilities: &ServerCapabilities) -> bool {
     capabilities.logging.is_some()
 }
 
-/// Returns `true` if a backend declares the skills extension.
+/// Returns `true` if the capabilities include the skills extension.
 pub(super) fn has_skills(capabilities: &ServerCapabilities) -> bool {
     let extensions = capabilities.extensions.as_ref();
     extensions.is_some_and(|extensions| extensions.contains_key(SKILLS_EXTENSION_ID))

@@ -1,12 +1,12 @@
-//! The mistakes in the settings of a router.
+//! The errors in the settings of a router.
 
 use std::fmt;
 
 use crate::warnings::sanitize::Sanitized;
 
-/// Every mistake in the settings of a router.
+/// The error of an invalid router configuration. It contains every mistake in the settings.
 ///
-/// Displays one mistake per line.
+/// The `Display` output has one line for each mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterError(Vec<RouterMistake>);
 
@@ -21,39 +21,41 @@ pub struct RouterMistake {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouterMistakeKind {
-    /// There are no backends.
+    /// The router has no backends.
     #[error("no backends: expected at least one")]
     NoBackends,
-    /// The separator is empty, too long or has characters that names cannot have.
+    /// The separator is empty, too long, or contains characters other than visible ASCII
+    /// characters.
     #[error(
         "illegal separator `{}`: expected 1 to {max} visible ASCII characters",
         Sanitized(separator)
     )]
     IllegalSeparator {
-        /// The separator.
+        /// The invalid separator.
         separator: String,
-        /// The maximum length.
+        /// The maximum length of a separator in bytes.
         max: usize,
     },
-    /// The name of a backend is empty, too long or has characters that tool names cannot have.
+    /// The name of a backend is empty, too long, or contains characters that tool names cannot
+    /// contain.
     #[error(
         "illegal backend name `{}`: expected 1 to {max} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and \
          the separator",
         Sanitized(name)
     )]
     IllegalName {
-        /// The name.
+        /// The invalid name.
         name: String,
-        /// The maximum length.
+        /// The maximum length of a name in bytes.
         max: usize,
     },
     /// Two backends have the same name.
     #[error("duplicate backend name `{}`", Sanitized(name))]
     DuplicateName {
-        /// The name.
+        /// The name that both backends have.
         name: String,
     },
-    /// The prefix is too long or has characters that tool names cannot have.
+    /// The prefix of a backend is too long, or contains characters that tool names cannot contain.
     #[error(
         "illegal prefix `{}` of backend `{}`: expected at most {max} of `A-Z`, `a-z`, `0-9`, `_`, \
          `-`, `.` and the separator",
@@ -61,11 +63,11 @@ pub enum RouterMistakeKind {
         Sanitized(backend)
     )]
     IllegalPrefix {
-        /// The backend.
+        /// The name of the backend with the prefix.
         backend: String,
-        /// The prefix.
+        /// The invalid prefix.
         prefix: String,
-        /// The maximum length.
+        /// The maximum length of a prefix in bytes.
         max: usize,
     },
     /// Two backends have the same prefix.
@@ -76,20 +78,20 @@ pub enum RouterMistakeKind {
         Sanitized(prefix)
     )]
     DuplicatePrefix {
-        /// The backends.
+        /// The names of both backends.
         backends: [String; 2],
-        /// The prefix.
+        /// The prefix that both backends have.
         prefix: String,
     },
-    /// A backend has a prefix, but the conflict rule does not use prefixes.
+    /// A backend has a prefix, although the conflict rule does not use prefixes.
     #[error(
         "the prefix of backend `{}` has no meaning with `conflicts = \"{conflicts}\"`",
         Sanitized(backend)
     )]
     MeaninglessPrefix {
-        /// The backend.
+        /// The name of the backend with the prefix.
         backend: String,
-        /// The conflict rule.
+        /// The conflict rule, as in a configuration file.
         conflicts: &'static str,
     },
 }
@@ -101,7 +103,8 @@ impl RouterError {
         Self(mistakes)
     }
 
-    /// Returns an iterator over the mistakes, in the order of the backends.
+    /// Returns an iterator over the mistakes. Mistakes that concern no single backend come first.
+    /// The others follow in the order of the backends.
     pub fn iter(&self) -> std::slice::Iter<'_, RouterMistake> {
         self.0.iter()
     }
@@ -146,8 +149,8 @@ impl RouterMistake {
         Self { backend, kind }
     }
 
-    /// Returns the index of the backend, from zero, or `None` if the mistake concerns no single
-    /// one.
+    /// Returns the index of the backend that has the mistake, in the order in which the backends
+    /// were added. `None` if the mistake concerns no single backend.
     #[must_use]
     pub const fn backend(&self) -> Option<usize> {
         self.backend

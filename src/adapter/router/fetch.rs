@@ -12,18 +12,19 @@ use crate::{
     pagination::{NoEnd, Pages},
 };
 
-/// The items that a backend lists.
+/// All items of one kind that a backend lists, from all pages.
 #[derive(Debug)]
 pub(super) struct Listed<I> {
-    /// Under the backend's own names, in its order.
+    /// The items in the backend's order, under the names that the backend uses.
     pub(super) items: Vec<I>,
-    /// The cache lifetime: the minimum of all pages; `None` if a page has none.
+    /// The time in milliseconds for which the list may be cached: the minimum of all pages, or
+    /// `None` if any page states none.
     pub(super) ttl_ms: Option<u64>,
-    /// The scope in which the list may be cached.
+    /// The scope in which the list may be cached: the narrowest of all pages.
     pub(super) cache_scope: Option<CacheScope>,
 }
 
-/// The reason why the list of a backend is not available.
+/// The reason why a backend could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
     #[error("it knows no such method")]
@@ -40,7 +41,7 @@ pub(super) enum ListError {
     Panicked,
 }
 
-/// Lists all items of one kind of a backend.
+/// Requests all pages of one kind of item from a backend.
 pub(super) async fn list_all<I: Item>(
     service: Arc<dyn BackendService>,
     context: Context,
@@ -79,7 +80,7 @@ async fn list_pages<I: Item>(
     }
 }
 
-/// Returns the error of a failed service with its sources, for the operator.
+/// Converts the error of a failed service, with the texts of its sources, for the operator.
 fn failure(error: &BoxError) -> ListError {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -95,13 +96,14 @@ fn failure(error: &BoxError) -> ListError {
     ListError::Service(text)
 }
 
-/// Returns the shorter of two cache lifetimes.
+/// Returns the shorter of two cache lifetimes, or `None` if either is `None`.
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    // A missing lifetime promises nothing.
+    // `None` allows no caching at all.
     Some(a?.min(b?))
 }
 
-/// Returns the narrower of two cache scopes.
+/// Returns the narrower of two cache scopes. Private is narrower than unstated, which is narrower
+/// than public.
 pub(super) fn narrowest(a: Option<CacheScope>, b: Option<CacheScope>) -> Option<CacheScope> {
     match (a, b) {
         (Some(CacheScope::Public), Some(CacheScope::Public)) => Some(CacheScope::Public),

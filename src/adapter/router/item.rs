@@ -1,4 +1,5 @@
-//! The trait of listed items: tools, prompts, resources and resource templates.
+//! A common trait for the items that backends list: tools, prompts, resources and resource
+//! templates.
 
 use rmcp::model::{
     CacheScope, ClientRequest, Extensions, ListPromptsRequest, ListPromptsResult,
@@ -17,7 +18,7 @@ use crate::{
 pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     const KIND: ItemKind;
 
-    /// Returns the name or URI by which clients request it.
+    /// Returns the name or URI by which clients request the item.
     fn key(&self) -> &str;
     fn set_key(&mut self, key: String);
     fn request(cursor: Option<String>) -> ClientRequest;
@@ -26,8 +27,9 @@ pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     fn is_offered(capabilities: &ServerCapabilities) -> bool;
     fn epoch(changes: &Changes) -> &Epoch;
 
-    /// Returns the literal beginning of a template's URIs. `None` if it is empty, as for `{+uri}`,
-    /// which would own every URI.
+    /// Returns the text before the first expression of a resource template. Returns `None` for
+    /// other items, and if the text is empty, since a template such as `{+uri}` would match every
+    /// URI.
     fn literal(&self) -> Option<&str> {
         None
     }

@@ -1,4 +1,4 @@
-//! The caches of the lists of all backends: one for each kind of item.
+//! Caches the items that each backend lists, with one cache per kind of item.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,17 +18,18 @@ use super::{
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
-/// The maximum number of lists with several pages that are kept for later pages.
+/// The maximum number of merged lists with several pages that are kept, per kind of item, until
+/// clients request the next page.
 const MAX_EARLIER: usize = 4;
-/// The pause after a reported change of a backend's list before the next one is reported. It
+/// The pause after a change of a backend's list was reported, until the next change is reported. It
 /// doubles with each further change.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The upper bound of the pause.
+/// The upper bound of the pause between two reported changes of a backend's list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The time without changes after which the first pause applies again.
+/// The time without changes of a backend's list after which the pause is [`FIRST_PAUSE`] again.
 const QUIET: Duration = Duration::from_secs(300);
 
-/// The lists of backends, by kind.
+/// One cache for each kind of item that backends list.
 pub(super) struct ListCaches {
     pub(super) tools: ListCache<Tool>,
     pub(super) prompts: ListCache<Prompt>,
@@ -36,97 +37,101 @@ pub(super) struct ListCaches {
     pub(super) templates: ListCache<ResourceTemplate>,
 }
 
-/// An item whose lists are cached.
+/// A kind of item that has a cache in [`ListCaches`].
 pub(super) trait CachedItem: Item {
-    /// Returns the cache of the lists of this kind.
+    /// Returns the cache for this kind of item.
     fn board(boards: &ListCaches) -> &ListCache<Self>;
 }
 
-/// The known items of all backends, of one kind.
+/// The last known items of one kind, for each backend.
 pub(super) struct ListCache<I> {
     state: Mutex<State<I>>,
-    /// The time of the last listing for an unknown name; locked during such a listing.
+    /// The time of the last listing that was caused by a request for an unknown name. Locked during
+    /// such a listing.
     pub(super) looked: tokio::sync::Mutex<Option<Instant>>,
 }
 
 struct State<I> {
     slots: Vec<Slot<I>>,
-    /// The merged list of all slots.
+    /// The merged list of the last known items of all backends.
     current: Arc<Merged<I>>,
-    /// Lists with several pages that clients may still be reading.
+    /// The latest merged lists with several pages, because clients may request their next pages.
     earlier: VecDeque<Arc<Merged<I>>>,
 }
 
-/// The known state of one backend.
+/// The last known items of one backend, and the state of its requests.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
-    /// The epoch at which `known` was requested.
+    /// The epoch at which `known` was requested from the backend.
     heard: Option<u64>,
-    /// When the backend last replied that it does not know the method.
+    /// The moment of the last list request to which the backend replied "method not found". `None`
+    /// if the backend has listed its items since.
     lacks: Option<When>,
     outage: Option<Outage>,
-    /// Whether lists no longer wait for the backend, because one list gave up waiting.
+    /// Whether the backend is late: an earlier list request gave up waiting for it, so later ones
+    /// use `known` at once.
     late: bool,
-    /// The latest epoch of a list that did not wait for it.
+    /// The latest epoch of a list request that used `known` instead of waiting for the backend.
     used: u64,
-    /// Whether it is being listed in the background.
+    /// Whether a background task is waiting for the backend's list.
     asked: bool,
-    /// Whether a list was returned without the current items of the backend.
+    /// Whether a client has received a list without the backend's current items. If they turn out
+    /// to differ, clients must be notified.
     owed: bool,
-    /// The pace of its change notifications: one backend that changes its list continuously must
-    /// not keep all clients busy.
+    /// Limits the pace of change notifications, so that a backend that changes its list
+    /// continuously does not keep all clients busy.
     news: Pace,
 }
 
-/// The difference between two lists of a backend.
+/// The difference between two answers of a backend to the same list request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
     Nothing,
-    /// In the order or the cache settings.
+    /// Only the order of the items or the cache settings differ.
     Form,
-    /// In the items.
+    /// The items differ.
     Content,
 }
 
-/// The moment of a request to a backend.
+/// The moment at which a list was requested from a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
-    /// Whether its description was known.
+    /// Whether the backend's server description was known at that moment.
     pub(super) described: bool,
 }
 
-/// The reason why the current list of a backend is not known.
+/// The reason why the current items of a backend are unknown.
 #[derive(Debug)]
 pub(super) enum Outage {
-    /// It did not answer within this time.
+    /// The backend did not answer a list request within this time.
     Late(Duration),
-    /// The client of the list gave up waiting.
+    /// The client that requested the list gave up waiting.
     GivenUp,
     Failed(String),
 }
 
-/// How a list uses a backend.
+/// The decision of a list request about one backend.
 pub(super) enum CacheDecision<I> {
-    /// It has no items of this kind.
+    /// The backend has no items of this kind.
     Skip,
     Ask,
-    /// It is slow: use its last known items.
+    /// Use the last known items, because the backend is slow.
     Use {
         known: Option<Arc<Listed<I>>>,
         asked: bool,
     },
 }
 
-/// The outcome of a backend's answer.
+/// The consequences of a backend's answer to a list request.
 pub(super) struct Learnt<I> {
-    /// The items to list.
+    /// The backend's items to list, if any.
     pub(super) source: Option<Arc<Listed<I>>>,
-    /// Whether these are the current items of the backend.
+    /// Whether `source` contains the current items rather than the last known ones.
     pub(super) fresh: bool,
-    /// The delay of the change notification; `None` if none is due.
+    /// The delay after which clients are notified of a change. `None` if they need not be notified.
     pub(super) news: Option<Duration>,
-    /// The problem, if it is new.
+    /// The problem to log. `None` if there is no problem, or if it was logged before.
     pub(super) problem: Option<Problem>,
 }
 
@@ -174,8 +179,8 @@ impl<I: Item> ListCache<I> {
         Self { state: Mutex::new(state), looked: tokio::sync::Mutex::default() }
     }
 
-    /// Decides how a list uses a backend. `offered` is whether its description declares such items,
-    /// if it is known.
+    /// Decides what a list request does about a backend. `offered` states whether the backend's
+    /// description declares items of this kind. It is `None` if the description is unknown.
     pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -195,9 +200,10 @@ impl<I: Item> ListCache<I> {
         CacheDecision::Use { known: slot.known.clone(), asked: slot.asked }
     }
 
-    /// Gives up waiting for a backend. Returns its known items, and the problem if it is new.
+    /// Marks a backend as late, because a list request gives up waiting for it. Returns the
+    /// backend's last known items, and a problem to log if there is a new one.
     ///
-    /// The backend does not count as late if it has answered a later request.
+    /// Does not mark the backend if it has already answered a later request.
     pub(super) fn late(
         &self,
         names: &ExposedNames,
@@ -216,8 +222,8 @@ impl<I: Item> ListCache<I> {
         (known, slot.fail(names, place, I::KIND, outage))
     }
 
-    /// Marks a late backend as listed in the background. Returns `false` if it already is, or is
-    /// not late.
+    /// Records that a background task lists a late backend. Returns `false` if the backend is not
+    /// late, or if there already is such a task.
     pub(super) fn ask_in_background(&self, place: usize) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -228,8 +234,9 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Returns `true` if a backend must be listed again in the background: lists that did not wait
-    /// for it have seen a later change. Otherwise marks it as no longer listed in the background.
+    /// Returns `true` if a late backend must be listed again. This is the case if its last known
+    /// items were used after a change that the request at `when` may have missed. Otherwise,
+    /// records that no background task lists the backend.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -237,7 +244,7 @@ impl<I: Item> ListCache<I> {
         slot.asked
     }
 
-    /// Records the answer of a backend.
+    /// Records a backend's answer to the list request that was sent at `when`.
     pub(super) fn learn(
         &self,
         names: &ExposedNames,
@@ -282,7 +289,7 @@ impl<I: Item> ListCache<I> {
         }
         let is_news = slot.owed && difference == Difference::Content;
         let news = if is_news { slot.news.next(Instant::now()) } else { None };
-        // Otherwise it will be listed once more.
+        // Otherwise the backend stays late, and is listed once more.
         if when.epoch >= slot.used {
             slot.late = false;
             slot.owed = false;
@@ -293,7 +300,8 @@ impl<I: Item> ListCache<I> {
         Learnt { fresh: true, ..slot.learnt(news) }
     }
 
-    /// Merges the known lists. Returns the merged list if it has changed.
+    /// Merges the last known items of all backends. Returns the merged list if it has changed, and
+    /// `None` otherwise.
     pub(super) fn update(&self, names: &ExposedNames) -> Option<Arc<Merged<I>>> {
         let mut updated = None;
         loop {
@@ -317,14 +325,15 @@ impl<I: Item> ListCache<I> {
         }
     }
 
-    /// Returns the merged list of these sources, and keeps it if it has several pages.
+    /// Merges the given items of each backend into one list. If the list has several pages, keeps
+    /// it for requests for the next page.
     pub(super) fn view(
         &self,
         names: &ExposedNames,
         sources: Vec<Option<Arc<Listed<I>>>>,
     ) -> Arc<Merged<I>> {
         let current = self.current();
-        // They differ if callers get different answers.
+        // The sources differ from the current ones if backends answer callers differently.
         let view =
             if current.is_of(&sources) { current } else { Arc::new(Merged::new(names, sources)) };
         if view.has_pages() {
@@ -336,7 +345,7 @@ impl<I: Item> ListCache<I> {
         view
     }
 
-    /// Returns the kept list with this fingerprint.
+    /// Returns the kept list that has this fingerprint, which is part of each of its cursors.
     pub(super) fn begun(&self, fingerprint: u64) -> Option<Arc<Merged<I>>> {
         let state = self.state();
         state.earlier.iter().find(|merged| merged.fingerprint() == fingerprint).cloned()
@@ -350,7 +359,7 @@ impl<I: Item> ListCache<I> {
         self.state().current.clone()
     }
 
-    /// Returns `true` if a backend is known to have no items.
+    /// Returns `true` if it is known that the backend has no items of this kind.
     pub(super) fn is_empty(&self, place: usize) -> bool {
         let state = self.state();
         let slot = &state.slots[place];
@@ -374,7 +383,8 @@ impl<I: Item> ListCache<I> {
 // === impl Slot ===
 
 impl<I> Slot<I> {
-    /// Records an outage. Returns the problem if it is new.
+    /// Records why the current items of the backend are unknown. Returns a problem to log if there
+    /// is a new one.
     fn fail(
         &mut self,
         names: &ExposedNames,
@@ -393,12 +403,12 @@ impl<I> Slot<I> {
         self.problem(names, place, kind).filter(|_| is_news)
     }
 
-    /// Returns `true` if `known` was requested later.
+    /// Returns `true` if `known` was requested at a later epoch than `when`.
     fn knows_better(&self, when: When) -> bool {
         self.heard > Some(when.epoch)
     }
 
-    /// Returns the known items, which are current unless there is an outage.
+    /// Returns the last known items. They are the current items unless an outage is recorded.
     fn learnt(&self, news: Option<Duration>) -> Learnt<I> {
         Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }
@@ -453,7 +463,8 @@ impl Difference {
     }
 }
 
-/// Returns the items as clients see them: the first one of each key.
+/// Maps each name or URI to its item. If a backend lists a name twice, the first item is used, as
+/// in the list that clients see.
 fn by_key<I: Item>(items: &[I]) -> HashMap<&str, &I> {
     items.iter().rev().map(|item| (item.key(), item)).collect()
 }

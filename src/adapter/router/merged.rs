@@ -1,4 +1,4 @@
-//! The merged list of all backends for one kind of item.
+//! Merges the items that the backends list, of one kind, into one list.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -15,45 +15,47 @@ use super::{
     warning::Problem,
 };
 
-/// The number of items per page.
+/// The number of items per page of a list.
 const PAGE: usize = 1_000;
-/// The maximum number of problems that are kept per kind of item.
+/// The maximum number of problems with items that are kept, per kind of item.
 const MAX_PROBLEMS: usize = 1_000;
 
-/// The merged list of all backends.
+/// The items of all backends, of one kind, in one list.
 #[derive(Debug)]
 pub(super) struct Merged<I> {
-    /// By backend; `None` for those that have no items or have never answered.
+    /// The items that each backend has listed. `None` for a backend that has no items or has never
+    /// answered.
     sources: Vec<Option<Arc<Listed<I>>>>,
-    /// In the order of the backends, under the names that clients see.
+    /// The items in the order of the backends, under the names that clients see.
     items: Vec<I>,
     routes: HashMap<Box<str>, Route>,
     literals: Literals,
     problems: Vec<Problem>,
     ttl_ms: Option<u64>,
     cache_scope: Option<CacheScope>,
-    /// Identifies the list in cursors; the same names give the same fingerprint in every process.
+    /// A hash of the names, which identifies the list in cursors. Lists with the same names in the
+    /// same order have the same hash in every process.
     fingerprint: u64,
 }
 
-/// The destination of a name.
+/// The backend that receives the requests for a name or URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The backend at this place.
+    /// The backend with this index.
     To(usize),
-    /// No backend, since two of them claim the name.
+    /// No backend, because several backends offer an item of this name.
     Contested,
 }
 
-/// The literal beginnings of URI templates, and the backends that own them.
+/// Maps the literal beginning of each URI template to the backend that lists the template.
 #[derive(Debug, Default)]
 struct Literals {
     owners: HashMap<Box<str>, usize>,
-    /// Their lengths, in descending order without duplicates.
+    /// The distinct lengths of the literal beginnings, in descending order.
     lengths: Vec<usize>,
 }
 
-/// The start of a page and the list that it belongs to.
+/// A position in a list: where a page starts, and which list it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) fingerprint: u64,
@@ -76,7 +78,7 @@ impl<I> Merged<I> {
         }
     }
 
-    /// Returns `true` if it was merged from these allocations.
+    /// Returns `true` if this list was merged from `sources`. Compares pointers, not items.
     pub(super) fn is_of(&self, sources: &[Option<Arc<Listed<I>>>]) -> bool {
         are_the_same(&self.sources, sources)
     }
@@ -85,7 +87,8 @@ impl<I> Merged<I> {
         self.routes.get(key).copied()
     }
 
-    /// Returns the first backend with a template whose literal beginning the URI has.
+    /// Returns the first backend that has a template whose literal beginning is a prefix of the
+    /// URI.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
         self.literals.owners(uri).min()
     }
@@ -98,14 +101,15 @@ impl<I> Merged<I> {
         self.fingerprint
     }
 
-    /// Returns `true` if it has more than one page.
+    /// Returns `true` if the list has more than one page.
     pub(super) const fn has_pages(&self) -> bool {
         self.items.len() > PAGE
     }
 }
 
 impl<I: Item> Merged<I> {
-    /// Merges lists. Of conflicting items, the first one wins or all are left out.
+    /// Merges the items of all backends. If several items have the same name, the first one is
+    /// used, or all of them are left out, depending on the conflict rule.
     pub(super) fn new(names: &ExposedNames, sources: Vec<Option<Arc<Listed<I>>>>) -> Self {
         let mut merged = Self::empty(0);
         let mut placed: Vec<NamedItem<I>> = Vec::new();
@@ -186,20 +190,21 @@ impl<I: Item> Merged<I> {
     }
 
     fn warn(&mut self, problem: Problem) {
-        // A backend may have a hundred thousand of them.
+        // A backend may have a hundred thousand items with problems.
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         }
     }
 
-    /// Returns the first page.
+    /// Returns the first page of the list.
     ///
-    /// A list in which a backend may be missing gets no cache lifetime.
+    /// If the list is not `complete`, because current items of a backend may be missing, the page
+    /// has no cache lifetime.
     pub(super) fn first_page(&self, complete: bool) -> Page<I> {
         self.cut(0, complete)
     }
 
-    /// Returns the page at a cursor if the cursor belongs to this list.
+    /// Returns the page at a cursor, or `None` if the cursor does not belong to this list.
     pub(super) fn page(&self, cursor: Cursor, complete: bool) -> Option<Page<I>> {
         let Cursor { fingerprint, start } = cursor;
         let begins_a_page = start > 0 && start.is_multiple_of(PAGE) && start < self.items.len();
@@ -218,22 +223,23 @@ impl<I: Item> Merged<I> {
     }
 }
 
-/// An item under the name that clients see.
+/// An item, with the name that clients see, and the index of its backend.
 struct NamedItem<I> {
     place: usize,
     item: I,
     contested: bool,
 }
 
-/// The first backend with a name.
+/// The backend that is the first to offer a certain name or URI.
 struct Owner {
     place: usize,
-    /// The index among the placed items.
+    /// The index of the backend's item among all items that are being merged.
     index: usize,
     route: Route,
 }
 
-/// Returns `true` if the lists are the same allocations, which is cheaper to check than equality.
+/// Returns `true` if both slices point to the same lists. This is cheaper than to compare the
+/// lists.
 pub(super) fn are_the_same<I>(
     some: &[Option<Arc<Listed<I>>>],
     others: &[Option<Arc<Listed<I>>>],
@@ -249,7 +255,8 @@ pub(super) fn are_the_same<I>(
 // === impl Literals ===
 
 impl Literals {
-    /// Adds a literal. The first template with the same literal wins.
+    /// Adds the literal beginning of a backend's template. If several templates have the same one,
+    /// the first is used.
     fn add(&mut self, literal: &str, place: usize) {
         if !self.owners.contains_key(literal) {
             self.owners.insert(literal.into(), place);
@@ -262,7 +269,7 @@ impl Literals {
         self.lengths.dedup();
     }
 
-    /// Returns the backends whose literals a URI begins with.
+    /// Returns the backends that have a template whose literal beginning is a prefix of the URI.
     fn owners(&self, uri: &str) -> impl Iterator<Item = usize> {
         let beginnings = self.lengths.iter().filter_map(|&length| uri.get(..length));
         beginnings.filter_map(|beginning| self.owners.get(beginning).copied())
@@ -276,7 +283,8 @@ impl Cursor {
         format!("{:016x}.{}", self.fingerprint, self.start)
     }
 
-    /// Parses a cursor. Rejects any text that [`Cursor`] does not write.
+    /// Parses the text of a cursor. Returns `None` for any text that [`to_text`](Self::to_text)
+    /// does not return.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (fingerprint, start) = text.split_once('.')?;
         let fingerprint = u64::from_str_radix(fingerprint, 16).ok()?;

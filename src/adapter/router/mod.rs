@@ -1,7 +1,9 @@
 //! Serves several backends as one server.
 //!
-//! A [`Router`] is a Tower service over other Tower services: remote servers, handlers of this
-//! process, or stacks of layers over either. Clients see one server with the items of all of them.
+//! A [`Router`] is a Tower service that sends each request to one of several Tower services, its
+//! backends. A backend is a remote server, a handler in this process, or a stack of layers over
+//! either. Clients see one server with the tools, prompts, resources and resource templates of all
+//! backends.
 //!
 //! # Names
 //!
@@ -11,66 +13,76 @@
 //! | `Priority` | keep their names | belongs to the first backend |
 //! | `Manual` | keep their names | is left out until it is renamed |
 //!
-//! With `Priority`, a backend counts once it has been listed: until then the next one that offers a
-//! name owns it. Use prefixes if this is not acceptable.
+//! With `Priority`, a backend owns a name only after it has been listed. Until then, the name
+//! belongs to the next backend that offers it. If this is not acceptable, use `Prefix`.
 //!
-//! A prefix is the name of the backend and the separator, unless the backend has
-//! [its own](Backend::prefix). URIs are never rewritten. Items that are left out, and names that
-//! clients do not accept, are logged once and reported by [`Router::problems`].
+//! A backend's prefix is its name followed by the separator, unless [`Backend::prefix`] sets
+//! another one. URIs are never rewritten. Items that are left out, and names that clients do not
+//! accept, are logged once and reported by [`Router::problems`].
 //!
 //! # Lists
 //!
-//! Every list requests all pages of all backends concurrently, and merges the items in the order of
-//! the backends. A failing or slow backend does not affect the others:
+//! For each list request, the router requests all pages from all backends concurrently, and merges
+//! the items in the order of the backends. A failing or slow backend does not affect the others:
 //!
-//! - If a backend fails, its last known items are used.
-//! - If a backend takes longer than the router's [patience](RouterBuilder::patience), or than the
-//!   client waits if that is at least a second, its last known items are used as well. The router
-//!   waits for it in the background, and further lists do not wait for it until it has answered; an
-//!   error does not count. If its items then differ from those that were listed meanwhile, the
-//!   router notifies its [`Changes`]: at once the first time, then at most once a second, and less
-//!   and less often, down to once a minute, if the backend changes continuously. Requests that were
-//!   sent before a change are repeated.
-//! - A backend that [declares](Backend::description) no prompts is not asked for them. A backend
-//!   that does not know the method has no items, and is asked again when the [`Changes`] report a
-//!   change or when its description becomes known. It reports this with a reply of that code, or
-//!   with a [`BackendError`] of the kind [`Unsupported`], by itself or as the source of another
-//!   error.
+//! - If a backend fails, its last known items are listed.
+//! - If a backend takes longer than the router's [patience](RouterBuilder::patience), it is slow,
+//!   and its last known items are listed. A backend is also slow if the client gives up after
+//!   waiting for a second or more. The router then waits for the slow backend in the background.
+//!   Until the backend has answered without an error, further lists contain its last known items at
+//!   once.
+//! - When a slow backend has answered, its items may differ from the last known ones. If they do,
+//!   the router notifies its [`Changes`]: the first time at once, and again after at least a
+//!   second. If the backend changes continuously, the interval doubles up to a minute. A background
+//!   request that was sent before a change is repeated.
+//! - A backend that [declares](Backend::description) no prompts is not asked for prompts. The same
+//!   holds for tools and resources. If a backend does not know the method, it is treated as having
+//!   no items. It is asked again when the [`Changes`] report a change, or when its description
+//!   becomes known. A backend that does not know the method replies with the error "method not
+//!   found", or fails with a [`BackendError`] of the kind [`Unsupported`], which may also be the
+//!   source of another error.
 //!
-//! The known items of a backend are shared by all clients. Use separate routers for backends that
-//! show different tools to different clients.
+//! All clients share a backend's last known items. If a backend shows different tools to different
+//! clients, use separate routers.
 //!
-//! A list has pages of 1000 items. The last four lists with several pages are kept, so that clients
-//! can read them to the end. Cursors of other lists are rejected, unless the list has the same
-//! names in the same order now.
+//! A list is split into pages of 1000 items. For each kind of item, the router keeps the last four
+//! lists that have several pages, so that clients can read them to the end. A cursor of another
+//! list is rejected, unless the current list has the same names in the same order.
 //!
 //! # Calls
 //!
-//! A call goes to the backend that listed its name. If none did, it goes to the backend with the
-//! longest prefix that the name begins with, so that calls work before anything was listed. If
-//! names have no prefix, the backends are listed for an unknown name, at most once a second.
+//! A request for a tool or prompt is sent to the backend that has listed the name. If no backend
+//! has listed it, the request is sent to the backend with the longest prefix that the name begins
+//! with. So calls work before anything was listed. If names have no prefixes, a request for an
+//! unknown name first lists the items of all backends, at most once a second.
 //!
-//! A resource is read at the first backend, in the order in which they were added, that lists it or
-//! a template with a matching literal beginning. So a later backend takes over no resource of an
-//! earlier one, neither by its exact URI nor by a longer template. For example, a backend with the
+//! A resource belongs to the first backend that lists the resource or a matching template, in the
+//! order in which the backends were added. A template matches all URIs that start with the text
+//! before its first expression. So a later backend cannot take over a resource of an earlier one,
+//! neither by listing the exact URI nor by a longer template. For example, a backend with the
 //! template `file:///{+path}` owns all files; add backends with files of their own before it. A
-//! template that begins with an expression, such as `{+uri}`, owns nothing. Otherwise the resource
-//! is read at the first backend that returned it in the result of a tool or a prompt, or else at
-//! the only backend that has resources.
+//! template that begins with an expression, such as `{+uri}`, matches nothing.
 //!
-//! A backend owns nothing before it was listed: while the list of an earlier backend is unknown,
-//! because it is not connected or fails, a later one that lists the same resource owns it. The
-//! lists of a backend that disconnects later are kept.
+//! If no backend lists a resource, it is read from the first backend that has returned its URI in
+//! the result of a tool or a prompt. If there is none, it is read from the only backend that has
+//! resources.
 //!
-//! Completions of a resource template come from the first backend that lists exactly that template.
+//! A backend owns no resource before it was listed. While the list of a backend is unknown, because
+//! it is not connected or fails, a later backend that lists the same resource owns it. If a backend
+//! disconnects after it was listed, its list is kept.
 //!
-//! If a backend cannot answer, its calls fail with a [`BackendError`] that names it. If it does not
-//! know the method, the requested item is rejected as unknown, and completions are empty. The
-//! router itself is always ready; a call waits until its backend is ready.
+//! Completion requests for a resource template are sent to the first backend that lists exactly
+//! this template.
 //!
-//! Requests for skills, and for the resource directories of skills, go to the only backend that
-//! declares the extension, or to the only backend. A log level is set at the only backend that
-//! declares `logging`. Tasks and custom requests are method not found.
+//! If a backend cannot answer, its calls fail with a [`BackendError`] that names the backend. If a
+//! backend does not know the method, the router replies that the item is unknown, and completions
+//! are empty. The router itself is always ready. Each call waits until its backend is ready.
+//!
+//! Requests for skills and for their resource directories are sent to the backend that declares the
+//! skills extension. A request to set the log level is sent to the backend that declares `logging`.
+//! Both are rejected with "method not found" unless exactly one backend declares the capability. If
+//! the router has a single backend whose description is unknown, that backend is assumed to declare
+//! both. Tasks and custom requests are always rejected with "method not found".
 //!
 //! # Examples
 //!
@@ -148,10 +160,10 @@ pub use self::{
 };
 use crate::changes::Changes;
 
-/// Several backends as one service.
+/// A Tower service that serves several backends as one server.
 ///
-/// Clones share the known state of the backends. See the [module docs](self) for the behavior that
-/// clients see and for an example.
+/// Clones share the last known lists of the backends. See the [module docs](self) for the behavior
+/// that clients see and for an example.
 #[derive(Clone)]
 pub struct Router {
     shared: Arc<Shared>,
@@ -160,24 +172,26 @@ pub struct Router {
 // === impl Router ===
 
 impl Router {
-    /// Adds the descriptions of the backends to a server's description: the capabilities of any of
-    /// them, and the instructions of each, under its name.
+    /// Adds the capabilities and instructions of all backends to the server description `base`.
     ///
-    /// While the description of a backend is unknown, everything that a router supports is
-    /// declared: tools, prompts, resources with subscriptions, and completions. Logging and skills
-    /// are declared if exactly one backend declares them; tasks and other extensions of backends
-    /// never are.
+    /// The result declares every capability that a backend declares. It contains the instructions
+    /// of each backend below a heading with the backend's name, truncated to 8 KiB.
     ///
-    /// The description that a client of 2025-11-25 receives at `initialize` holds for its
-    /// connection, even if the backends change later. Instructions of a backend that was unknown
-    /// then never reach it.
+    /// While the description of a backend is unknown, the result declares everything that the
+    /// backend may support: tools, prompts, resources with subscriptions, and completions. Logging
+    /// and skills are declared if exactly one backend declares them. Tasks and other extensions are
+    /// never declared.
+    ///
+    /// A client of 2025-11-25 receives the description only once, at `initialize`, even if the
+    /// backends change later. If the description of a backend was still unknown then, this client
+    /// never receives the backend's instructions.
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         describe::describe(&self.shared, base)
     }
 
-    /// Returns the name under which clients see a tool or prompt of a backend, or `None` if there
-    /// is no such backend.
+    /// Returns the name under which clients see a tool or prompt of a backend. Returns `None` if
+    /// there is no backend with this name.
     #[must_use]
     pub fn exposed_name(&self, backend: &str, tool: &str) -> Option<String> {
         let names = &self.shared.names;
@@ -185,34 +199,36 @@ impl Router {
         Some(names.expose(place, tool))
     }
 
-    /// Returns the known problems of the backends: those that do not answer, and the items that are
-    /// left out of lists, with the reasons.
+    /// Returns all known problems: which backends cannot be listed, which items are left out of
+    /// lists, and why.
     ///
-    /// At most 1000 left-out items of each kind are reported.
+    /// For each kind of item, at most 1000 problems with items are reported.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.shared.problems()
     }
 
-    /// Returns the changes that are notified when a slow backend lists something new.
+    /// Returns the [`Changes`] that the router notifies when a slow backend finally lists something
+    /// new.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.shared.changes
     }
 
-    /// Returns the names of the backends, in their order.
+    /// Returns the names of the backends in the order in which they were added.
     #[must_use]
     pub fn backends(&self) -> impl ExactSizeIterator<Item = &str> {
         self.shared.names.backends.iter().map(|names| &*names.name)
     }
 
-    /// Returns the separator between the name of a backend and that of its tool.
+    /// Returns the separator. In the names that clients see, it stands between a backend's name and
+    /// the name of its tool or prompt.
     #[must_use]
     pub fn separator(&self) -> &str {
         &self.shared.names.separator
     }
 
-    /// Returns the rule for names that several backends offer.
+    /// Returns the rule for names that several backends offer, which decides whose item is used.
     #[must_use]
     pub fn conflicts(&self) -> Conflicts {
         self.shared.names.conflicts

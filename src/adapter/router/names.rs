@@ -1,49 +1,50 @@
-//! The names under which clients see the items of backends, and the conflict rules.
+//! Converts between the backends' own names and the names that clients see, and defines the
+//! conflict rules.
 
 use std::sync::Arc;
 
 use crate::names;
 
-/// The rule for names that several backends offer.
+/// The rule that decides which item clients see if several backends offer an item of the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflicts {
-    /// Every tool and prompt has the prefix of its backend. Names conflict only where prefixes
-    /// overlap; those are left out.
+    /// The name of each tool and prompt begins with the prefix of its backend. Names can be equal
+    /// only if one prefix begins with another. Tools and prompts with equal names are left out.
     ///
-    /// A resource that several backends offer belongs to the first one.
+    /// A resource that several backends offer belongs to the first of these backends.
     #[default]
     Prefix,
-    /// Names are not changed. An item that several backends offer belongs to the first one that has
-    /// listed it.
+    /// Names are not changed. An item that several backends offer belongs to the first of these
+    /// backends that has listed it.
     Priority,
-    /// Names are not changed. Items that several backends offer are left out until they are
-    /// renamed.
+    /// Names are not changed. If several backends offer an item of the same name, all of these
+    /// items are left out until they are renamed.
     Manual,
 }
 
-/// The names under which clients see the items of backends.
+/// Converts between the backends' own names and the names that clients see.
 #[derive(Debug)]
 pub(super) struct ExposedNames {
     pub(super) conflicts: Conflicts,
     pub(super) separator: String,
-    /// In the order of the backends.
+    /// The name and prefix of each backend, in the order in which the backends were added.
     pub(super) backends: Vec<BackendNames>,
-    /// The backends, those with the longest prefix first.
+    /// The indices of the backends, sorted by the length of their prefix, the longest first.
     by_prefix: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct BackendNames {
     pub(super) name: Arc<str>,
-    /// Empty if names are not changed.
+    /// The prefix of tools and prompts. Empty if the conflict rule does not use prefixes.
     pub(super) prefix: String,
 }
 
 // === impl Conflicts ===
 
 impl Conflicts {
-    /// Returns the spelling in configuration files.
+    /// Returns the value that stands for this rule in configuration files.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Prefix => "prefix",
@@ -66,12 +67,13 @@ impl ExposedNames {
         Self { conflicts, separator, backends, by_prefix }
     }
 
-    /// Returns the name of a backend.
+    /// Returns the name of the backend with this index.
     pub(super) fn of(&self, place: usize) -> &Arc<str> {
         &self.backends[place].name
     }
 
-    /// Returns the name that clients see.
+    /// Returns the name under which clients see a tool or prompt of a backend: the prefix and the
+    /// backend's own name.
     pub(super) fn expose(&self, place: usize, own: &str) -> String {
         let prefix = &self.backends[place].prefix;
         let mut name = String::with_capacity(prefix.len() + own.len());
@@ -80,19 +82,20 @@ impl ExposedNames {
         name
     }
 
-    /// Returns the backend's own name, if the name that clients see has the backend's prefix.
+    /// Strips the backend's prefix from a name that clients see. Returns `None` if the name does
+    /// not have the prefix.
     pub(super) fn own<'n>(&self, place: usize, exposed: &'n str) -> Option<&'n str> {
         exposed.strip_prefix(&*self.backends[place].prefix)
     }
 
-    /// Returns the backends whose prefix a name begins with, longest prefix first.
+    /// Returns the backends whose prefix the name begins with, the longest prefix first.
     pub(super) fn by_prefix<'s>(&'s self, exposed: &'s str) -> impl Iterator<Item = usize> + 's {
         let begins =
             move |&place: &usize| self.own(place, exposed).is_some_and(|own| !own.is_empty());
         self.by_prefix.iter().copied().filter(begins)
     }
 
-    /// Returns `true` if clients accept the name of a tool.
+    /// Returns `true` if clients accept this name for a tool or prompt.
     pub(super) fn is_legal(&self, exposed: &str) -> bool {
         names::is_legal(exposed, &self.separator)
     }

@@ -1,4 +1,5 @@
-//! The resources that backends have returned in results, for routing reads.
+//! Remembers which backend has returned the URI of a resource in a result, so that the resource can
+//! be read from this backend.
 
 use std::{
     collections::HashSet,
@@ -10,18 +11,21 @@ use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
 
 /// The maximum number of remembered URIs per backend.
 const MAX_URIS: usize = 10_000;
-/// The maximum size of the remembered URIs per backend in bytes.
+/// The maximum size in bytes of all remembered URIs of one backend.
 const MAX_URI_BYTES: usize = 4 * 1024 * 1024;
-/// The maximum length of a remembered URI in bytes.
+/// The maximum length in bytes of a URI. Longer URIs are not remembered.
 const MAX_OWNED_URI: usize = 2_048;
 
-/// The resources that backends returned in the results of their tools and prompts: a backend need
-/// not list the resources that it links to.
+/// The URIs of resources that each backend has returned in the results of its tools and prompts.
+///
+/// A backend may link to resources that it does not list. Without this record, the router would not
+/// know where to read them.
 ///
 /// Each backend has its own limits, so that no backend evicts the resources of another.
 pub(super) struct ResourceOwners(Box<[Mutex<Uris>]>);
 
-/// The latest URIs of a backend: between half of the limits and all of them.
+/// The latest URIs that a backend has returned, in two generations. When the recent generation has
+/// reached half of a limit, it replaces the earlier one.
 #[derive(Default)]
 struct Uris {
     recent: Generation,
@@ -41,7 +45,7 @@ impl ResourceOwners {
         Self(std::iter::repeat_with(Mutex::default).take(backends).collect())
     }
 
-    /// Remembers the resources in a result of a backend.
+    /// Remembers the URIs of all resources in a tool or prompt result of a backend.
     pub(super) fn note(&self, place: usize, result: &ServerResult) {
         match result {
             ServerResult::CallToolResult(result) => {
@@ -54,13 +58,14 @@ impl ResourceOwners {
         }
     }
 
-    /// Returns the first backend, in the order of the router, that has returned the URI.
+    /// Returns the first backend, in the order of the router, that has returned the URI in a
+    /// result.
     pub(super) fn owner(&self, uri: &str) -> Option<usize> {
         self.0.iter().position(|uris| lock(uris).contains(uri))
     }
 
     fn add<'u>(&self, place: usize, uris: impl Iterator<Item = &'u str>) {
-        // Most results contain no resource; then nothing is locked.
+        // Most results contain no resource, so that no lock is needed.
         let mut uris = uris.filter(|uri| uri.len() <= MAX_OWNED_URI).peekable();
         if uris.peek().is_some() {
             let mut known = lock(&self.0[place]);
@@ -72,7 +77,7 @@ impl ResourceOwners {
 // === impl Uris ===
 
 impl Uris {
-    /// Adds a URI, or moves it to the latest ones.
+    /// Adds a URI to the recent generation, and starts a new generation if this one is full.
     fn add(&mut self, uri: &str) {
         if self.recent.uris.contains(uri) {
             return;

@@ -1,4 +1,5 @@
-//! The Tower service of a router: sends requests to backends and translates names.
+//! The Tower service of a router: sends requests to backends and translates the names in requests
+//! and replies.
 
 use std::{
     borrow::Cow,
@@ -30,20 +31,21 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The item or method of a request, under the client's name.
+/// The subject of a request: usually an item, under the name that the client uses.
 enum Wanted {
     Tool(Cow<'static, str>),
     Prompt(String),
     Resource(String),
     Subscription(String),
     Completion,
-    /// The method of a request that only one backend answers.
+    /// A method that concerns no item, such as setting the log level. It is sent to the only
+    /// backend with the matching capability.
     Unshared(String),
 }
 
-/// Response future of [`Router`].
+/// The response future of a [`Router`].
 ///
-/// Dropping it drops the pending request to the backend.
+/// Dropping this future drops the future of the request to the backend.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);
 
@@ -53,7 +55,7 @@ enum State {
     Working(BoxFuture<'static, Result<Reply, BackendError>>),
 }
 
-/// A request that was sent to a backend.
+/// A pending request to a backend, whose reply will be translated for the client.
 struct Sent {
     reply: BoxFuture<'static, Result<Reply, BoxError>>,
     shared: Arc<Shared>,
@@ -98,8 +100,9 @@ impl Service<Request> for Router {
     }
 }
 
-/// Returns the test for the capability of a request that names no backend. The request goes to the
-/// only backend with that capability.
+/// Returns a predicate for requests that name no item, such as setting the log level. Such a
+/// request is sent to the only backend whose capabilities satisfy the predicate. Returns `None` for
+/// other requests.
 fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> {
     match message {
         ClientRequest::ListSkillsRequest(_)
@@ -124,7 +127,8 @@ async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
     }
 }
 
-/// Lists the items to find the backend of a request, and sends the request there.
+/// Lists the items of all backends to find out which backend has the requested item, and sends the
+/// request there.
 async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendError> {
     let Subject::Item(kind, name) = request.subject() else {
         return Ok(Reply::method_not_found(request.method().to_owned()));
@@ -142,17 +146,18 @@ async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, B
     }
 }
 
-/// Returns the name in a refusal if names of its kind have prefixes.
+/// Returns the name of the tool or prompt that a reply rejects. Returns `None` for other replies
+/// and other kinds of items.
 fn named(reply: &mut Reply) -> Option<&mut Cow<'static, str>> {
     let refusal = reply.refusal_mut()?;
     refusal.kind()?.is_named().then_some(())?;
     refusal.name_mut()
 }
 
-/// Returns the reply for an item that no backend provides.
+/// Returns the reply to a request for an item that no backend owns.
 fn refuse(kind: ItemKind, name: &str, contested: bool) -> Reply {
     let name = name.to_owned();
-    // A resource that two backends have belongs to the first.
+    // Resources are never contested: a resource of two backends belongs to the first.
     if contested && kind.is_named() {
         return Refusal::Unavailable { kind, name: name.into() }.into();
     }
@@ -168,7 +173,8 @@ impl Sent {
         Self { reply, shared, place, wanted }
     }
 
-    /// Translates a reply into the client's names.
+    /// Replaces a backend's own name in a reply by the name that clients see, and the backend's
+    /// errors by errors for clients.
     fn put(&mut self, reply: &mut Reply) {
         let Self { shared, place, wanted, .. } = self;
         if let Some(result) = reply.result() {
@@ -179,13 +185,13 @@ impl Sent {
                 _ => shared.names.expose(*place, name).into(),
             };
         } else if let Some(missing) = reply.error().and_then(|error| missing_capability(&error)) {
-            // The router relays the capabilities of the client.
+            // The error concerns the client, whose capabilities the router relays.
             *reply = missing.into();
         } else if let Some(code) = reply.error().map(|error| error.code) {
             match code.0 {
-                // This server has the method, so the item is refused instead.
+                // The router itself has the method, so the item is refused instead.
                 _ if code == ErrorCode::METHOD_NOT_FOUND => *reply = wanted.refuse(),
-                // Errors of a backend about the connection to it.
+                // Errors about the connection between the router and the backend.
                 -32022..=-32020 => {
                     let name = shared.names.of(*place);
                     let error = reply.error().map(|error| Reason(&error.message).to_string());
@@ -217,7 +223,8 @@ impl Future for Sent {
 // === impl Wanted ===
 
 impl Wanted {
-    /// Translates a request into the backend's names.
+    /// Replaces the client's name in a request by the backend's own name. Returns the client's
+    /// name.
     fn translate(names: &ExposedNames, place: usize, message: &mut ClientRequest) -> Self {
         use ClientRequest as Message;
 
@@ -251,7 +258,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the reply for a backend that does not know the method.
+    /// Returns the client's reply for the case that the backend does not know the method.
     fn refuse(&mut self) -> Reply {
         match self {
             Self::Tool(name) => Reply::unknown_tool(mem::take(name)),

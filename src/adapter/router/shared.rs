@@ -1,4 +1,5 @@
-//! The shared state of a router: fetches, merges and routes the lists of its backends.
+//! The state of a router: requests and merges the lists of the backends, and finds the backend for
+//! each request.
 
 use std::{
     collections::HashSet,
@@ -33,17 +34,18 @@ use crate::{
     message::{Context, ItemKind, Reply},
 };
 
-/// How long to wait in the background for a slow backend before it is listed again.
+/// The time that a background task waits for a slow backend's list. Then the request is dropped,
+/// and may be sent again.
 const LATEST: Duration = Duration::from_secs(60);
-/// The minimum time between listings for unknown names.
+/// The minimum time between two listings that are caused by requests for unknown names.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The time that a list must have waited for a backend to count it as late when the client gives
-/// up.
+/// If a client gives up a list request after this time, the backends that have not answered are
+/// marked as late.
 const WAITED_ENOUGH: Duration = Duration::from_secs(1);
-/// The maximum number of distinct problems that are logged.
+/// The maximum number of distinct problems with items that are logged.
 const MAX_LOGGED_PROBLEMS: usize = 1_000;
 
-/// State that all clones of a router share.
+/// The state that all clones of a router share.
 pub(super) struct Shared {
     pub(super) names: ExposedNames,
     pub(super) backends: Vec<Backend>,
@@ -51,26 +53,27 @@ pub(super) struct Shared {
     pub(super) changes: Changes,
     pub(super) boards: ListCaches,
     pub(super) handed_out: ResourceOwners,
-    /// The problems that were logged; names in them are truncated.
+    /// The problems that were logged, as texts in which long names are truncated.
     told: Mutex<HashSet<String>>,
-    /// The tasks that refresh slow backends and send notifications; they end with the router.
+    /// Background tasks, which wait for slow backends and send delayed notifications. They end with
+    /// the router.
     background: Mutex<JoinSet<()>>,
 }
 
-/// The destination of a request.
+/// The backend to which a request is sent, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The backend at this place.
+    /// The backend with this index.
     To(usize),
-    /// No backend, since two of them claim the name.
+    /// No backend, because several backends offer an item of this name.
     Contested,
-    /// Unknown until the items have been listed.
+    /// Unknown until all backends have been listed.
     Look,
-    /// No backend.
+    /// No backend can have the item.
     Nowhere,
 }
 
-/// A pending list request to a backend.
+/// A pending request for all items of one kind from a backend.
 struct Fetch<I> {
     place: usize,
     when: When,
@@ -78,16 +81,18 @@ struct Fetch<I> {
     answer: BoxFuture<'static, Result<Listed<I>, ListError>>,
 }
 
-/// The backends that a list waits for. If the client gives up, they are awaited in the background;
-/// otherwise a client with a short timeout would never get their items.
+/// The backends that a client's list request waits for. If the client gives up, background tasks
+/// wait for them instead. Otherwise a client with a short timeout would never receive their items.
 struct Awaited<'s, I: CachedItem> {
     shared: &'s Arc<Shared>,
-    /// `None` without a runtime, which provides the clock and background tasks.
+    /// The runtime for background tasks, and the start of the list request. `None` outside a Tokio
+    /// runtime.
     background: Option<(Handle, Instant)>,
     asking: FuturesUnordered<Fetch<I>>,
 }
 
-/// Marks a background task as ended when dropped, even if it is aborted with its runtime.
+/// A guard for the background task that lists a slow backend. Dropping it records that the task has
+/// ended, even if the runtime has aborted the task.
 struct BackgroundRefresh<I: CachedItem> {
     shared: Weak<Shared>,
     place: usize,
@@ -95,7 +100,7 @@ struct BackgroundRefresh<I: CachedItem> {
     kind: PhantomData<I>,
 }
 
-/// A list, and whether the part of each backend in it is current.
+/// A merged list. It is complete if it contains the current items of every backend.
 struct View<I> {
     merged: Arc<Merged<I>>,
     complete: bool,
@@ -123,8 +128,9 @@ impl Shared {
         }
     }
 
-    /// Returns the place of the only backend with a capability that cannot be shared. A single
-    /// backend is assumed to have it while its description is unknown.
+    /// Returns the index of the only backend with a capability, or `None` if no backend or several
+    /// backends have it. If the router has a single backend, that backend is assumed to have the
+    /// capability while its description is unknown.
     pub(super) fn owner(&self, has: impl Fn(&ServerCapabilities) -> bool) -> Option<usize> {
         let is_single = self.backends.len() == 1;
         let mut owners = self.backends.iter().enumerate().filter(|(_, backend)| {
@@ -136,7 +142,7 @@ impl Shared {
         }
     }
 
-    /// Answers a request for a list.
+    /// Answers a client's list request with one page.
     pub(super) async fn list_page<I: CachedItem>(
         self: &Arc<Self>,
         cursor: Option<String>,
@@ -152,7 +158,8 @@ impl Shared {
                 None => None,
                 Some(cursor) => match board.begun(cursor.fingerprint) {
                     Some(merged) => merged.page(cursor, true),
-                    // Begun in another process, or evicted: the list may still be the same.
+                    // The list was begun in another process or has been evicted. The current list
+                    // may be the same.
                     None => {
                         let View { merged, complete } = self.list::<I>(context).await;
                         merged.page(cursor, complete)
@@ -214,7 +221,8 @@ impl Shared {
         View { merged: board.view(&self.names, sources), complete }
     }
 
-    /// Returns whether a backend declares such items, and the current moment.
+    /// Returns the current moment, and whether the backend declares items of this kind. The latter
+    /// is `None` if the backend's description is unknown.
     fn now<I: Item>(&self, place: usize) -> (Option<bool>, When) {
         let description = self.backends[place].describe();
         let offered = description.map(|described| I::is_offered(&described.capabilities));
@@ -236,7 +244,8 @@ impl Shared {
         Fetch { place, when, context, answer }
     }
 
-    /// Records an answer. Returns the items to list, and whether they are current.
+    /// Records a backend's answer to a list request. Returns the items to list, and whether they
+    /// are current.
     fn learn<I: CachedItem>(
         self: &Arc<Self>,
         place: usize,
@@ -253,7 +262,7 @@ impl Shared {
         (learnt.source, learnt.fresh)
     }
 
-    /// Notifies clients of a changed list after this delay.
+    /// Notifies clients after this delay that a list has changed.
     fn bump_after<I: Item>(&self, after: Duration) {
         let epoch = I::epoch(&self.changes).clone();
         match Handle::try_current() {
@@ -268,7 +277,7 @@ impl Shared {
         }
     }
 
-    /// Merges the known lists, and logs new problems.
+    /// Merges the last known lists of all backends, and logs new problems with their items.
     fn update<I: CachedItem>(&self) {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -284,7 +293,8 @@ impl Shared {
         }
     }
 
-    /// Stops waiting for a backend. Returns its known items.
+    /// Stops waiting for a slow backend. Continues the request in the background, and returns the
+    /// backend's last known items.
     fn give_up<I: CachedItem>(
         self: &Arc<Self>,
         late: Fetch<I>,
@@ -298,7 +308,8 @@ impl Shared {
         known
     }
 
-    /// Refreshes a backend's list in the background.
+    /// Waits in the background for a slow backend's list. Does nothing if a background task already
+    /// does.
     fn ask_in_background<I: CachedItem>(self: &Arc<Self>, mut asking: Fetch<I>, runtime: &Handle) {
         let place = asking.place;
         if !I::board(&self.boards).ask_in_background(place) {
@@ -326,16 +337,17 @@ impl Shared {
         self.spawn(wait, runtime);
     }
 
-    /// Spawns a task that ends with the router.
+    /// Spawns a background task that is aborted when the router is dropped.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
         let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         while background.try_join_next().is_some() {}
         background.spawn_on(work.in_current_span(), runtime);
     }
 
-    /// Lists the items because an unknown one was requested.
+    /// Lists the items of all backends, because a request names an unknown item. Does nothing if
+    /// such a listing has finished less than a second ago.
     ///
-    /// Concurrent callers wait for the same listing.
+    /// Concurrent callers share one listing.
     pub(super) async fn list_again<I: CachedItem>(self: &Arc<Self>, context: &Context) {
         let mut looked = I::board(&self.boards).looked.lock().await;
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER) {
@@ -344,7 +356,7 @@ impl Shared {
         }
     }
 
-    /// Lists the resources and resource templates.
+    /// Lists the resources and resource templates of all backends, at most once a second.
     pub(super) async fn look_for_resources(self: &Arc<Self>, context: &Context) {
         future::join(
             self.list_again::<Resource>(context),
@@ -353,7 +365,7 @@ impl Shared {
         .await;
     }
 
-    /// Returns the destination of a request about an item.
+    /// Returns the backend to which a request for an item is sent.
     pub(super) fn way(&self, kind: ItemKind, name: &str) -> Target {
         match kind {
             ItemKind::Tool => self.way_to_name::<Tool>(name),
@@ -367,12 +379,13 @@ impl Shared {
         }
     }
 
-    /// Returns the destination of a request about a named item.
+    /// Returns the backend to which a request for a tool or prompt is sent.
     fn way_to_name<I: CachedItem>(&self, name: &str) -> Target {
         match I::board(&self.boards).route(name) {
             Some(route) => route.into(),
             None => match (self.names.conflicts, self.backends.len()) {
-                // The backend decides, so that calls work before anything was listed.
+                // The backend decides whether the name is known, so that calls work before anything
+                // was listed.
                 (Conflicts::Prefix, _) => self
                     .names
                     .by_prefix(name)
@@ -384,7 +397,7 @@ impl Shared {
         }
     }
 
-    /// Returns the destination of a request about a resource.
+    /// Returns the backend to which a request for a resource is sent.
     fn way_to_resource(&self, uri: &str) -> Target {
         let boards = &self.boards;
         let templates = boards.templates.current();
@@ -393,7 +406,8 @@ impl Shared {
             Some(Route::Contested) => return Target::Contested,
             None => None,
         };
-        // A later backend takes over no resource by listing it too, or by another template.
+        // The first of these backends owns the resource, so that a later one cannot take it over by
+        // listing it, too, or by another template.
         let owner = listed.into_iter().chain(templates.by_template(uri)).min();
         if let Some(place) = owner.or_else(|| self.handed_out.owner(uri)) {
             return Target::To(place);
@@ -459,7 +473,7 @@ impl<I> Future for Fetch<I> {
 impl<I: CachedItem> Drop for Awaited<'_, I> {
     fn drop(&mut self) {
         let Some((runtime, since)) = &self.background else { return };
-        // A client that gives up this early says nothing about the backends.
+        // If a client gives up this early, the backends need not be slow.
         if since.elapsed() < WAITED_ENOUGH.min(self.shared.patience) {
             return;
         }
@@ -472,7 +486,8 @@ impl<I: CachedItem> Drop for Awaited<'_, I> {
 // === impl BackgroundRefresh ===
 
 impl<I: CachedItem> BackgroundRefresh<I> {
-    /// Consumes the guard after the end was recorded; another task may have started since.
+    /// Disarms the guard. The end of the task is already recorded, and another task may have
+    /// started since.
     fn end(mut self) {
         self.ended = true;
     }

@@ -1,44 +1,44 @@
-//! The problems that a router reports to the operator.
+//! Problems with backends and their items, which a router reports to the operator.
 
 use std::{fmt, sync::Arc};
 
 use crate::{message::ItemKind, warnings::sanitize::Sanitized};
 
-/// A problem with the backends of a router, for the operator.
+/// A problem with a backend or its items, for the operator of a router.
 ///
-/// Displays as a sentence that names the backends. It may contain text from a backend, so do not
-/// send it to clients.
+/// The `Display` output is a sentence that names the backend. It may contain text from a backend,
+/// so do not send it to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The list of a backend is not available; its last known list is used.
+    /// A backend could not be listed. Clients receive its last known items instead.
     NotListed {
-        /// The backend.
+        /// The name of the backend.
         backend: Arc<str>,
-        /// The kind of the list.
+        /// The kind of the items that could not be listed.
         kind: ItemKind,
-        /// The reason.
+        /// The reason why the backend could not be listed.
         reason: String,
     },
     /// An item is left out because clients do not accept its name.
     IllegalName {
-        /// The backend.
+        /// The name of the backend.
         backend: Arc<str>,
-        /// The kind of the item.
+        /// The kind of the item that is left out.
         kind: ItemKind,
-        /// The name that clients would see.
+        /// The name that clients would see, including the backend's prefix.
         name: String,
     },
-    /// A backend has two items of the same name; the first one is used.
+    /// A backend has two items of the same name or URI. The first one is used.
     Twins {
-        /// The backend.
+        /// The name of the backend.
         backend: Arc<str>,
-        /// The kind of the items.
+        /// The kind of both items.
         kind: ItemKind,
-        /// The name that clients see.
+        /// The name or URI that clients see.
         name: String,
     },
-    /// Two backends have an item of the same name; that of the first is used.
+    /// Two backends have an item of the same name or URI. The item of the first backend is used.
     Shadowed {
         /// The backend whose item is used.
         owner: Arc<str>,
@@ -49,9 +49,9 @@ pub enum Problem {
         /// The name or URI that clients see.
         name: String,
     },
-    /// Two backends have an item of the same name; both are left out.
+    /// Two backends have an item of the same name or URI. Both items are left out.
     Contested {
-        /// The backends.
+        /// The names of both backends.
         backends: [Arc<str>; 2],
         /// The kind of the items.
         kind: ItemKind,

@@ -1,4 +1,5 @@
-//! The changes of lists and resources, tracked for each connection of a client.
+//! Tracks, for each client connection, which changes of lists and resources the client must be
+//! notified of.
 
 use std::{
     convert::Infallible,
@@ -16,49 +17,51 @@ use crate::{
     message::LogLevel,
 };
 
-/// The maximum number of requested streams per connection that have not begun and whose changes are
-/// tracked.
+/// The maximum number of requested `subscriptions/listen` streams per connection whose changes are
+/// tracked before the stream begins.
 const MOST_ASKED: usize = 64;
-/// The pause between notifications of updated resources. Updates of one resource during it count as
-/// one.
+/// The pause between two batches of notifications of updated resources. A resource that is updated
+/// several times during the pause is reported once.
 const UPDATES_PAUSE: Duration = Duration::from_millis(100);
 
-/// State for change notifications that all connections share.
+/// The state of change notifications that all connections of a server share.
 #[derive(Clone)]
 pub(super) struct Changing {
     pub(super) changes: Changes,
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-/// State that belongs to one connection alone.
+/// The state of change notifications for one client connection.
 #[derive(Default)]
 pub(super) struct Connection {
     claims: OnceLock<Claims>,
     log_level: OnceLock<Arc<LogLevel>>,
     opened: Mutex<Opened>,
-    /// The streams that were requested and have not begun.
+    /// The `subscriptions/listen` streams that were requested but have not begun yet.
     asked: Mutex<Vec<PendingStream>>,
 }
 
-/// A requested stream, and the changes since the request.
+/// A `subscriptions/listen` stream that was requested but has not begun yet. Records the changes
+/// since the request.
 pub(super) struct PendingStream {
     pub(super) watch: Watch,
-    /// The resources whose updates the stream receives.
+    /// The resources whose updates are sent on the stream.
     pub(super) uris: Uris,
 }
 
-/// How far the connection of a client of 2025-11-25 or older is initialized.
+/// The initialization state of a connection whose client speaks protocol version 2025-11-25 or
+/// older.
 #[derive(Default)]
 enum Opened {
     #[default]
     Not,
-    /// Initialized, with the changes since then.
+    /// The client has sent `initialize`. The value records the changes since then.
     Initialized(Box<Watch>),
-    /// The client is being notified.
+    /// A task is notifying the client of changes.
     Told,
 }
 
-/// The changes since a certain moment.
+/// Records the changes since the value was created.
 pub(super) struct Watch {
     tools: Bumps,
     prompts: Bumps,
@@ -75,17 +78,17 @@ pub(super) enum Change {
     Content(Arc<str>),
 }
 
-/// A receiver of change notifications.
+/// A client, or a stream to a client, that receives change notifications.
 pub(super) trait Listener: Sync {
     fn wants(&self, change: &Change) -> bool;
-    /// Notifies the client if it is still connected.
+    /// Sends a notification of the change, if the client is still connected.
     fn notify(&self, change: Change) -> impl Future<Output = ()> + Send;
 }
 
 // === impl Changing ===
 
 impl Changing {
-    /// Watches for changes from now on, and for updates of wanted resources.
+    /// Starts to record changes of lists, and updates of the wanted resources.
     pub(super) fn watch(&self, wanted: Arc<Wanted>) -> Watch {
         Watch {
             tools: self.changes.tools().watch(),
@@ -104,12 +107,12 @@ impl Changing {
 // === impl Connection ===
 
 impl Connection {
-    /// Returns the log level that the client has set.
+    /// Returns the log level that this connection's client has set.
     pub(super) fn log_level(&self) -> &Arc<LogLevel> {
         self.log_level.get_or_init(Arc::default)
     }
 
-    /// Returns the resources that the client has subscribed to by requests.
+    /// Returns the resources that the client has subscribed to with `resources/subscribe`.
     pub(super) fn claims(&self, changing: &Changing) -> &Claims {
         self.claims.get_or_init(|| Claims::new(Arc::clone(&changing.subscriptions)))
     }
@@ -121,8 +124,8 @@ impl Connection {
         }
     }
 
-    /// Returns the changes to notify the client of, or `None` if that has already begun or the
-    /// client has not initialized.
+    /// Returns the recorded changes to a task that starts to notify the client. Returns `None` if a
+    /// task already notifies the client, or if the client has not initialized the connection.
     pub(super) fn begin(&self) -> Option<Watch> {
         let mut opened = self.opened();
         match mem::take(&mut *opened) {
@@ -138,10 +141,10 @@ impl Connection {
         }
     }
 
-    /// Registers a requested stream, which reports changes from now on.
+    /// Records changes for a requested stream from now on.
     ///
-    /// A stream whose request is cancelled never begins, so their number is limited. Streams beyond
-    /// the limit miss changes between the request and their beginning.
+    /// The number of such streams is limited, because a stream whose request is cancelled never
+    /// begins. Beyond the limit, a stream misses the changes between its request and its beginning.
     pub(super) fn ask(&self, changing: &Changing) {
         let mut asked = self.asked();
         if asked.len() < MOST_ASKED {
@@ -149,9 +152,10 @@ impl Connection {
         }
     }
 
-    /// Returns the changes since streams were requested.
+    /// Returns the streams that were requested but have not begun yet.
     ///
-    /// If there are several, any one fits a stream: at worst it reports a change twice.
+    /// When a stream begins, it can take any of these entries. At worst, it then reports a change
+    /// twice.
     pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,7 +168,7 @@ impl Connection {
 // === impl Watch ===
 
 impl Watch {
-    /// Notifies a listener of all changes, forever.
+    /// Notifies a listener of all changes, and never ends.
     pub(super) async fn notify(self, listener: &impl Listener) -> Infallible {
         let ((never, _), _) = future::join(
             future::join(
@@ -181,7 +185,8 @@ impl Watch {
     }
 }
 
-/// Notifies a listener of one kind of change; changes during a notification count as one.
+/// Notifies a listener of each change of one kind. Changes that occur during a notification are
+/// combined into one.
 async fn notify_changes(mut bumps: Bumps, change: Change, listener: &impl Listener) -> Infallible {
     loop {
         bumps.bumped().await;
@@ -191,7 +196,8 @@ async fn notify_changes(mut bumps: Bumps, change: Change, listener: &impl Listen
     }
 }
 
-/// Notifies a listener of updated resources. Updates of one resource during the pause count as one.
+/// Notifies a listener of updated resources. After each batch there is a pause. A resource that is
+/// updated several times during the pause is reported once.
 async fn notify_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
     loop {
         for uri in updates.recv_all().await {
@@ -205,7 +211,7 @@ async fn notify_updates(mut updates: Updates, listener: &impl Listener) -> Infal
     }
 }
 
-/// Declares that clients are notified of changes.
+/// Declares `listChanged`, which means that clients are notified of changed lists.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     // A server may begin without any tools and get some later.
     capabilities.tools.get_or_insert_default().list_changed = Some(true);
@@ -217,7 +223,8 @@ pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     }
 }
 
-/// Returns the part of a requested filter that is supported and within the limits.
+/// Returns the part of a requested filter that the server supports. Resource URIs beyond the limits
+/// are removed.
 pub(super) fn accepted(
     requested: &SubscriptionFilter,
     capabilities: &ServerCapabilities,

@@ -1,18 +1,18 @@
-//! The description of a server: its name, instructions and capabilities.
+//! The server description, which clients receive with `initialize` and `server/discover`.
 
 use rmcp::{ServerHandler, model::ServerConfig};
 
-/// Describes a server: its name, instructions and capabilities.
+/// A source of the server description: the server's name, instructions and capabilities.
 ///
-/// A [`ServerConfig`] never changes; a closure may return a different one each time, for example
-/// for backends that come and go. It is called for every client that requests the description, so
-/// it should be cheap.
+/// A [`ServerConfig`] is itself a source whose description never changes. A closure is a source
+/// that may return a different description each time, for example if backends come and go. The
+/// closure is called whenever a client requests the description, so it should be cheap.
 pub trait Describe: Send + Sync + 'static {
     /// Returns the current description of the server.
     fn describe(&self) -> ServerConfig;
 }
 
-/// A server that has nothing but a description.
+/// A [`ServerHandler`] that only has a description, and rmcp's defaults for everything else.
 pub(super) struct Described<D>(pub(super) D);
 
 // === impl Describe ===

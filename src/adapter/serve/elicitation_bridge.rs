@@ -1,4 +1,4 @@
-//! Relays the input requests of newer servers to older clients.
+//! Asks older clients for the input that a service of protocol version 2026-07-28 requires.
 
 use futures::{
     FutureExt,
@@ -12,16 +12,17 @@ use crate::message::{
     client::{LiveClient, MAX_QUESTIONS},
 };
 
-/// The maximum number of rounds of questions per request.
+/// The maximum number of times that the client is asked for input during one request.
 const MAX_REQUEST_ROUNDS: usize = 10;
 
 impl<S> Shared<S>
 where
     S: ToolService,
 {
-    /// Answers a request, asking the client for input while it waits.
+    /// Answers a client's request. If the service answers with `InputRequired`, asks the client the
+    /// questions while its request is pending. Then calls the service again with the answers.
     ///
-    /// Boxed for the same reason as the function it calls.
+    /// The future is boxed for the reason that [`answer`](Self::answer) states.
     pub(super) fn answer_asking<'a>(
         &'a self,
         method: &'a str,
@@ -61,7 +62,7 @@ where
     }
 }
 
-/// The reason why a request cannot be answered.
+/// The reason why the client did not answer a question.
 struct Unanswered(String);
 
 impl From<ErrorData> for Unanswered {
@@ -76,7 +77,7 @@ impl From<serde_json::Error> for Unanswered {
     }
 }
 
-/// Adds the answers and the request state to a request.
+/// Adds the client's answers and the service's request state to a request that is sent again.
 fn answer(request: &mut Request, answers: InputResponses, state: Option<String>) {
     let (responses, request_state) = match request.message_mut() {
         ClientRequest::CallToolRequest(call) => {

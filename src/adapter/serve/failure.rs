@@ -1,4 +1,4 @@
-//! Errors that a client receives when a request fails.
+//! The errors that a client receives when the service fails or panics.
 
 use std::{error::Error, panic::AssertUnwindSafe};
 
@@ -7,10 +7,11 @@ use rmcp::model::ErrorData;
 
 use crate::message::Cause;
 
-/// Turns a panic into an error, since rmcp would leave the request unanswered.
+/// If `work` panics, returns an internal error for the client. rmcp alone would leave the request
+/// unanswered.
 ///
-/// The panic message is not logged: it may contain anything, including arguments, and the panic
-/// hook has already received it.
+/// The panic message is not logged here. It may contain anything, including arguments, and the
+/// panic hook has already received it.
 pub(super) fn caught<T>(
     method: &str,
     work: impl Future<Output = T>,
@@ -21,7 +22,7 @@ pub(super) fn caught<T>(
     })
 }
 
-/// Returns the client's error for a failure of the service.
+/// Converts the error of a failed service into the error that the client receives.
 pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorData {
     match Cause::of(error) {
         Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
@@ -37,13 +38,14 @@ pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static))
     }
 }
 
-/// Returns the client's error for a result of the wrong type.
+/// Returns the error that the client receives if the service's result has the wrong type for the
+/// method.
 pub(super) fn mismatch(method: &str) -> ErrorData {
     tracing::warn!(method, "the result is not of the type that the method has");
     ErrorData::internal_error("the server gave an invalid result", None)
 }
 
-/// Returns an error whose reason is only logged.
+/// Returns the "internal error" that the client receives if the reason must only be logged.
 pub(super) fn internal_error() -> ErrorData {
     ErrorData::internal_error("internal error", None)
 }

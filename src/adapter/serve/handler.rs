@@ -1,4 +1,5 @@
-//! The `ServerHandler` implementation of [`ServeService`]: each method as a message to the service.
+//! Implements `ServerHandler` for [`ServeService`]: each method sends a request to the Tower
+//! service.
 
 use std::borrow::Cow;
 
@@ -49,8 +50,8 @@ use crate::message::{ToolService, is_of_protocol};
 #[cfg(feature = "http")]
 use crate::{catalog, pagination::Pages};
 
-/// Implements methods of [`ServerHandler`] that the service answers: the message of each, and the
-/// result that it expects.
+/// Implements methods of [`ServerHandler`] by sending a request to the service. Each line states
+/// the type of the request, and the types of result that the method accepts.
 macro_rules! answered_by_the_service {
     ($(
         fn $method:ident($params:ty) -> $answer:ty
@@ -71,7 +72,8 @@ macro_rules! answered_by_the_service {
     )+};
 }
 
-/// Implements methods of [`ServerHandler`] whose result is empty.
+/// Implements methods of [`ServerHandler`] that send a request to the service and return an empty
+/// result.
 macro_rules! acknowledged_by_the_service {
     ($(fn $method:ident($params:ty) = $Message:ident;)+) => {$(
         async fn $method(
@@ -314,9 +316,11 @@ where
         // Called in any case, since a handler may remember the requested filter.
         let handlers = self.shared.aside.accepted_filter(requested);
         let Some(changing) = &self.changing else { return handlers };
-        // rmcp acknowledges the stream to the client before it calls `listen`.
+        // rmcp acknowledges the stream to the client before it calls `listen`, so the changes are
+        // tracked from now on.
         self.connection.ask(changing);
-        // All that is declared, which includes all that the handler can have accepted.
+        // Accepts everything that is declared, which includes all that the handler can have
+        // accepted.
         Some(accepted(requested, &self.get_info().capabilities))
     }
 
@@ -326,7 +330,7 @@ where
             Some(changing) => self.stream(changing, context).boxed(),
             None => self.shared.aside.listen(context),
         };
-        // This is a request as well, so a panic would leave it unanswered.
+        // `subscriptions/listen` is a request as well, so a panic would leave it unanswered.
         caught("subscriptions/listen", streamed).await?
     }
 
@@ -370,7 +374,7 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
-    /// Adds the `listChanged` capabilities to a description if clients are notified of changes.
+    /// If clients are notified of changes, declares `listChanged` in the server description.
     fn declared(&self, mut description: ServerConfig) -> ServerConfig {
         if self.changing.is_some() {
             declare(&mut description.capabilities);
@@ -378,16 +382,17 @@ where
         description
     }
 
-    /// Checks the headers of a call as rmcp does for tools that it knows.
+    /// Checks the `Mcp-Param-*` headers of a tool call, as rmcp does for tools that it knows.
     ///
-    /// An unknown tool is first looked up in a listing as this client sees it. A tool that is not
-    /// found there is not checked, and no call fails because tools cannot be listed: the client
-    /// cannot have seen an annotation either. Concurrent calls of unknown tools share one listing,
-    /// and for a second after it the tools are not listed again unless they have changed.
+    /// If the tool is unknown, the tools are listed first, as this client sees them. If the listing
+    /// fails or does not contain the tool, the call is not checked: the client cannot have seen the
+    /// tool's header annotations either. Concurrent calls of unknown tools share one listing. After
+    /// a listing, the tools are not listed again for a second unless they have changed.
     ///
-    /// After a change, a call of a tool that had no annotations before is not checked and does not
-    /// wait: one backend that is slow or changes its tools continuously would delay the calls of
-    /// all others. The tools are listed in the background.
+    /// Suppose that the tools have changed, and the called tool had no header annotations before.
+    /// Then the call is not checked, and the tools are listed in the background. If the call
+    /// waited, a backend that is slow or changes its tools continuously would delay the calls of
+    /// all others.
     #[cfg(feature = "http")]
     async fn check_headers(
         &self,
@@ -427,7 +432,8 @@ where
         }
     }
 
-    /// Lists tools until this one is known, unless the last listing still suffices.
+    /// Lists the tools until the tool of this name is known. Does nothing if the tool is known, or
+    /// if a recent listing did not contain it.
     #[cfg(feature = "http")]
     async fn search(
         &self,
@@ -449,7 +455,7 @@ where
         }
     }
 
-    /// Lists tools page by page, until the wanted tool is known or the list ends.
+    /// Lists the tools page by page, until `is_enough` returns `true` or the list ends.
     #[cfg(feature = "http")]
     async fn list_tools_until(
         &self,
@@ -473,16 +479,17 @@ where
         }
     }
 
-    /// Returns a number that changes whenever the tools change.
+    /// Returns a number that changes whenever the tools change. Always 0 if no
+    /// [`changes`](Self::changes) were set.
     fn tools_epoch(&self) -> u64 {
         self.changing.as_ref().map_or(0, |changing| changing.changes.tools().now())
     }
 }
 
-/// Returns `true` if 2026-07-28 has removed this method.
+/// Returns `true` if protocol version 2026-07-28 has removed this method.
 ///
-/// rmcp answers these methods itself if it can parse their parameters, and otherwise parses them as
-/// custom requests.
+/// If rmcp can parse the parameters of a removed method, it handles the request itself. Otherwise,
+/// it passes the request on as a custom request.
 fn is_removed(method: &str) -> bool {
     const REMOVED: [&str; 5] = [
         InitializeResultMethod::VALUE,

@@ -1,4 +1,4 @@
-//! Serves a Tower service as an MCP server to clients.
+//! Serves a Tower service to clients as an MCP server.
 
 mod changes;
 mod describe;

@@ -1,4 +1,4 @@
-//! Notifies clients of changed lists and resources.
+//! Notifies clients of changed lists and updated resources.
 
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 
@@ -27,24 +27,25 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// How often to check whether a connection has ended, since rmcp does not report it.
+/// The interval at which a connection is polled, because rmcp does not report when it ends.
 const LOOK: Duration = Duration::from_secs(2);
-/// The maximum number of concurrent subscribe requests of one stream.
+/// The maximum number of concurrent `resources/subscribe` requests for one stream.
 const SUBSCRIBING: usize = 8;
-/// The key of a client's progress token in `_meta`.
+/// The key of the progress token in a request's `_meta`.
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
-/// A client of 2025-11-25 or older, which is notified of every declared change.
+/// A client of 2025-11-25 or older. It is notified without a request of every kind of change that
+/// the server declares.
 struct Older<'a> {
     peer: &'a Peer<RoleServer>,
     claims: &'a Claims,
     capabilities: &'a (dyn Fn() -> ServerCapabilities + Sync),
 }
 
-/// A `subscriptions/listen` stream, with the resources whose updates it receives.
+/// A `subscriptions/listen` stream, and the resources whose updates are sent on it.
 struct Stream {
     sink: SubscriptionSink,
-    /// The requested resources that were not refused.
+    /// The requested resources, except those whose subscription the service has rejected.
     uris: Uris,
 }
 
@@ -54,7 +55,7 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
-    /// Notifies an older client of changes until it disconnects.
+    /// Notifies a client of 2025-11-25 or older of changes until it disconnects.
     pub(super) async fn notify(&self, peer: &Peer<RoleServer>) {
         let Some(changing) = &self.changing else { return };
         let Some(watch) = self.connection.begin() else { return };
@@ -63,11 +64,13 @@ where
         let client = Older { peer, claims, capabilities: &capabilities };
         let (gone, notifying) = (pin!(client.gone()), pin!(watch.notify(&client)));
         future::select(gone, notifying).await;
-        // The caller that runs the server may keep it for longer.
+        // The subscriptions end now, since the caller that runs the server may keep this value
+        // longer.
         claims.clear();
     }
 
-    /// Streams changes, and the handler's own notifications, to a newer client.
+    /// Sends changes, and the wrapped handler's own notifications, on a `subscriptions/listen`
+    /// stream until it ends.
     pub(super) async fn stream(
         &self,
         changing: &Changing,
@@ -98,8 +101,9 @@ where
         }
     }
 
-    /// Subscribes to the resources that a stream requests, and forwards updates of those that were
-    /// not refused. A server without `resources/subscribe` may still send updates.
+    /// Subscribes to the resources that a stream requests. Then forwards the updates of each
+    /// resource unless the service has rejected the subscription. "Method not found" is not a
+    /// rejection: a server without `resources/subscribe` may still send updates.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn subscribe_to(
         &self,
@@ -127,7 +131,7 @@ where
 // === impl Older ===
 
 impl Older<'_> {
-    /// Waits until the client has disconnected; returns up to two seconds later.
+    /// Waits until the client has disconnected. Notices this up to two seconds late.
     async fn gone(&self) {
         while !self.peer.is_transport_closed() {
             tokio::time::sleep(LOOK).await;
@@ -170,7 +174,7 @@ impl Listener for Older<'_> {
 // === impl Stream ===
 
 impl Stream {
-    /// Returns the resources that the client requested.
+    /// Returns the resources that the client has requested for this stream.
     fn asked(&self) -> HashSet<Arc<str>> {
         let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
         uris.map(|uri| uri.as_str().into()).collect()

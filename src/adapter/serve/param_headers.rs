@@ -1,7 +1,7 @@
-//! Checks the `Mcp-Param-*` headers of a call against its arguments (SEP-2243).
+//! Checks that the `Mcp-Param-*` headers of a tool call over HTTP match its arguments (SEP-2243).
 //!
-//! rmcp checks them as well, but only for tools that it knows synchronously, and its check is not
-//! public. This check follows it, value for value.
+//! rmcp makes the same check, but only for tools that it can look up synchronously, and its
+//! function is not public. This check accepts and rejects the same values.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::HeaderMap;
@@ -10,24 +10,25 @@ use serde_json::Value;
 
 use super::tools::HEADER_KEYWORD;
 
-/// The prefix of the header names.
+/// The prefix of the names of headers that repeat an argument.
 const PREFIX: &str = "Mcp-Param-";
-/// The header with the protocol version of a request.
+/// The name of the header that contains the protocol version of a request.
 const VERSION: &str = "MCP-Protocol-Version";
-/// The delimiters of a Base64-encoded value.
+/// The delimiters around the value of a header if it is encoded in Base64.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
-/// Returns `true` if the protocol version of a request requires these headers.
+/// Returns `true` if the request's protocol version requires `Mcp-Param-*` headers.
 pub(super) fn are_required(headers: &HeaderMap) -> bool {
     let version = headers.get(VERSION).and_then(|version| version.to_str().ok());
     version.is_some_and(|version| version >= ProtocolVersion::STANDARD_HEADERS.as_str())
 }
 
-/// Compares the headers with the annotated arguments.
+/// Compares each `Mcp-Param-*` header with its argument, whose schema names the header.
 ///
 /// # Errors
 ///
-/// Returns the error for the client if they do not match.
+/// Returns an error for the client if a header is missing, unexpected, or differs from its
+/// argument.
 pub(super) fn check(
     headers: &HeaderMap,
     schema: &JsonObject,
@@ -37,7 +38,8 @@ pub(super) fn check(
         .map_err(|mismatch| ErrorData::header_mismatch(mismatch, None))
 }
 
-/// Checks the properties of an object; `path` is the name of the object with a trailing dot.
+/// Compares the headers with the properties of an object. `path` names the object in errors and
+/// ends with a dot, or is empty for the arguments themselves.
 fn check_properties(
     headers: &HeaderMap,
     schema: &JsonObject,

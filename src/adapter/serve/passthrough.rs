@@ -1,4 +1,4 @@
-//! The messages that reach a handler without passing through the layers.
+//! Delivers messages to a handler that do not pass through the layers around it.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,11 @@ use rmcp::{
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 
-/// The part of a handler that bypasses the layers: all of [`ServerHandler`] except requests, and
-/// the requests that [`Opening::Passthrough`](super::service::Opening::Passthrough) lists.
+/// The methods of a wrapped handler that are called directly, not through the layers. These are the
+/// methods of [`ServerHandler`] that answer no request, and those for the requests that
+/// [`Opening`](super::service::Opening) lists.
 ///
-/// `ServerHandler` itself cannot be a trait object.
+/// `ServerHandler` itself cannot be a trait object, but this trait can.
 pub(super) trait Passthrough: Send + Sync {
     fn info(&self) -> ServerConfig;
     fn protocol_versions(&self) -> Cow<'static, [ProtocolVersion]>;

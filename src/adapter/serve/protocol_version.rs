@@ -1,4 +1,5 @@
-//! The protocol version of a client, and the result type that newer versions require.
+//! Distinguishes newer clients from older ones, and adds the `resultType` that newer clients
+//! require.
 
 use rmcp::{
     RoleServer,
@@ -13,10 +14,10 @@ pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
 }
 
-/// Sets the result type of a result to complete if it is optional and not set.
+/// Sets the `resultType` of a result to `complete` if rmcp makes it optional and it is not set.
 ///
-/// rmcp removes it for older clients but does not add it for newer ones, for which the protocol
-/// requires it.
+/// Newer protocol versions require the `resultType`. rmcp removes it for older clients, but does
+/// not add it for newer ones.
 pub(super) fn fill_result_type(result: &mut ServerResult) {
     let result_type = match result {
         ServerResult::CompleteResult(result) => &mut result.result_type,

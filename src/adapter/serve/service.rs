@@ -1,4 +1,4 @@
-//! The MCP server that sends each request of a client to a Tower service.
+//! An MCP server that sends the requests of clients to a Tower service.
 
 use std::{
     any::{self, Any},
@@ -35,30 +35,32 @@ use crate::{
     message::{Context, LogLevel, Logs, Progress, Pump, Request, ToolService, client::may_ask},
 };
 
-/// A Tower service as a server that rmcp can run over any transport.
+/// An MCP server that answers the requests of clients with a Tower service. rmcp can run it over
+/// any transport.
 ///
-/// rmcp runs one `ServeService` for each connection: over streamable HTTP, one for each session of
-/// an older client, and one for each request of a client without a session. Clone it for each.
-/// Clones share the service's state, as clones of the service do, and the tools that clients have
-/// listed. State of a connection, such as its resource subscriptions, is not cloned. Cloning only
-/// increments reference counts. The service need not be `Sync`.
+/// rmcp needs one `ServeService` for each connection. Over streamable HTTP, it needs one for each
+/// session of an older client, and one for each request of a client without a session. Clone the
+/// server for each of them, which is cheap. Clones share the Tower service and the tools that
+/// clients have listed. They do not share the state of a connection, such as its resource
+/// subscriptions. The Tower service need not be `Sync`.
 ///
 /// See the [module docs](crate::adapter) for an example and for the behavior that clients see.
 pub struct ServeService<S> {
     pub(super) shared: Arc<Shared<S>>,
-    /// The source of change notifications, if clients are notified.
+    /// The source of change notifications. `None` if clients are not notified.
     pub(super) changing: Option<Changing>,
-    /// Returns the caller of a request, whose subscriptions are limited together.
+    /// A function that identifies the caller of a request, so that the subscriptions of each caller
+    /// can be limited.
     caller_of: Option<Arc<CallerOf>>,
-    /// State of one connection, which clones do not share.
+    /// The state of one client connection, which clones do not share.
     pub(super) connection: Connection,
-    /// Dropped when the connection has ended; clones do not share it.
+    /// A value to drop when the connection ends. Clones do not share it.
     held: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// State that all clones of a server share.
+/// The state that all clones of a server share.
 pub(super) struct Shared<S> {
-    /// Locked only to be cloned, so that the service need not be `Sync`.
+    /// The Tower service. Locked only to be cloned, so that it need not be `Sync`.
     service: Mutex<S>,
     pub(super) aside: Arc<dyn Passthrough>,
     pub(super) opening: Opening,
@@ -67,36 +69,39 @@ pub(super) struct Shared<S> {
     pub(super) searches: Searches,
 }
 
-/// The part that answers `initialize`, `server/discover` and `ping`.
+/// Decides who answers `initialize`, `server/discover` and `ping`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Opening {
-    /// The service, like any other request.
+    /// The Tower service answers `initialize`, `server/discover` and `ping`, like any other
+    /// request.
     Inside,
-    /// The passthrough handler, since the service is not a complete server.
+    /// The passthrough handler answers `initialize`, `server/discover` and `ping`, because the
+    /// Tower service is not a complete server.
     Passthrough,
 }
 
-/// Returns the account that a request counts for, or `None` if callers have no shares.
+/// A function that returns the name of a request's caller. Subscriptions with the same name are
+/// limited together. `None` means that the caller has no limit of its own.
 type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 
 // === impl ServeService ===
 
 impl<S> ServeService<S> {
-    /// Serves a Tower service under this description.
+    /// Creates a server from a Tower service and a server description.
     ///
-    /// The service answers requests about tools, prompts, resources and so on. `initialize`,
-    /// `server/discover` and `ping` are answered from the current description and do not reach the
-    /// service. Notifications are discarded, and `subscriptions/listen` is implemented only with
-    /// [`changes`](Self::changes).
+    /// The service receives the requests about tools, prompts, resources and so on. `initialize`,
+    /// `server/discover` and `ping` do not reach the service: they are answered from the current
+    /// description. Notifications from clients are discarded. `subscriptions/listen` is supported
+    /// only with [`changes`](Self::changes).
     #[must_use]
     pub fn new(service: S, description: impl Describe) -> Self {
         Self::over(service, Arc::new(Described(description)), Opening::Passthrough)
     }
 
-    /// Wraps a handler in a layer and serves both.
+    /// Creates a server from a handler and a Tower layer around it.
     ///
-    /// All requests pass through the layer; everything else goes straight to the same handler. A
-    /// `tower::ServiceBuilder` is a layer, too.
+    /// All requests except `subscriptions/listen` pass through the layer to the handler. Everything
+    /// else reaches the same handler directly. A `tower::ServiceBuilder` is a layer, too.
     #[must_use]
     pub fn wrap<H, L>(handler: H, layer: L) -> Self
     where
@@ -125,11 +130,12 @@ impl<S> ServeService<S> {
         }
     }
 
-    /// Sets how the caller of a request is recognized, to limit the resource subscriptions of each
-    /// caller on all its connections.
+    /// Sets a function that returns the name of a request's caller. With this function, the
+    /// resource subscriptions of each caller on all its connections are limited.
     ///
-    /// Without it, only the subscriptions of one connection and those of all clients together are
-    /// limited. Requests for which `caller` returns `None` count as those of one caller.
+    /// Without this function, only the subscriptions of each connection and those of all clients
+    /// together are limited. All requests for which the function returns `None` are counted as
+    /// requests of one unnamed caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where
@@ -138,7 +144,8 @@ impl<S> ServeService<S> {
         self.caller_of(move |context| Some(account(caller(context))))
     }
 
-    /// Like [`caller`](Self::caller), but `None` turns the limit per caller off.
+    /// Like [`caller`](Self::caller), but requests for which the function returns `None` have no
+    /// limit per caller.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Context) -> Option<Arc<str>> + Send + Sync + 'static,
@@ -147,10 +154,10 @@ impl<S> ServeService<S> {
         self
     }
 
-    /// Holds a value until the connection of this server has ended.
+    /// Stores a value in this server, and drops it when the server's connection has ended.
     ///
-    /// Clones do not hold it. Use it to release a permit, such as that of a semaphore, with the
-    /// connection.
+    /// Clones of the server do not contain the value. For example, store the permit of a semaphore
+    /// to release it when the connection ends.
     #[must_use]
     pub fn hold(mut self, value: impl Send + Sync + 'static) -> Self {
         self.held = Some(Box::new(value));
@@ -166,24 +173,28 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
-    /// Notifies clients of these changes.
+    /// Notifies clients of the changes that are reported to `changes`.
     ///
     /// Pass a clone of the [`Changes`] that the backends of the stack notify. A client of
-    /// 2025-11-25 or older is notified of changed tools, prompts and resources, and of updates of
-    /// resources that it has subscribed to, from its initialization until it disconnects. A newer
+    /// 2025-11-25 or older is notified from its initialization until it disconnects: of changed
+    /// tools, prompts and resources, and of updates of resources that it has subscribed to. A newer
     /// client requests a stream of changes with `subscriptions/listen`. The notifications of a
-    /// wrapped handler go to the same stream, which ends when the handler ends it. Changes that
-    /// occur while a client is being notified of one count as one.
+    /// wrapped handler are sent on the same stream, which ends when the handler ends it. Changes
+    /// that occur while a notification is being sent are combined into one.
     ///
-    /// The server declares `listChanged` for tools, and for prompts and resources if the
-    /// description declares these. Subscriptions to single resources are declared by the
-    /// description alone.
+    /// The server always declares `listChanged` for tools. For prompts and resources, it declares
+    /// `listChanged` if the server description declares prompts or resources. Subscriptions to
+    /// single resources are declared only if the description declares them.
     ///
-    /// The subscribe request of each client passes down the stack, so a layer can decide by client.
-    /// A client whose request is refused receives no updates of the resource, even if it was
-    /// subscribed before. When the last client has unsubscribed or disconnected, as many
-    /// unsubscribe requests are sent down as clients had subscribed, for servers that count them. A
-    /// handler must notify these changes instead of the client that called it.
+    /// Each subscribe request of a client is sent to the service, so a layer can decide for each
+    /// client. If the service rejects the request, the client receives no updates of the resource,
+    /// even if it was subscribed before. On a `subscriptions/listen` stream, the error "method not
+    /// found" does not count as a rejection. When the last client has unsubscribed or disconnected,
+    /// the service receives as many unsubscribe requests as it has accepted subscribe requests,
+    /// because some servers count them.
+    ///
+    /// With this setting, a handler must notify the [`Changes`] instead of the client that called
+    /// it.
     #[must_use]
     pub fn changes(mut self, changes: Changes) -> Self {
         let shared = Arc::clone(&self.shared);
@@ -196,7 +207,8 @@ where
         self
     }
 
-    /// Lets the service answer a request until the client cancels it.
+    /// Answers a request with the service. If the client cancels the request, drops the future of
+    /// the service.
     pub(super) async fn answer(
         &self,
         method: &str,
@@ -242,9 +254,9 @@ where
         }
     }
 
-    /// Returns where log messages about a request are sent, or `None` if the client does not
-    /// receive them. The level of an older client applies to its connection; a newer client sets it
-    /// per request.
+    /// Returns a sender that forwards log messages about a request to its client. Returns `None` if
+    /// the client has not asked for any. An older client sets its log level for the connection, a
+    /// newer client for each request.
     fn logs(&self, message: &ClientRequest, context: &RequestContext<RoleServer>) -> Option<Logs> {
         let sets_level = matches!(message, ClientRequest::SetLevelRequest(_));
         if !sets_level && !may_ask(message) {
@@ -257,7 +269,7 @@ where
         Some(Logs::new(self.connection.log_level().clone()))
     }
 
-    /// Lets the service answer a request whose result is empty.
+    /// Sends the service a request whose result must be empty.
     pub(super) async fn acknowledge(
         &self,
         method: &str,
@@ -297,9 +309,12 @@ impl<S> Shared<S>
 where
     S: ToolService,
 {
-    /// Boxed and built of combinators, which store the request once. rmcp spawns a task for each
-    /// request, with room for the largest of all methods, and nested `async` blocks store their
-    /// arguments twice. That took 19 KiB for each request.
+    /// Clones the service, waits until the clone is ready, and calls it with the request.
+    ///
+    /// The future is boxed and consists of combinators, to keep it small. rmcp spawns a task for
+    /// each request, with room for the future of the largest method. Combinators store the request
+    /// once, whereas nested `async` blocks store their arguments twice. With such blocks, each
+    /// request took 19 KiB.
     pub(super) fn answer<'a>(
         &'a self,
         method: &'a str,
@@ -313,7 +328,7 @@ where
             .boxed()
     }
 
-    /// Ends a subscription whose clients have disconnected.
+    /// Sends the service an unsubscribe request for a resource whose clients have disconnected.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn unsubscribe(&self, uri: &str) -> Result<(), ErrorData> {
         let message = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri));
@@ -323,14 +338,15 @@ where
     }
 }
 
-/// Returns the account of a caller. Unknown callers share one, which differs from the empty name.
+/// Returns a name under which a caller's requests are counted. All unknown callers share one name,
+/// which differs from that of a caller whose name is empty.
 pub(crate) fn account(caller: Option<String>) -> Arc<str> {
     caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }
 
 fn acknowledged(method: &str, result: &ServerResult) -> Result<(), ErrorData> {
     match result {
-        // The same result, with and without a `resultType`.
+        // Both are the empty result, with and without a `resultType`.
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(()),
         _ => Err(mismatch(method)),
     }

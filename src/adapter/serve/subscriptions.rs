@@ -1,4 +1,5 @@
-//! Reference counts of the clients' resource subscriptions.
+//! Counts the resource subscriptions of clients, to limit them and to end those that no client
+//! needs any more.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -21,51 +22,53 @@ use crate::{
 
 /// The maximum number of resources that one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
-/// The maximum length of a resource URI in bytes: a server receives all of them in one message.
+/// The maximum length in bytes of a subscribed URI. It is limited because a newer backend receives
+/// all subscribed URIs in one message.
 pub(super) const MAX_URI: usize = 2_048;
 
-/// The maximum number of subscriptions of one caller on all its connections.
+/// The maximum number of resource subscriptions of one caller on all its connections.
 const MOST_OF_CALLER: usize = 20_000;
-/// The maximum size of one caller's distinct URIs in bytes, as JSON: a third of the limit of a
-/// backend.
+/// The maximum size in bytes, as JSON, of the distinct URIs that one caller subscribes to. It is a
+/// third of the limit for all subscriptions at one backend.
 const MAX_CALLER_BYTES: usize = 1 << 20;
-/// The maximum size of the subscriptions of all clients in bytes.
+/// The maximum size in bytes of the resource subscriptions of all clients together.
 const MAX_SUBSCRIPTION_BYTES: usize = 256 << 20;
-/// The bytes that a subscription counts in addition to its URI.
+/// The overhead in bytes that is added to the size of each subscription's URI.
 const OVERHEAD: usize = 128;
 
-/// Unsubscribes the service from a resource without a client's request.
+/// A function that sends the service an unsubscribe request that no client is waiting for.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
 
-/// The resources that any client has subscribed to.
+/// The resources that at least one client has subscribed to, for all clients of a server.
 ///
-/// The service receives a subscribe request for each client, so that layers can decide for each. It
-/// receives as many unsubscribe requests once the last client has unsubscribed, because a single
-/// one may end all subscriptions.
+/// The service receives a subscribe request for each client, so that layers can decide for each. As
+/// long as a client is subscribed, the service receives no unsubscribe request, because a single
+/// one may end all subscriptions. When the last client has unsubscribed, the service receives as
+/// many unsubscribe requests as it has accepted subscribe requests.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
     shares: Mutex<Shares>,
     unsubscribe: Unsubscribe,
 }
 
-/// The bytes of the subscriptions of all clients, and of each caller.
+/// The total size of the resource subscriptions of all clients, and of each caller.
 #[derive(Default)]
 struct Shares {
     bytes: usize,
     callers: HashMap<Arc<str>, OfCaller>,
 }
 
-/// The subscriptions of one caller on all its connections.
+/// The resource subscriptions of one caller on all its connections.
 #[derive(Default)]
 struct OfCaller {
     subscriptions: usize,
-    /// The number of subscriptions to each resource.
+    /// The number of the caller's subscriptions to each resource.
     uris: HashMap<Arc<str>, usize>,
-    /// The size of these URIs in bytes, as JSON.
+    /// The size in bytes, as JSON, of the URIs in `uris`.
     bytes: usize,
 }
 
-/// A subscription that is counted in [`Shares`] until this value is dropped.
+/// A guard that keeps a subscription counted in [`Shares`] until it is dropped.
 pub(super) struct Share {
     all: Arc<Subscriptions>,
     caller: Option<Arc<str>>,
@@ -73,26 +76,29 @@ pub(super) struct Share {
 }
 
 struct Held {
-    /// The number of connections that have subscribed or are about to.
+    /// The number of connections and streams that have subscribed to the resource or are about to.
     claims: usize,
     subscribed: Subscribed,
 }
 
-/// The number of successful subscribe requests. Read-locked during subscribe requests and
-/// write-locked during unsubscribe requests, so that later subscribe requests wait for the end.
+/// The number of subscribe requests for a resource that the service has accepted. It is read-locked
+/// during subscribe requests, and write-locked during unsubscribe requests. So a subscribe request
+/// waits until pending unsubscribe requests have ended.
 type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
-/// The resources that one client has subscribed to, until this value is dropped.
+/// The resources that one connection or stream has subscribed to. Dropping this value ends the
+/// subscriptions.
 pub(super) struct Claims {
     all: Arc<Subscriptions>,
     uris: Uris<Option<Share>>,
 }
 
-/// The resources that a client is notified of, each with its data; clones
-/// share them.
+/// A set of resources whose updates a client receives, with additional data for each. Clones share
+/// the set.
 pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
-/// A claim that is released when dropped, unless it was kept.
+/// A guard for a claim: one client's need for the subscription to a resource. Dropping it releases
+/// the claim unless it was kept.
 struct Claim<'a> {
     all: &'a Arc<Subscriptions>,
     uri: Option<Arc<str>>,
@@ -105,9 +111,10 @@ impl Subscriptions {
         Self { held: Mutex::default(), shares: Mutex::default(), unsubscribe }
     }
 
-    /// Counts a subscription of a caller.
+    /// Counts a caller's subscription until the returned value is dropped. Returns an error if a
+    /// limit would be exceeded.
     ///
-    /// A `caller` of `None` has no limit of its own.
+    /// If `caller` is `None`, only the limits for the URI and for all clients together are checked.
     pub(super) fn share(
         self: &Arc<Self>,
         caller: Option<&Arc<str>>,
@@ -120,7 +127,8 @@ impl Subscriptions {
         Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
-    /// Counts a claim, and returns the number of successful subscribe requests.
+    /// Adds a claim to a resource: one more client needs its subscription. Returns the number of
+    /// subscribe requests that the service has accepted for the resource.
     fn claim(&self, uri: &Arc<str>) -> Subscribed {
         let mut held = self.held();
         let held = held
@@ -134,7 +142,8 @@ impl Subscriptions {
         self.held().contains_key(uri)
     }
 
-    /// Releases claims, and unsubscribes the service from those that were the last.
+    /// Releases one client's claims of these resources. If no claim of a resource is left, sends
+    /// the service its unsubscribe requests in the background.
     fn release(self: &Arc<Self>, uris: impl IntoIterator<Item = Arc<str>>) {
         let mut last = Vec::new();
         let mut held = self.held();
@@ -174,7 +183,8 @@ impl Subscriptions {
         }
     }
 
-    /// Releases a claim, and unsubscribes the service if it was the last.
+    /// Releases one client's claim of a resource. If no claim is left, awaits `unsubscribe`. Then
+    /// sends further unsubscribe requests if the service has accepted several subscribe requests.
     async fn give_back(
         &self,
         uri: &Arc<str>,
@@ -200,14 +210,14 @@ impl Subscriptions {
         outcome
     }
 
-    /// Unsubscribes the service without a client that waits for it.
+    /// Sends the service an unsubscribe request that no client is waiting for.
     async fn end(&self, uri: &Arc<str>) {
         if let Err(error) = (self.unsubscribe)(Arc::clone(uri)).await {
             tracing::debug!(%uri, %error, "failed to end a subscription");
         }
     }
 
-    /// Decrements the claims of a resource, and returns `true` if it was the last.
+    /// Decrements the number of claims of a resource. Returns `true` if none is left.
     fn leave(&self, uri: &str) -> bool {
         self.held().get_mut(uri).is_some_and(|held| {
             held.claims -= 1;
@@ -215,7 +225,7 @@ impl Subscriptions {
         })
     }
 
-    /// Removes a resource without claims.
+    /// Forgets a resource if it has no claims.
     fn tidy(&self, uri: &str) {
         let mut held = self.held();
         if held.get(uri).is_some_and(|held| held.claims == 0) {
@@ -239,7 +249,8 @@ impl Claims {
         Self { all, uris: Uris::default() }
     }
 
-    /// Claims a resource if `subscribe` succeeds. If it fails, an existing claim is released.
+    /// Awaits `subscribe`. If it succeeds, adds the resource to the client's subscriptions. If it
+    /// fails, removes the resource from them.
     pub(super) async fn add(
         &self,
         uri: &str,
@@ -264,7 +275,7 @@ impl Claims {
             return Err(error);
         }
 
-        // The same connection may have claimed it, or too many, before or in the meantime.
+        // The same connection may have claimed this resource, or too many others, in the meantime.
         let mut uris = self.uris.lock();
         if uris.len() >= MOST_SUBSCRIPTIONS && !uris.contains_key(&uri) {
             return Err(too_many());
@@ -276,7 +287,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Releases a resource, with `unsubscribe` if no other client claims it.
+    /// Removes a resource from the client's subscriptions. If no other client is subscribed to it,
+    /// awaits `unsubscribe`.
     pub(super) async fn remove(
         &self,
         uri: &str,
@@ -301,7 +313,7 @@ impl Claims {
         }
     }
 
-    /// Releases all resources.
+    /// Removes all of the client's subscriptions.
     pub(super) fn clear(&self) {
         let uris = mem::take(&mut *self.uris.lock());
         self.all.release(uris.into_keys());
@@ -311,7 +323,8 @@ impl Claims {
         self.uris.lock().contains_key(uri)
     }
 
-    /// Selects the updates of these resources.
+    /// Returns a filter that matches updates of the client's subscribed resources. It checks each
+    /// update against the subscriptions that exist when the update arrives.
     pub(super) fn wanted(&self) -> Arc<Wanted> {
         self.uris.wanted()
     }
@@ -330,7 +343,8 @@ impl<T> Uris<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Selects the updates of these resources.
+    /// Returns a filter that matches updates of resources in the set. It checks each update against
+    /// the set as it is when the update arrives.
     pub(super) fn wanted(&self) -> Arc<Wanted>
     where
         T: Send + 'static,

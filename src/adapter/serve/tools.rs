@@ -1,4 +1,4 @@
-//! The listed tools, whose `x-mcp-header` annotations are checked against HTTP headers.
+//! Remembers the tools that clients have listed, to check the `Mcp-Param-*` headers of calls.
 
 use std::{
     borrow::Cow,
@@ -19,57 +19,65 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::json_size::{BoundedCounter, json_bytes};
 
-/// The maximum number of remembered tools. Calls of others are not checked.
+/// The maximum number of remembered tools. A listing that would exceed it replaces all earlier
+/// ones. Calls of tools that are not remembered are not checked.
 const MOST_TOOLS: usize = 10_000;
-/// The maximum length of a remembered tool name in bytes.
+/// The maximum length in bytes of a tool's name. Tools with longer names are not remembered.
 const MAX_REMEMBERED_NAME: usize = 1 << 10;
-/// The maximum size of all tools with annotations in bytes, as JSON.
+/// The maximum size in bytes, as JSON, of all remembered tools that have header annotations.
 const MAX_ANNOTATED: usize = 16 << 20;
-/// The time for which a view of the tools is not listed again for calls of missing tools.
+/// The time after a listing during which calls of missing tools do not list the tools of the same
+/// [`View`] again.
 #[cfg(feature = "http")]
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of views that are listed separately; calls from others share one.
+/// The maximum number of separate views. Further clients share one view.
 #[cfg(feature = "http")]
 const MOST_VIEWS: usize = 100;
-/// The annotation of a property that clients repeat in a header (SEP-2243).
+/// The key in a property's schema whose value names the header in which clients repeat the argument
+/// (SEP-2243).
 pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// The tools that clients have listed, for rmcp to check the headers of a call.
+/// The tools that clients have listed. rmcp looks them up to check the headers of a call.
 ///
-/// rmcp queries a tool synchronously, so only tools of earlier listings can be known. With the
-/// feature `http`, a call of an unknown tool first lists the tools, as its caller would, at most
-/// once a second, and is then checked: see `ServeService::check_headers`. A call of a tool that had
-/// no annotations before the tools changed does not wait for that listing.
+/// rmcp looks up a tool synchronously, so it only finds tools that were listed earlier. With the
+/// feature `http`, a call of an unknown tool first lists the tools as its client would, at most
+/// once a second. Then the call is checked; see `ServeService::check_headers`. There is an
+/// exception: after the tools have changed, a call of a tool that had no header annotations before
+/// does not wait for the listing.
 ///
-/// rmcp reads only the annotations of the schema. Most tools have none; of those only the name is
-/// kept.
+/// rmcp reads nothing but the header annotations in a tool's schema. So for tools without
+/// annotations, which are most tools, only the name is kept.
 ///
-/// A later listing replaces the tools of the same name. The first page of a listing does not remove
-/// other tools: several clients list at once, not all see the same tools, and the next page may
-/// come late. Keeping a removed tool is harmless, since calls of it are rejected anyway. A changed
-/// schema must not be missed, or valid calls are rejected; so all tools are removed when the tools
-/// have changed. A tool that was never listed is not checked: a layer may hide or rename it, and an
-/// error about a missing header would reveal it. Tools that are too large to keep are not checked
-/// either.
+/// A later listing replaces tools of the same name. Its first page does not remove other tools:
+/// several clients list at once, not all see the same tools, and the next page may come late. It is
+/// harmless to keep a removed tool, since calls of it are rejected anyway. But if a tool's schema
+/// has changed, the old schema would cause valid calls to be rejected. So all tools are removed
+/// when the tools have changed.
+///
+/// Calls of a tool that no client has listed are not checked: a layer may hide or rename the tool,
+/// and an error about a missing header would reveal it. Calls of tools that are too large to be
+/// remembered are not checked either.
 #[derive(Default)]
 pub(super) struct ListedTools(RwLock<Listed>);
 
 #[derive(Default)]
 struct Listed {
     epoch: u64,
-    /// `None` for a tool without annotations.
+    /// Maps the name of each tool to the tool, or to `None` if it has no header annotations.
     tools: HashMap<Cow<'static, str>, Option<Annotated>>,
-    /// The size of all tools with annotations in bytes.
+    /// The size in bytes of all tools with header annotations, as JSON.
     bytes: usize,
 }
 
-/// Whether a tool was listed.
+/// States whether a tool was listed, and whether that was before or after the last change of the
+/// tools.
 #[cfg(feature = "http")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Listed since the last change of the tools, or too long to be remembered.
+    /// The tool was listed since the last change, or its name is too long to be remembered. In
+    /// neither case would a new listing help.
     Now,
-    /// Listed before the last change, without annotations.
+    /// The tool was listed before the last change, and had no header annotations.
     Plain,
     No,
 }
@@ -79,27 +87,28 @@ struct Annotated {
     bytes: usize,
 }
 
-/// The latest listings for calls of unknown tools, by view.
+/// The latest listing that was caused by a call of an unknown tool, for each view.
 ///
-/// Clients can see different tools, so clients with different credentials have views of
-/// their own. A client that invents names, or credentials too, causes at most one listing a
-/// second per view.
+/// Different clients may see different tools, so there is one view for each distinct value of the
+/// `Authorization` header. A client that invents tool names, or even credentials, causes at most
+/// one listing a second per view.
 #[cfg(feature = "http")]
 #[derive(Default)]
 pub(super) struct Searches {
     by_credentials: Mutex<HashMap<u64, (Instant, View)>>,
     others: View,
-    /// Listings in the background, at most one per view.
+    /// Background tasks that list tools, at most one per view.
     background: Mutex<JoinSet<()>>,
     hasher: RandomState,
 }
 
-/// The latest listing of a view. Locked while the view is listed, so that calls at the same
-/// time share one listing; if the call that lists is dropped, the next one takes over.
+/// The clients that share their credentials, and so see the same tools. Contains their latest
+/// listing that did not find a tool. Locked while the tools are listed, so that concurrent calls
+/// share one listing. If the call that lists the tools is dropped, the next call takes over.
 #[cfg(feature = "http")]
 pub(super) type View = Arc<tokio::sync::Mutex<Option<Search>>>;
 
-/// A listing of all tools that did not contain the wanted one.
+/// Records when all tools were listed without finding the wanted tool.
 #[cfg(feature = "http")]
 pub(super) struct Search {
     epoch: u64,
@@ -110,7 +119,7 @@ pub(super) struct Search {
 
 #[cfg(feature = "http")]
 impl Searches {
-    /// Returns the view of the clients with these credentials.
+    /// Returns the view for the credentials in the `Authorization` header of a request.
     pub(super) fn view(&self, headers: &http::HeaderMap) -> View {
         let Some(credentials) = headers.get(http::header::AUTHORIZATION) else {
             return self.others.clone();
@@ -133,7 +142,7 @@ impl Searches {
         view
     }
 
-    /// Runs a listing that no call waits for.
+    /// Spawns a background task that lists tools.
     pub(super) fn spawn(&self, listing: impl Future<Output = ()> + Send + 'static) {
         let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         while background.try_join_next().is_some() {}
@@ -149,7 +158,8 @@ impl Search {
         Self { epoch, at: Instant::now() }
     }
 
-    /// Returns `true` if the tools need not be listed again yet.
+    /// Returns `true` if this listing is less than a second old, and the tools have not changed
+    /// since.
     pub(super) fn suffices(&self, epoch: u64) -> bool {
         self.epoch == epoch && self.at.elapsed() < LIST_AGAIN_AFTER
     }
@@ -158,13 +168,14 @@ impl Search {
 // === impl ListedTools ===
 
 impl ListedTools {
-    /// Remembers tools that were requested at epoch `asked` and received at `now`.
+    /// Remembers listed tools. `asked` and `now` are the epochs before and after the listing. If
+    /// they differ, the tools may be outdated and are ignored.
     pub(super) fn remember(&self, tools: &[Tool], asked: u64, now: u64) {
         // The list may be older than the change.
         if asked != now {
             return;
         }
-        // All tools are nearly always known already; a read lock suffices for that.
+        // Nearly always, all tools are known already, and a read lock suffices.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let short = || tools.iter().filter(|tool| tool.name.len() <= MAX_REMEMBERED_NAME);
         if known.epoch == now && short().all(|tool| known.has(tool)) {
@@ -176,7 +187,7 @@ impl ListedTools {
         if known.epoch > now {
             return;
         }
-        // Beyond the limit, all are removed rather than the oldest ones.
+        // Beyond the limit, all tools are removed rather than the oldest ones.
         if known.epoch < now || known.tools.len() + tools.len() > MOST_TOOLS {
             known.epoch = now;
             known.tools.clear();
@@ -189,7 +200,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns whether the tool of this name was listed.
+    /// Returns whether the tool of this name was listed, and whether that was before or after the
+    /// last change of the tools.
     #[cfg(feature = "http")]
     pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +213,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns the tool of this name if it has annotations to check.
+    /// Returns the tool of this name if it was listed since the last change and has header
+    /// annotations.
     pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let tool = known.tools.get(name).filter(|_| known.epoch == now)?;
@@ -240,7 +253,8 @@ impl Listed {
     }
 }
 
-/// Returns `true` if a property has the annotation at a place where rmcp looks for it.
+/// Returns `true` if a property of the tool's schema has a header annotation where rmcp looks for
+/// one.
 fn is_annotated(tool: &Tool) -> bool {
     fn properties_of(schema: &JsonObject) -> bool {
         let properties = schema.get("properties").and_then(Value::as_object);

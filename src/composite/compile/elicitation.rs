@@ -1,4 +1,4 @@
-//! Compiles elicitation steps.
+//! Compiles elicitation steps, which ask the user.
 
 use serde_json::Value;
 
@@ -12,7 +12,8 @@ use crate::{
     expr::{Expression, ScopeNames},
 };
 
-/// Compiles an elicitation step. The result must not be used if there are errors.
+/// Compiles a step that asks the user, and adds errors in its definition at the path `at`. If there
+/// are errors, the result must not be used.
 pub(super) fn compile(
     ask: &Elicitation,
     step: &Step,
@@ -47,7 +48,7 @@ pub(super) fn compile(
     }
 }
 
-/// Rejects retry delays, because questions are repeated without delay.
+/// Rejects retry delays in a step that asks the user, because questions are repeated without delay.
 fn check_delays(step: &Step, at: &mut DefinitionPath<'_>) {
     let OnError::Retry(retry) = step.on_error else { return };
     let usual = Retry::times(retry.count);

@@ -1,4 +1,4 @@
-//! Compiles fan-outs, whose targets are independent of each other.
+//! Compiles fan-outs, races and fallbacks, whose targets are independent of each other.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -21,7 +21,8 @@ use crate::{
     expr::{PathSegment, ScopeNames},
 };
 
-/// Compiles a fan-out. The result must not be used if there are errors.
+/// Compiles a fan-out, and adds errors in its definition at the path `at`. If there are errors, the
+/// result must not be used.
 pub(super) fn compile(
     fan_out: &FanOut,
     definition: &CompositeTool,
@@ -44,7 +45,8 @@ pub(super) fn compile(
     branches.compile(definition, places, at)
 }
 
-/// Compiles a race between at most `max_parallel` targets at the same time.
+/// Compiles a race that calls at most `max_parallel` targets at the same time. A fallback is
+/// compiled as a race that calls one target at a time.
 pub(super) fn compile_race(
     targets: &[Target],
     max_parallel: usize,
@@ -60,7 +62,7 @@ pub(super) fn compile_race(
     Branches { targets, max_parallel, answer, stop }.compile(definition, places, at)
 }
 
-/// Targets that are independent of each other.
+/// The targets of a fan-out, race or fallback, which are independent of each other.
 struct Branches<'c> {
     targets: &'c [Target],
     max_parallel: usize,
@@ -97,7 +99,7 @@ impl Branches<'_> {
             steps.push(step(target, id, index, &names, &mut at.within(in_targets(index))));
         }
         let name = definition.name.as_str().into();
-        // No target waits for another.
+        // Targets do not wait for each other, so the plan has no cycle.
         let plan = Plan::new(name, steps, self.max_parallel, self.stop, plan::RunOutput::Outcomes);
         let (plan, answer) = (plan.unwrap_or_default(), self.answer);
         Parts { plan, answer, targets: compiled, remarks: Vec::new() }
@@ -136,7 +138,8 @@ fn in_targets(index: usize) -> [PathSegment; 2] {
     ["targets".into(), index.into()]
 }
 
-/// Returns the ids of all targets: as given, or else the tool's name, made unique.
+/// Returns the id of each target. A target without an id is named after its tool. If the name is
+/// already taken, a number is appended to it.
 fn ids(targets: &[Target], at: &mut DefinitionPath<'_>) -> Vec<Arc<str>> {
     let mut taken = HashSet::new();
     for (index, target) in targets.iter().enumerate() {

@@ -5,13 +5,14 @@ use crate::{
     expr::{ExpressionError, ExpressionErrors},
 };
 
-/// Collects errors with their paths.
+/// Collects the errors in definitions, with their paths.
 #[derive(Default)]
 pub(super) struct Mistakes {
     pub(super) errors: Vec<DefinitionError>,
 }
 
-/// A path in a definition at which errors are added.
+/// A path in a definition, such as `steps[0].timeout`, and the collection to which errors at this
+/// path are added.
 pub(super) struct DefinitionPath<'m> {
     mistakes: &'m mut Mistakes,
     composite: String,
@@ -39,7 +40,7 @@ impl DefinitionPath<'_> {
         DefinitionPath { mistakes: self.mistakes, composite: self.composite.clone(), path }
     }
 
-    /// Adds an error.
+    /// Adds an error at a path below this one.
     pub(super) fn push<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -57,7 +58,7 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Returns the parsed value at `key`, or adds the error and returns `None`.
+    /// Returns the parsed value of `key`. If parsing has failed, adds the error and returns `None`.
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
@@ -80,7 +81,8 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Adds an error if a key without effect is given.
+    /// Adds an error if `key` is set, because it has no effect in combination with the setting
+    /// `with`.
     pub(super) fn meaningless(&mut self, key: &'static str, given: bool, with: &str) {
         if given {
             self.push([key], DefinitionErrorKind::Meaningless { key, with: with.to_owned() });

@@ -1,4 +1,4 @@
-//! The output of pipelines and workflows.
+//! Compiles the output blocks of pipelines and workflows.
 
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// Maximum nesting depth of properties.
+/// The maximum nesting depth of properties in an output block.
 const MAX_OUTPUT_DEPTH: usize = 10;
 
 pub(super) fn compile(
@@ -40,7 +40,7 @@ pub(super) fn compile(
     }
 }
 
-/// Returns the schema of an output.
+/// Returns the JSON Schema of the object that an output block builds.
 pub(super) fn schema(output: &Output) -> JsonObject {
     object_schema(&output.properties, &output.required)
 }
@@ -75,7 +75,8 @@ struct Properties<'c> {
     composite: &'c str,
     names: &'c ScopeNames<'c>,
     remarks: &'c mut Vec<String>,
-    /// The names of the properties around the current one.
+    /// The path of the current property: the names of the properties from the outermost to the
+    /// current one.
     path: Vec<String>,
 }
 
@@ -137,7 +138,8 @@ impl Properties<'_> {
     }
 }
 
-/// Returns `true` if a default has the type, as JSON Schema defines it, or is null.
+/// Returns `true` if the default of a property is null or has the declared type. As in JSON Schema,
+/// a number without a fractional part is an integer.
 fn fits(value: &Value, declared: JsonType) -> bool {
     let is_whole = || value.is_number() && declared.convert(value).is_some();
     value.is_null() || declared.includes(value) || declared == JsonType::Integer && is_whole()

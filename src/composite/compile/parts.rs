@@ -5,21 +5,21 @@ use foldhash::HashMap;
 use crate::{
     composite::{
         step::ToolCall,
-        strategy::{Labels, Order, Success},
+        strategy::{BranchOrder, Labels, Success},
     },
     engine::plan::Plan,
 };
 
-/// Maximum length of an id.
+/// The maximum length of the id of a target or step.
 const MAX_STEP_ID: usize = 64;
 
-/// The properties of a target besides its call.
+/// The properties of a target that its call site in the plan does not contain.
 #[derive(Debug)]
 pub(in crate::composite) struct CompiledTarget {
     pub(in crate::composite) route: Route,
-    /// Whether the composite can run and succeed without it.
+    /// Whether the composite can run and succeed without the tool of this target.
     pub(in crate::composite) optional: bool,
-    /// Whether it is called in each run that succeeds.
+    /// Whether every run that succeeds has called this target.
     pub(in crate::composite) certain: bool,
 }
 
@@ -31,31 +31,32 @@ pub(super) struct Parts {
     pub(super) remarks: Vec<String>,
 }
 
-/// The route of a target's name, decided when the layer is built.
+/// The callee to which the tool name of a target refers. Decided when the layer is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::composite) enum Route {
-    /// To the service behind the layer.
+    /// A tool of the service behind the layer.
     Inner,
-    /// To another composite.
+    /// Another composite, by its index.
     Composite(usize),
 }
 
-/// The conversion of the outcomes of a run to one result.
+/// The way in which the outcomes of a run are combined into one result.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::composite) enum ResultForm {
-    /// All branches, with a success rule.
-    Branches { success: Success, order: Order, report: bool, labels: Labels },
-    /// The branch that succeeded, unchanged.
+    /// The result has the content of all branches. The rule `success` decides whether it is an
+    /// error.
+    Branches { success: Success, order: BranchOrder, report: bool, labels: Labels },
+    /// The unchanged result of the branch that succeeded first.
     Winner,
-    /// The answer of the plan. A run that fails reports its completed steps, with their outputs if
-    /// `report` is set.
+    /// The result is the answer of the plan. If the run fails, the result reports the completed
+    /// steps, with their outputs if `report` is set.
     Steps { report: bool },
 }
 
 // === impl CompiledTarget ===
 
 impl CompiledTarget {
-    /// Creates a target of `composite` at one of its call sites.
+    /// Creates the target for a tool call in the definition of `composite`.
     pub(super) fn new(
         call: &ToolCall,
         composite: &str,
@@ -64,8 +65,8 @@ impl CompiledTarget {
         certain: bool,
     ) -> Self {
         let route = match places.get(&call.tool) {
-            // A composite that calls its own name calls the tool behind it, so that it can wrap a
-            // tool under the same name.
+            // A composite that calls its own name calls the tool behind the layer, so that it can
+            // wrap this tool under the same name.
             Some(&callee) if call.tool != composite && !call.behind => Route::Composite(callee),
             _ => Route::Inner,
         };

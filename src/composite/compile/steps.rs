@@ -19,21 +19,20 @@ use crate::{
         error::DefinitionErrorKind as Kind,
         output::Output,
         step::{
-            Action, Elicitation, ForEach, OnError, Otherwise, Retry, STEP_TIMEOUT, Step, Switch,
-            Then, ToolCall,
+            Action, ForEach, OnError, Otherwise, Retry, STEP_TIMEOUT, Step, Switch, Then, ToolCall,
         },
     },
     engine::plan::{
-        self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, OnRefusal, Plan, SpawnHint,
-        StepSet, Stop,
+        self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, Plan, SpawnHint, StepSet, Stop,
     },
     expr::{Collection, Condition, Expression, PathSegment, Previous, RESERVED, ScopeNames},
     suggest::nearest,
 };
 
-/// Maximum number of elements of a loop that run at the same time.
+/// The highest allowed `max_parallel` of a loop, which is the maximum number of elements that run
+/// at the same time.
 const MAX_LOOP_PARALLEL: usize = 50;
-/// Upper bound for the maximum number of elements of a loop.
+/// The highest allowed `max_iterations` of a loop, which is the maximum number of its elements.
 const MAX_ITERATIONS: usize = 1000;
 /// Maximum number of retries of a step.
 const MAX_RETRIES: u32 = 10;
@@ -46,14 +45,12 @@ struct Steps<'c> {
     ids: &'c [&'c str],
     places: &'c HashMap<String, usize>,
     run_timeout: Duration,
-    /// The steps at which a user can end the run before the remaining steps.
-    ending: StepSet,
     targets: Vec<CompiledTarget>,
     remarks: Vec<String>,
 }
 
-/// Compiles a pipeline, or a workflow with its `max_parallel`. The result must not be used if there
-/// are errors.
+/// Compiles a workflow or, if `max_parallel` is `None`, a pipeline. Adds errors in the definition
+/// at the path `at`. If there are errors, the result must not be used.
 pub(super) fn compile(
     steps: &[Step],
     output: Option<&Output>,
@@ -76,7 +73,6 @@ pub(super) fn compile(
         ids: &ids,
         places,
         run_timeout: definition.timeout,
-        ending: (0..steps.len()).filter(|&step| may_end_run(&steps[step])).collect(),
         targets: Vec::new(),
         remarks: Vec::new(),
     };
@@ -85,6 +81,7 @@ pub(super) fn compile(
         .enumerate()
         .map(|(index, step)| compiler.step(index, step, &mut at.within(in_steps(index))))
         .collect();
+    check_defaults(&compiled, at);
     let names = compiler.names(None);
     let (remarks, targets) = (&mut compiler.remarks, compiler.targets);
     let output =
@@ -106,7 +103,8 @@ pub(super) fn compile(
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
 
-/// Checks the number of steps and their ids. Excess steps are not checked.
+/// Checks the number of steps and their ids. Returns at most the maximum number of steps; the
+/// others are not checked.
 fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     let count = steps.len();
     match count {
@@ -119,17 +117,19 @@ fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     steps
 }
 
-/// Returns `true` if a user can end the run at this step before the remaining steps.
-fn may_end_run(step: &Step) -> bool {
-    match &step.action {
-        Action::Elicitation(Elicitation { on_decline, on_cancel, .. }) => {
-            [on_decline, on_cancel].contains(&&OnRefusal::SkipRemaining)
+/// Adds an error for each step that has default results although it always runs.
+fn check_defaults(steps: &[plan::Step], at: &mut DefinitionPath<'_>) {
+    for (index, step) in steps.iter().enumerate() {
+        let mut others = steps.iter().enumerate().filter(|&(other, _)| other != index);
+        let may_be_skipped =
+            step.may_be_skipped() || others.any(|(_, other)| other.action.may_end_run());
+        if step.default_results.is_some() && !may_be_skipped {
+            at.within(in_steps(index)).push(["default_results"], Kind::UnusedDefault);
         }
-        Action::Tool(_) | Action::ForEach(_) | Action::Switch(_) => false,
     }
 }
 
-/// Reports a cycle of steps at the first of them.
+/// Adds an error for a cycle of steps to the first step of the cycle.
 fn report_cycle(Cycle(cycle): &Cycle, ids: &[&str], at: &mut DefinitionPath<'_>) {
     let steps = cycle.iter().map(|&step| ids[step].to_owned()).collect();
     let first = cycle.first().copied().unwrap_or_default();
@@ -151,7 +151,8 @@ fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {
 // === impl Steps ===
 
 impl<'c> Steps<'c> {
-    /// Returns the names that a step, or the output, can refer to.
+    /// Returns the names that expressions in a step can refer to. If `step` is `None`, returns the
+    /// names for the output block.
     fn names(&self, step: Option<usize>) -> ScopeNames<'c> {
         let before = step.unwrap_or(self.ids.len());
         let previous = match before.checked_sub(1) {
@@ -207,11 +208,6 @@ impl<'c> Steps<'c> {
                 "composite `{}`: the `default_results` of step `{}` are data: what looks like a reference or a template there is a text",
                 self.composite, step.id,
             ));
-        }
-        let may_be_skipped =
-            compiled.may_be_skipped() || self.ending.into_iter().any(|step| step != index);
-        if step.default_results.is_some() && !may_be_skipped {
-            at.push(["default_results"], Kind::UnusedDefault);
         }
         compiled
     }
@@ -306,7 +302,8 @@ impl<'c> Steps<'c> {
             let mut at = at.within::<PathSegment>(["cases".into(), index.into()]);
             let when = at.parsed("when", Condition::parse(&case.when, names));
             let call = self.call(&case.call, names, call, &mut at);
-            // Cases keep their positions, which the paths of later errors use.
+            // An invalid case is kept, because the paths of later errors have the positions of
+            // cases.
             compiled.push((when.unwrap_or_default(), call));
         }
         let default = match default {
@@ -319,7 +316,7 @@ impl<'c> Steps<'c> {
     }
 }
 
-/// The properties of a call that its step determines.
+/// The properties of a call that depend on the step that makes it.
 #[derive(Clone, Copy)]
 struct CallPlace {
     optional: bool,
@@ -347,7 +344,7 @@ fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Ret
     (Some(plan::Retry { count, delay, max_delay }), on_failure)
 }
 
-/// Returns `true` if a value contains a text that would be a reference or template elsewhere.
+/// Returns `true` if a JSON value contains a string that looks like a reference or a template.
 fn looks_evaluated(value: &Value) -> bool {
     match value {
         Value::String(text) if matches!(&**text, "$null" | "$$null") => false,
@@ -358,7 +355,8 @@ fn looks_evaluated(value: &Value) -> bool {
     }
 }
 
-/// Replaces `$null` by null, which TOML lacks; `$$null` becomes the text `$null`.
+/// Replaces each string `$null` in a JSON value by null, which TOML cannot express, and each string
+/// `$$null` by `$null`.
 fn with_nulls(value: Value) -> Value {
     match value {
         Value::String(text) => match &*text {
@@ -375,7 +373,8 @@ fn with_nulls(value: Value) -> Value {
     }
 }
 
-/// Returns `true` if an element of a loop can have this name.
+/// Returns `true` if `name` can be the name by which expressions refer to the current element of a
+/// loop.
 fn is_variable(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     starts

@@ -1,4 +1,4 @@
-//! Checks that references refer to values that will exist.
+//! Checks that references in definitions refer to values that exist in a run.
 
 use rmcp::model::JsonObject;
 
@@ -10,17 +10,17 @@ use crate::{
         plan::{Elicitation, Step},
         step_output::text_of,
     },
-    expr::{Field, PathSegment, Root, Use, follow},
+    expr::{Condition, Field, PathSegment, Root, Use, follow},
 };
 
-/// The values that references can refer to.
+/// The parts of a definition to which references can refer.
 pub(super) struct Known<'c> {
     pub(super) composite: &'c str,
     pub(super) steps: &'c [Step],
     pub(super) input_schema: Option<&'c JsonObject>,
 }
 
-/// The part of a definition that contains a reference.
+/// The part of a definition that contains a reference: a step or the output block.
 #[derive(Clone, Copy)]
 enum By<'c> {
     Step(&'c Step),
@@ -72,8 +72,11 @@ impl Known<'_> {
             }
             _ => return,
         };
+        if field != Field::Output && !step.action.has_tool_result() {
+            return at.push(used.place.clone(), no_tool_result(field, step));
+        }
         if let Some(ask) = step.action.as_elicitation() {
-            if let Some(mistake) = unanswerable(used, field, step, ask) {
+            if let Some(mistake) = unanswerable(used, step, ask) {
                 return at.push(used.place.clone(), mistake);
             }
             if field == Field::Output
@@ -108,22 +111,29 @@ impl Known<'_> {
     }
 }
 
-/// Returns an error if no answer to an elicitation can contain the referenced value.
-fn unanswerable(used: &Use<'_>, field: Field, step: &Step, ask: &Elicitation) -> Option<Kind> {
-    let id = step.id.to_string();
-    if field != Field::Output {
-        let near = format!("$steps{}.output.content", PathSegment::Key(id.clone()));
-        return Some(Kind::NoToolResult { step: id, field: field.name(), near });
-    }
+/// Returns an error if a reference refers to a value that no answer to the question of `step` can
+/// contain.
+fn unanswerable(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<Kind> {
     let form = ask.schema.schema();
     let (name, near) = schema::undeclared(&schema::answer_schema(form), used.path)?;
     // Form properties are in the `content` of the answer.
     let is_in_form = used.path.len() == 1 && schema::declares(form, &name);
     let near = if is_in_form { Some(format!("content.{name}")) } else { near };
-    Some(Kind::UnknownAnswer { step: id, name, near })
+    Some(Kind::UnknownAnswer { step: step.id.to_string(), name, near })
 }
 
-/// Returns `true` if the default results of a step have the referenced value.
+/// Returns the error for a reference to a field, such as `content`, that a step without a tool
+/// result does not have.
+fn no_tool_result(field: Field, step: &Step) -> Kind {
+    let output = format!("$steps{}.output", PathSegment::Key(step.id.to_string()));
+    let near = match step.action.as_elicitation() {
+        Some(_) => output + ".content",
+        None => output,
+    };
+    Kind::NoToolResult { step: step.id.to_string(), field: field.name(), near }
+}
+
+/// Returns `true` if the default results of a step contain the value to which a reference refers.
 fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     step.default_results.as_ref().is_some_and(|defaults| match field {
         Field::Output => follow(defaults, path).is_some(),
@@ -132,7 +142,8 @@ fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     })
 }
 
-/// Returns the reason why an answer may lack the referenced value, if it may.
+/// Returns the reason why the answer of the user may lack the value to which a reference refers:
+/// the question may stay unanswered, or the property is not required. Otherwise, returns `None`.
 fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<String> {
     let [PathSegment::Key(content), path @ ..] = used.path else { return None };
     if content != "content" || !used.certain {
@@ -150,16 +161,12 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
 // === impl By ===
 
 impl By<'_> {
-    /// Returns `true` if a condition of the step refers to `field`.
+    /// Returns `true` if this is a step, and one of its conditions refers to `field`.
     fn has_condition_on(self, field: Root) -> bool {
         let Self::Step(step) = self else { return false };
-        step.uses().iter().filter(|used| used.root == field).any(|used| match &*used.place {
-            [PathSegment::Key(key)] => key == "condition",
-            [PathSegment::Key(cases), _, PathSegment::Key(key)] => {
-                cases == "cases" && key == "when"
-            }
-            _ => false,
-        })
+        let cases = step.action.calls().filter_map(|call| call.when);
+        let mut uses = step.condition.iter().chain(cases).flat_map(Condition::uses);
+        uses.any(|used| used.root == field)
     }
 
     fn id(self) -> Option<String> {

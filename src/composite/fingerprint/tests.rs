@@ -4,7 +4,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 
 use super::*;
 use crate::{
-    composite::{JsonType, Labels, OnLimit, Order, Then, Trace, compile::Program},
+    composite::{BranchOrder, JsonType, Labels, OnLimit, Then, Trace, compile::Program},
     engine::plan::OnRefusal,
 };
 
@@ -110,7 +110,7 @@ const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("success any", |tool| of_fan_out(tool).success = Success::Any),
     ("success quorum", |tool| of_fan_out(tool).success = Success::Quorum(1)),
     ("success quorum of two", |tool| of_fan_out(tool).success = Success::Quorum(2)),
-    ("order", |tool| of_fan_out(tool).order = Order::Completion),
+    ("order", |tool| of_fan_out(tool).order = BranchOrder::Completion),
     ("report", |tool| of_fan_out(tool).report = false),
     ("labels", |tool| of_fan_out(tool).labels = Labels::Meta),
     ("max_parallel", |tool| of_fan_out(tool).max_parallel = 2),

@@ -19,23 +19,24 @@ use crate::{
 const MAX_PROPERTIES: usize = 100;
 const TYPES: [&str; 5] = ["string", "number", "integer", "boolean", "array"];
 
-/// Collects the errors in a schema, with their paths.
+/// Collects the errors in the schema of a form, with their paths.
 #[derive(Default)]
 pub(super) struct Mistakes {
     path: Vec<Segment>,
     pub(super) found: Vec<(Vec<Segment>, Kind)>,
 }
 
-/// The keywords that one kind of schema allows.
+/// The keywords that are allowed in one kind of schema, such as that of a string.
 struct Shape {
-    /// The kind of schema, for error messages.
+    /// The name of this kind of schema in error messages, such as `a string`.
     of: &'static str,
     keywords: &'static [(&'static str, Takes)],
-    /// The keywords of its lower and upper bound.
+    /// The keywords for the lower and the upper bound, such as `minimum` and `maximum`. `None` if
+    /// this kind of schema has no bounds.
     bounds: Option<(&'static str, &'static str)>,
 }
 
-/// The kind of value that a keyword takes.
+/// The kind of value that a keyword accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Text,
@@ -46,7 +47,7 @@ enum Takes {
     Integer,
     Number,
     Format,
-    /// Checked separately.
+    /// A value that is checked separately.
     Other,
 }
 
@@ -141,14 +142,15 @@ const NAMED: Shape =
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Adds an error at the current path, unless it or a parent already has one.
+    /// Adds an error at the current path. Ignores the error if there already is one at this path or
+    /// at a parent of it.
     pub(super) fn push(&mut self, error: impl Into<Kind>) {
         if !self.found.iter().any(|(path, _)| self.path.starts_with(path)) {
             self.found.push((self.path.clone(), error.into()));
         }
     }
 
-    /// Runs a check at a path below the current one.
+    /// Runs the check `look` at a path below the current one.
     pub(super) fn within<T, P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -264,7 +266,8 @@ impl Mistakes {
         }
     }
 
-    /// Checks options without names; returns their number.
+    /// Checks the options of a choice without names, and returns their number. If the options are
+    /// not an array, adds an error and returns `None`.
     fn texts(&mut self, key: &'static str, choices: &Value) -> Option<usize> {
         let Value::Array(choices) = choices else {
             self.wrong(key, choices, "an array of strings");
@@ -288,7 +291,8 @@ impl Mistakes {
         Some(choices.len())
     }
 
-    /// Checks the names of options; returns their number.
+    /// Checks the names of a choice's options, and returns their number. If the names are not an
+    /// array, adds an error and returns `None`.
     fn names(&mut self, names: &Value) -> Option<usize> {
         let Value::Array(names) = names else {
             self.wrong("enumNames", names, "an array of strings");
@@ -363,7 +367,8 @@ impl Mistakes {
         });
     }
 
-    /// Checks each keyword by itself, and the order of the bounds.
+    /// Checks that all keywords of a schema are known and have valid values, and that its lower
+    /// bound does not exceed its upper bound.
     fn keywords(&mut self, schema: &JsonObject, shape: &Shape) {
         for (keyword, value) in schema {
             let known = shape.keywords.iter().find(|(name, _)| name == keyword);
@@ -413,7 +418,8 @@ impl Mistakes {
         }
     }
 
-    /// Checks the default of a property that has no other errors.
+    /// Checks that the default of a property matches the schema of the property. Called only if the
+    /// property has no other errors.
     fn fits(&mut self, schema: &JsonObject) {
         let Some(default) = schema.get("default") else { return };
         let schema = InputSchema::new(Arc::new(schema.clone()));

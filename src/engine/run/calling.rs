@@ -26,24 +26,28 @@ use crate::{
     random,
 };
 
-/// The time that preparing arguments may take before the task yields.
+/// The time that preparing the arguments of a call may take. If it takes longer, the task yields
+/// before the next step starts.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
-/// The start times of a run and of a call, which compute the outcome of the call.
+/// The start times of a run and of one of its calls. The times in the outcome of the call are
+/// computed from them.
 #[derive(Clone, Copy)]
 struct Times {
     run: Instant,
     call: Duration,
 }
 
-/// Returns the id of a run nested at this place of another. Retries of the step get the same id, so
-/// that it can serve as an idempotency key.
+/// Returns the id of a nested run, derived from the id of the outer run and the branch that calls
+/// the nested run. All retries of the branch get the same id, so the id can serve as an idempotency
+/// key.
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     let digest = Sha256::digest(format!("{id}/{step}/{element}"));
     random::hex(&digest[..16])
 }
 
-/// Returns the error of a panicked branch, without the panic message, which may contain anything.
+/// Returns the error of a branch that panicked. Omits the panic message, because it may contain
+/// data that clients must not see.
 fn panicked() -> StepError {
     StepError::new(ErrorKind::Panic, "the tool panicked")
 }
@@ -51,7 +55,8 @@ fn panicked() -> StepError {
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Makes the first attempt of a call, if its tool can be called.
+    /// Prepares the arguments of a call and makes its first attempt. Rejects the call if the
+    /// arguments are invalid or a limit was reached.
     pub(super) fn call(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let begun = self.now;
         let prepared = self.caller.prepare(call.site.site, arguments);
@@ -76,7 +81,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns `true` if a call is polled as soon as it begins.
+    /// Returns `true` if a call is polled as soon as it begins, before it becomes a branch.
     #[inline]
     fn polls_here(&self, call: &NewCall<'_>) -> bool {
         let effects = &self.scheduler.effects;
@@ -98,16 +103,18 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Calls the tool of a step and polls the call once; if the call ends, the step ends too.
+    /// Calls the tool of a step and polls the call once. If the call ends at this poll, the step
+    /// ends too. Otherwise, the call becomes a branch.
     ///
-    /// Only a call that waits needs the state that other parts of the run keep for it: an entry
-    /// among the calls, a clone of the scope, a task and a timer.
+    /// Calls that end at once are cheap. Only a call that is pending after the poll needs an entry
+    /// among the pending calls, a clone of the scope, a task and a timer.
     #[inline]
     fn call_here(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let (id, site, begun) = (call.id, call.site, self.now);
         let mut cx = TaskContext::from_waker(Waker::noop());
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            // Created inside the closure, since it would be moved with it.
+            // The context is created inside the closure, because it would otherwise be moved into
+            // it.
             let mut context = self.branch_context(id);
             context.call_within(&Span::none());
             self.caller.call_here(site, arguments, context, self.scope, &mut cx)
@@ -231,7 +238,7 @@ impl<'p, C: Caller> Run<'p, C> {
 // === impl Times ===
 
 impl Times {
-    /// Returns the end of a branch whose tool has answered now.
+    /// Returns the end of a branch whose tool has replied just now.
     fn ended(self, called: Called) -> Ended {
         self.ended_at(called, Instant::now().saturating_duration_since(self.run))
     }

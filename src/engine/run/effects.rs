@@ -1,4 +1,5 @@
-//! The effects of a run: its progress, its observers, and the branches that it stops.
+//! The effects of a run on the outside: progress notifications, reports to observers, and branches
+//! that are stopped.
 
 use crate::engine::{
     branches::{BranchId, Branches},
@@ -16,7 +17,8 @@ pub(super) enum Ended {
     Asks(Box<Questions>),
 }
 
-/// Reports to the client and the observers of a run, and stops branches.
+/// Carries out the effects of a scheduler: reports to the client and to observers, and stops
+/// branches.
 pub(super) struct RunEffects<'p> {
     pub(super) branches: Branches<Ended>,
     /// The progress of the steps; `None` if the client sent no progress token.
@@ -96,7 +98,7 @@ impl Effects for RunEffects<'_> {
     }
 
     fn end_run(&mut self) {
-        // Steps that are cut off make no progress.
+        // The client receives no progress of steps that are cut off.
         self.progress = None;
         if let Some(watching) = &mut self.watching {
             watching.end_run();

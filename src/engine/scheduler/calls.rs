@@ -13,7 +13,7 @@ use crate::engine::{
     plan::{Action, CallSite},
 };
 
-/// An attempt of a call that begins.
+/// A new attempt of a call, which the driver makes.
 pub(in crate::engine) struct Attempt<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
@@ -22,14 +22,15 @@ pub(in crate::engine) struct Attempt<'p> {
     pub(in crate::engine) begun: Duration,
     /// The number of this attempt.
     pub(in crate::engine) count: u32,
-    /// The kind of the last attempt's error.
+    /// The kind of the previous attempt's error; `None` for the first attempt.
     pub(in crate::engine) after: Option<&'static str>,
 }
 
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Handles the reply to [`Command::Permit`]: the call begins unless a limit was reached.
+    /// Handles the reply to [`Command::Permit`]. The requested call begins unless a limit was
+    /// reached.
     pub(in crate::engine) fn permit(
         &mut self,
         reached: Option<Reached>,
@@ -44,7 +45,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Handles a call that begins, and begins its first attempt with these prepared arguments.
+    /// Adds a call that begins, and returns its first attempt. `arguments` are the prepared
+    /// arguments of the call.
     pub(in crate::engine) fn begin_call(
         &mut self,
         call: NewCall<'p>,
@@ -61,7 +63,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.begin_attempt(self.calls.len() - 1, now)
     }
 
-    /// Handles the next attempt of a call that begins; `None` if the call has ended.
+    /// Starts the next attempt of a call and returns the attempt. Returns `None` if the call has
+    /// ended.
     pub(in crate::engine) fn begin_retry(
         &mut self,
         id: BranchId,
@@ -80,8 +83,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Attempt { id, site, input, begun, count, after }
     }
 
-    /// Handles the call of a step that does not begin, because its tool cannot be called with its
-    /// arguments, or because a limit was reached.
+    /// Handles a call that cannot begin, because its arguments are invalid or a limit was reached.
     pub(in crate::engine) fn reject_call(
         &mut self,
         call: NewCall<'p>,
@@ -106,7 +108,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.hold_back(id.step);
     }
 
-    /// Handles a retry that a limit forbids.
+    /// Ends a call whose next retry is not made because of a limit.
     pub(in crate::engine) fn reject_retry(
         &mut self,
         id: BranchId,
@@ -133,12 +135,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_branch(id, site, outcome, now);
     }
 
-    /// Returns the call site of a call that has not ended.
+    /// Returns the call site of a call, or `None` if the call has ended.
     pub(in crate::engine) fn site_of(&self, id: BranchId) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id == id).map(|call| call.site)
     }
 
-    /// Returns the call site of a call of this step that has not ended.
+    /// Returns the call site of a pending call of this step, or `None` if all calls of the step
+    /// have ended.
     pub(in crate::engine) fn site_of_step(&self, step: usize) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id.step == step).map(|call| call.site)
     }
@@ -153,13 +156,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.calls.iter().filter(|call| call.is_due()).map(|call| call.id).min()
     }
 
-    /// Returns the earliest deadline of a call that has not ended, or that of the run.
+    /// Returns the earliest of the deadlines of the pending calls and of the run. Calls whose next
+    /// attempt is already due are not included.
     pub(in crate::engine) fn due(&self) -> Duration {
         let calls = self.calls.iter().filter(|call| !call.is_due()).map(|call| call.due);
         calls.fold(self.deadline, Duration::min)
     }
 
-    /// Returns the earliest deadline of the calls that began since the last time.
+    /// Takes the earliest of the deadlines that were set since the last call of this function.
+    /// Returns `None` if no deadline was set.
     pub(in crate::engine) const fn take_soonest(&mut self) -> Option<Duration> {
         self.soonest.take()
     }
@@ -169,8 +174,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 
-    /// Handles a time that has passed: calls with a deadline until `due` have timed out, and the
-    /// next attempts of others begin.
+    /// Handles all deadlines up to the time `due`. An attempt whose deadline has passed is timed
+    /// out. If a call has waited for its next attempt, this attempt becomes due.
     pub(in crate::engine) fn pass(&mut self, due: Duration, now: Duration) {
         let mut late = Vec::new();
         for call in self.calls.iter_mut().filter(|call| call.due <= due) {
@@ -180,7 +185,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 self.retrying += 1;
             }
         }
-        // In the order of the plan, whichever began last.
+        // In the order of the plan, regardless of the order in which they began.
         late.sort_unstable();
         for id in late {
             let place = self.place_of(id);
@@ -192,7 +197,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Handles the end of an attempt: the call waits for the next attempt or ends.
+    /// Handles the end of an attempt. The call then waits for a retry or, if it is not retried,
+    /// ends.
     pub(in crate::engine) fn end_attempt(
         &mut self,
         id: BranchId,
@@ -216,7 +222,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_call(&call, outcome, now);
     }
 
-    /// Handles the end of an attempt that gave no reply.
+    /// Handles an attempt that ended without a reply, such as one that panicked.
     pub(in crate::engine) fn lose(&mut self, id: BranchId, error: StepError, now: Duration) {
         let Some(place) = self.place_of(id) else { return };
         let outcome = Outcome::answered(self.calls[place].begun, now, Err(error));
@@ -224,7 +230,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_attempt(id, outcome, now);
     }
 
-    /// Ends a call that waits for its next attempt without making it.
+    /// Ends a call that waits for its next attempt, without making this attempt. `why` is the
+    /// reason.
     pub(super) fn give_up(&mut self, call: &Attempts<'p>, why: StepError, now: Duration) {
         let outcome = Outcome::answered(call.begun, now, Err(call.not_again(why)));
         self.end_call(call, outcome, now);
@@ -252,13 +259,14 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the called site of a step that has several.
+    /// Returns the index of the call site that a switch has chosen. Returns `None` if the step is
+    /// not a switch.
     pub(super) fn chosen(&self, step: usize, site: &CallSite) -> Option<usize> {
         let action = &self.plan.steps()[step].action;
         matches!(action, Action::Switch(_)).then_some(site.site)
     }
 
-    /// Returns a step that was about to start to the waiting ones.
+    /// Moves a step that was about to start back to the waiting steps.
     fn hold_back(&mut self, step: usize) {
         self.running.remove(step);
         self.waiting.insert(step);

@@ -5,38 +5,37 @@ use std::time::Duration;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use crate::engine::{
-    branches::BranchId, plan::CallSite, questions::Answered, state::PendingQuestion,
-};
+use crate::engine::{branches::BranchId, plan::CallSite, questions::Answered};
 
 /// The next action of the driver of a run.
 pub(in crate::engine) enum Command<'p> {
-    /// Ask the limits of the run whether another call may begin, then call
+    /// Check whether the limits of the run allow another call, and pass the result to
     /// [`permit`](super::Scheduler::permit).
     Permit,
     /// Prepare these evaluated arguments and make the first attempt of a call.
     Call(NewCall<'p>, JsonObject),
     /// Make the next attempt of a call.
     Retry(BranchId),
-    /// Count the user's answer against the limits of the run, then call
+    /// Count the size of the user's answer against the limits of the run, and pass the result to
     /// [`count`](super::Scheduler::count).
     Count(Box<Accepted>),
-    /// Continue: expressions were evaluated, which may have taken some time.
+    /// Read the clock, because evaluating expressions may have taken some time. Then continue with
+    /// the next command.
     Continue,
-    /// Continue later.
+    /// Do not continue now, for this reason.
     Pause(Pause),
 }
 
-/// Why a run does not continue.
+/// The reason why a run does not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Pause {
-    /// It waits for a call to end or for a deadline.
+    /// The run waits for a call to end or for a deadline.
     Wait,
-    /// It has evaluated many expressions, and lets other tasks run.
+    /// The run has evaluated many expressions, and lets other tasks run.
     Yield,
-    /// It is suspended: only questions to the user are pending.
+    /// The run is suspended, because only questions to the user are pending.
     Suspended,
-    /// It has ended.
+    /// The run has ended.
     Ended,
 }
 
@@ -44,22 +43,25 @@ pub(in crate::engine) enum Pause {
 pub(in crate::engine) struct NewCall<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
-    /// The previous calls, if the tool has asked the user.
+    /// The previous calls of the tool, and the answers to its questions. `None` if the tool has not
+    /// asked the user.
     pub(super) resumed: Option<Box<Resumed>>,
 }
 
 /// The previous calls of a tool that has asked the user.
 pub(super) struct Resumed {
-    /// The start of the first of them.
+    /// The start of the first call.
     pub(super) begun: Duration,
     pub(super) attempts: u32,
     pub(super) answered: Box<Answered>,
 }
 
-/// The answer of the user to the question of a step.
+/// The output of a step that calls no tool: the user's answer to the question of the step.
 pub(in crate::engine) struct Accepted {
-    pub(super) asked: PendingQuestion,
-    /// The output of the step.
+    pub(super) step: usize,
+    /// The start of the step.
+    pub(super) begun: Duration,
+    pub(super) attempts: u32,
     pub(in crate::engine) output: Value,
 }
 

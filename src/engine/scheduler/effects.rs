@@ -1,11 +1,11 @@
-//! The effects of a scheduler: whatever it orders without waiting for a reply.
+//! The effects of a scheduler: actions that it orders from its driver, and that need no reply.
 
 use super::Loop;
 use crate::engine::{branches::BranchId, meter::LimitName, outcome::Outcome};
 
-/// Receives the effects of a scheduler, in order.
+/// Receives the effects of a scheduler, in the order in which they happen.
 pub(in crate::engine) trait Effects {
-    /// Stops a call, whose end is then ignored.
+    /// Stops a call. The result of the call is ignored from then on.
     fn abort(&mut self, id: BranchId);
 
     /// Reports that a step begins.

@@ -16,7 +16,8 @@ use crate::engine::{
 // === impl Scheduler ===
 
 impl<E: Effects> Scheduler<'_, E> {
-    /// Handles a limit that was reached, if any: no further step starts, and running ones finish.
+    /// Ends the run early if a limit was reached. Running steps then finish, but no further step
+    /// starts.
     #[inline]
     pub(in crate::engine) fn reach(&mut self, reached: Option<Reached>, now: Duration) {
         if self.state.reached.is_none() && reached.is_some() {
@@ -25,13 +26,15 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Returns the error of steps that never begin because of a limit, if one was reached.
+    /// Returns the error for steps that never begin because a limit has ended the run. Returns
+    /// `None` if no limit was reached.
     pub(super) fn why_ended(&self) -> Option<StepError> {
         let reached = self.state.reached.as_ref()?;
         Some(reached.refusal(&self.plan.name))
     }
 
-    /// Skips everything that has not begun, because a limit was reached.
+    /// Skips all loop elements that have not begun, and ends all calls that wait for a retry,
+    /// because a limit was reached.
     pub(super) fn end_rest(&mut self, now: Duration) {
         let Some(why) = self.why_ended() else { return };
         let mut loops = StepSet::default();
@@ -58,8 +61,8 @@ impl<E: Effects> Scheduler<'_, E> {
 
     /// Ends the run, or suspends it until its questions are answered.
     pub(in crate::engine) fn end(&mut self, now: Duration) -> Command<'static> {
-        // Branches that never yield do not let the timer fire. If work is left and nothing else has
-        // ended the run, it has reached its deadline.
+        // The timer may not have fired, because branches that never yield prevent this. If work is
+        // left and nothing else has ended the run, the run has reached its deadline.
         let is_late = !self.calls.is_empty()
             || self.loops.iter().any(Loop::may_begin)
             || self.next_ready().is_some();
@@ -67,7 +70,7 @@ impl<E: Effects> Scheduler<'_, E> {
             self.end_loops_that_wait(now);
             self.stop(Status::Cancelled, now);
         } else if is_late || self.state.asked.is_empty() {
-            // Also of a run that is complete: nothing is left that could have timed out.
+            // A complete run stops here too: nothing is left that could time out.
             self.stop(Status::TimedOut, now);
         } else {
             self.suspend(now);
@@ -85,8 +88,9 @@ impl<E: Effects> Scheduler<'_, E> {
         state.loops.sort_unstable_by_key(|each| each.step);
     }
 
-    /// Ends the loops whose elements wait for the user, who is not asked any more because a limit
-    /// was reached. The results of their other elements are part of the partial result.
+    /// After a limit was reached, cancels the loop elements that wait for the user, because no
+    /// question is asked any more. Each of these loops ends with the results of its other elements,
+    /// which become part of the partial result.
     fn end_loops_that_wait(&mut self, now: Duration) {
         if self.is_over() || self.state.reached.is_none() {
             return;
@@ -97,7 +101,8 @@ impl<E: Effects> Scheduler<'_, E> {
         for asked in self.state.asked.extract_if(.., waits).collect::<Vec<_>>() {
             let outcome = Outcome::ended(asked.begun(), now, Status::Cancelled, self.why_ended());
             let (id, attempts) = (asked.id, asked.attempts);
-            // Including the suspended runs within it, which end before it does.
+            // This also drops nested suspended runs, which must end before the branch that waits
+            // for them.
             drop(asked);
             self.end_element(id, Outcome { attempts, ..outcome }, now);
         }
@@ -106,7 +111,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run without waiting for running steps.
+    /// Ends the run without waiting for running steps, which end with the status `status`.
     fn stop(&mut self, status: Status, now: Duration) {
         self.effects.end_run();
         let is_complete = self.running.is_empty() && self.waiting.is_empty();
@@ -118,7 +123,7 @@ impl<E: Effects> Scheduler<'_, E> {
             self.end_late(now);
         }
         self.state.timed_out |= is_late && !is_complete;
-        // In the order of the plan, whichever began last.
+        // In the order of the plan, regardless of the order in which they began.
         for step in self.running {
             let each = self.place_of_loop(step).map(|place| self.loops.swap_remove(place));
             let call = self.calls.iter().find(|call| call.id.step == step);
@@ -137,7 +142,8 @@ impl<E: Effects> Scheduler<'_, E> {
             if let Some(each) = each {
                 self.state.preserve_loop(each);
             }
-            // Including the suspended runs within it, which end before it does.
+            // This also drops nested suspended runs, which must end before the branch that waits
+            // for them.
             self.state.asked.retain(|asked| asked.id.step != step);
             let outcome = Outcome::ended(since, now, status, is_late.then_some(error));
             self.record(step, Outcome { attempts, site, ..outcome });
@@ -150,9 +156,10 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Marks the last step as timed out if the run has passed its deadline.
+    /// Marks the step that finished last as timed out if the run has passed its deadline.
     ///
-    /// The results of a fan-out count even if they are late.
+    /// Does nothing if the answer of the plan consists of all outcomes, as for a fan-out. These
+    /// outcomes are returned even if they are late.
     fn end_late(&mut self, now: Duration) {
         if now > self.deadline
             && !matches!(self.plan.answer, RunOutput::Outcomes)

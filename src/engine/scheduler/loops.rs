@@ -70,7 +70,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the arguments of an element of a loop that starts now.
+    /// Evaluates the arguments for the call of a loop element.
     pub(super) fn element_arguments(
         &mut self,
         place: usize,
@@ -86,7 +86,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         })
     }
 
-    /// Lets a loop begin its next elements, or ends it after the last element.
+    /// Lets a loop begin its next elements. If all of its elements have ended, ends the loop and
+    /// its step.
     pub(super) fn advance(&mut self, step: usize, now: Duration) {
         self.advancing.insert(step);
         let Some(place) = self.place_of_loop(step).filter(|&place| self.loops[place].is_done())
@@ -106,7 +107,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Skips an element of a loop that was about to begin, which ends the run.
+    /// Skips a loop element that was about to begin, and ends the run, because a limit was reached.
     pub(super) fn skip_element(
         &mut self,
         element: BranchId,
@@ -124,8 +125,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.advance(element.step, now);
     }
 
-    /// Handles the end of an element. A failure that aborts the run also ends the loop with its
-    /// other elements.
+    /// Handles the end of a loop element. If the element has failed and the step does not continue
+    /// on failure, the loop ends too, and its other elements are stopped.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
         let Some(place) = self.place_of_loop(id.step) else { return };
         self.effects.end_element(id, &outcome, self.state.limit());

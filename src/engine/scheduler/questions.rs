@@ -23,8 +23,8 @@ use crate::{
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Resumes a suspended run: returns the commands for the calls and steps with answers, one by
-    /// one, and then `None`.
+    /// Resumes a suspended run. Each call handles answers until a command must be executed, and
+    /// returns this command. Returns `None` once all answers are handled.
     #[inline]
     pub(in crate::engine) fn resume(&mut self, now: Duration) -> Option<Command<'p>> {
         if self.resuming == 0 && self.state.loops.is_empty() {
@@ -59,7 +59,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Asks the user.
+    /// Adds the question of a step to the pending questions. Returns an error if the user cannot be
+    /// asked.
     pub(super) fn ask(
         &mut self,
         step: usize,
@@ -83,7 +84,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(())
     }
 
-    /// Returns a time in milliseconds of Unix time.
+    /// Converts a time of the run to Unix time in milliseconds.
     fn unix_ms(&self, time: Duration) -> u64 {
         let started = self.asking.as_ref().map_or(0, |asking| asking.started_unix_ms);
         started.saturating_add(milliseconds(time))
@@ -115,7 +116,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             Said::Refused(why) => Err(StepError::new(ErrorKind::Dismissed, why)),
             Said::Accept(content) => {
                 let output = json!({ "action": "accept", "content": content });
-                return Some(Command::Count(Box::new(Accepted { asked, output })));
+                let (step, begun, attempts) = (asked.id.step, asked.begun(), asked.attempts + 1);
+                return Some(Command::Count(Box::new(Accepted { step, begun, attempts, output })));
             }
             Said::Decline | Said::Cancel | Said::Late => {
                 let on = elicitation.on(&said);
@@ -126,25 +128,28 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 }
             }
         };
-        self.end_question(&asked, ended, now);
+        self.end_step(asked.id.step, asked.begun(), asked.attempts + 1, ended, now);
         None
     }
 
-    /// Handles the reply to [`Command::Count`]: an error if the answer exceeds a limit.
+    /// Ends a step whose question was accepted, as the reply to [`Command::Count`]. `counted` is an
+    /// error if the answer exceeds a limit.
     pub(in crate::engine) fn count(
         &mut self,
         accepted: Accepted,
         counted: Result<(), StepError>,
         now: Duration,
     ) {
-        let Accepted { asked, output } = accepted;
-        self.end_question(&asked, counted.map(|()| output), now);
+        let Accepted { step, begun, attempts, output } = accepted;
+        self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 
-    /// Ends a step that has asked the user.
-    fn end_question(
+    /// Ends a step that asked the user, with its output or an error.
+    fn end_step(
         &mut self,
-        asked: &PendingQuestion,
+        step: usize,
+        begun: Duration,
+        attempts: u32,
         ended: Result<Value, StepError>,
         now: Duration,
     ) {
@@ -152,15 +157,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             Ok(output) => (Status::Completed, Some(output), None),
             Err(error) => (error.status(), None, Some(error)),
         };
-        let outcome = Outcome::ended(asked.begun(), now, status, error);
-        let mut outcome = Outcome { attempts: asked.attempts + 1, ..outcome };
+        let mut outcome = Outcome { attempts, ..Outcome::ended(begun, now, status, error) };
         if let Some(output) = output {
             outcome.set_output(output);
         }
-        self.finish(asked.id.step, outcome);
+        self.finish(step, outcome);
     }
 
-    /// Calls a tool again that has asked, if there is an answer.
+    /// Calls a tool again with the responses to its questions. If there is no response yet, the
+    /// questions stay pending.
     fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
         let Some(answered) = asked.take_answers() else {
             self.state.asked.push(asked);
@@ -185,7 +190,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the call site of a branch.
+    /// Returns the call site of a branch: the site that its switch has `chosen` or, for any other
+    /// step, its only site.
     fn chosen_site(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
         let mut sites = self.plan.steps()[id.step].action.sites();
         match chosen {
@@ -194,7 +200,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Handles the questions of a tool, whose call ends until they are answered.
+    /// Handles a reply in which a tool asks questions. The current call ends, and the tool is
+    /// called again when the questions are answered.
     pub(in crate::engine) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.place_of(id) else { return };
         let call = self.calls.swap_remove(place);
@@ -205,8 +212,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.asked.push(asked);
     }
 
-    /// Rejects a call that may change something if a later step is certain to ask a user who cannot
-    /// be asked, or to suspend the run with a state that is too large to store.
+    /// Rejects a call of a tool that is not read-only if a later question is certain to fail. A
+    /// question fails if the user cannot be asked, or if the state of the suspended run would be
+    /// too large to store.
     pub(super) fn check_questions(
         &mut self,
         step: usize,
@@ -239,8 +247,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Err(refused)
     }
 
-    /// Returns the error of a step that is rejected because a later step suspends the run with a
-    /// state of at least `bytes` bytes.
+    /// Returns the error of a step that is rejected because the run cannot be suspended at the
+    /// later step `later`. The state would have at least `bytes` bytes, but only `room` bytes are
+    /// allowed.
     fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
         let why = format!(
@@ -251,8 +260,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         StepError::new(ErrorKind::Limit, why)
     }
 
-    /// Returns `true` if a step is certain to begin: it has no condition, or one that is true and
-    /// refers only to known values.
+    /// Returns `true` if a step is certain to begin: it has no condition, or its condition is true
+    /// and refers only to values that are already known.
     fn is_certain(&mut self, step: usize) -> bool {
         let Some(condition) = &self.plan.steps()[step].condition else { return true };
         let is_known = |used: &Use<'_>| match used.root {
@@ -262,7 +271,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         condition.uses().iter().all(is_known) && self.holds(condition) == Ok(true)
     }
 
-    /// Returns the error of a step that needs an answer of the user; `what` describes the question.
+    /// Returns the error of a step that is rejected because the user cannot be asked. `what`
+    /// describes the question.
     fn cannot_be_asked(&self, what: &str) -> StepError {
         let why = "and the client cannot: it does not declare the capability `elicitation`";
         match self.asking.as_ref().and_then(|asking| asking.closed) {

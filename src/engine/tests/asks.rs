@@ -595,7 +595,7 @@ async fn call_rejected_on_resumption_keeps_its_attempt_count() {
     state.answer(&plan, [("tool:sure".to_owned(), Response::Answer(json!("yes")))].into());
     // As if the tool had failed twice before it asked.
     state.asked[0].attempts = 3;
-    let scope = Scope::new(Limits::default().max_calls(0), Duration::from_secs(600));
+    let scope = Scope::new(CallLimits::default().max_calls(0), Duration::from_secs(600));
     let state = go_on(&plan, state, &scope, World::new().caller()).await;
     assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 3));
 }

@@ -74,7 +74,7 @@ async fn limit_error_is_not_retried() {
     let state = run(&plan, RunState::new(json!({}), 1), &scope(600), caller).await;
     assert_eq!(outcome(&state, 0).attempts, 1);
 
-    let scope = Scope::new(Limits::default().max_calls(2), Duration::from_secs(600));
+    let scope = Scope::new(CallLimits::default().max_calls(2), Duration::from_secs(600));
     let plan = workflow(&json!([tried("fails", 5)]));
     let state = run(&plan, RunState::new(json!({}), 1), &scope, World::new().caller()).await;
     assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 2));

@@ -58,7 +58,7 @@ async fn deadline_ends_a_run_that_never_waits() {
         let begun = Instant::now();
         let state = RunState::new(input, plan.steps().len());
         // Half a second before the deadline.
-        let scope = Scope::new(Limits::default(), Duration::from_millis(seconds * 1000 - 500));
+        let scope = Scope::new(CallLimits::default(), Duration::from_millis(seconds * 1000 - 500));
         let state = run(&plan, state, &scope, Slow).await;
         assert_eq!(statuses(&state), expected, "{what}");
         assert_eq!(state.timed_out, what != "nothing", "{what}");
@@ -83,7 +83,7 @@ async fn deadline_ends_a_run_with_an_open_question() {
         (plan(&[elements]), vec![TimedOut, TimedOut]),
     ] {
         let state = RunState::new(json!({}), plan.steps().len());
-        let scope = Scope::new(Limits::default(), Duration::from_millis(500));
+        let scope = Scope::new(CallLimits::default(), Duration::from_millis(500));
         let state = go_on(&plan, state, &scope, Slow).await;
         assert_eq!(ended(state), (expected, 0, true));
     }

@@ -79,7 +79,7 @@ async fn deadline_ends_running_branches_and_skips_the_rest() {
 async fn timeout_of_any_length_is_accepted() {
     let steps = json!([{ "id": "a", "timeout": 1e19 }, { "id": "b" }]);
     let plan = plan(&steps, 2, RunOutput::Outcomes);
-    let scope = Scope::new(Limits::default(), Duration::MAX).nested(Duration::MAX);
+    let scope = Scope::new(CallLimits::default(), Duration::MAX).nested(Duration::MAX);
     let state = run(&plan, RunState::new(json!({}), 2), &scope, World::new().caller()).await;
     assert_eq!(statuses(&state), [Status::Completed; 2]);
 }
@@ -87,7 +87,7 @@ async fn timeout_of_any_length_is_accepted() {
 #[tokio::test(start_paused = true)]
 async fn calls_over_max_calls_fail() {
     let plan = fan_out(&["a", "b", "c"], 1, Stop::Never);
-    let scope = Scope::new(Limits::default().max_calls(2), Duration::from_secs(600));
+    let scope = Scope::new(CallLimits::default().max_calls(2), Duration::from_secs(600));
     let state = run(&plan, RunState::new(json!({}), 3), &scope, World::new().caller()).await;
     assert_eq!(statuses(&state), [Status::Completed, Status::Completed, Status::Failed]);
     assert_eq!((error(&state, 2).kind, outcome(&state, 2).attempts), (ErrorKind::Limit, 0));

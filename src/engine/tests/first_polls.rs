@@ -223,7 +223,7 @@ fn branch_after_the_deadline_of_the_run_is_not_called() {
     let [one, _] = runtimes();
     let plan = fan_out(&["a", "b", "c"]);
     let state = one.block_on(async {
-        let scope = Scope::new(Limits::default(), Duration::from_millis(50));
+        let scope = Scope::new(CallLimits::default(), Duration::from_millis(50));
         run(&plan, RunState::new(json!({}), 3), &scope, caller).await
     });
     assert_eq!(statuses(&state)[0], Status::Completed);
@@ -273,7 +273,7 @@ fn limit_reached_between_two_branches_skips_the_rest() {
 
 #[test]
 fn calls_beyond_the_limit_of_all_runs_fail_alone() {
-    let scope = || Scope::new(Limits::default().max_calls(1), Duration::from_secs(600));
+    let scope = || Scope::new(CallLimits::default().max_calls(1), Duration::from_secs(600));
     each(
         &["a", "b"],
         scope,

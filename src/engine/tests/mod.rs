@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 use self::asks::asks;
 use super::{
     caller::{Call, Called, Caller, ToolReply},
-    limits::Limits,
+    limits::CallLimits,
     outcome::{ErrorKind, Outcome, Status, StepError},
     output::{Output, Property, Source},
     plan::{
@@ -328,7 +328,7 @@ async fn run_new(plan: &Plan, input: Value) -> RunState {
 }
 
 fn scope(seconds: u64) -> Scope {
-    Scope::new(Limits::default(), Duration::from_secs(seconds))
+    Scope::new(CallLimits::default(), Duration::from_secs(seconds))
 }
 
 async fn run(plan: &Plan, state: RunState, scope: &Scope, caller: impl Caller) -> RunState {

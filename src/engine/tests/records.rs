@@ -368,7 +368,7 @@ async fn texts_are_not_parsed_beyond_the_shared_memory_limit() {
     let text = format!("[{}0]", r#"{"":0},"#.repeat(10));
     let plan = workflow(&json!([{ "id": "a", "tool": "says", "collection": [1, 2, 3],
         "arguments": { "texts": [text] }, "parse": "json", "continue": true, "max_parallel": 1 }]));
-    let limits = Limits::default().max_result_bytes(1_000);
+    let limits = CallLimits::default().max_result_bytes(1_000);
     let scope = Scope::new(limits, Duration::from_secs(600));
     let state = RunState::new(json!({}), 1);
     let state = run(&plan, state, &scope, World::new().caller()).await;

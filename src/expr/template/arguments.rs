@@ -1,19 +1,20 @@
-//! The arguments of filters, tests and functions.
+//! The arguments that a template passes to filters, tests and functions.
 
 use std::{borrow::Cow, mem};
 
 use super::value::{Budget, Evaluated, Failure, Text, Value};
 
-/// Evaluated arguments: those without a name, and those with one.
+/// The evaluated arguments of a filter, a test or a function. Arguments can be passed with or
+/// without a name. Each is removed when it is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments<'v> {
     unnamed: Vec<Value<'v>>,
-    /// The number of those without a name that were taken.
+    /// The number of unnamed arguments that have been removed.
     taken: usize,
     named: Vec<(&'v str, Value<'v>)>,
 }
 
-/// A value and the arguments that a filter is applied to.
+/// A call of a filter, with its input value and its arguments.
 pub(super) struct Call<'b, 'v> {
     pub(super) budget: &'b Budget,
     pub(super) value: Value<'v>,
@@ -23,7 +24,7 @@ pub(super) struct Call<'b, 'v> {
 // === impl Arguments ===
 
 impl<'v> Arguments<'v> {
-    /// Adds an argument. Those without a name come first.
+    /// Adds an argument. Unnamed arguments must be added before named ones.
     pub(super) fn push(&mut self, name: Option<&'v str>, value: Value<'v>) {
         match name {
             Some(name) => self.named.push((name, value)),
@@ -31,12 +32,12 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Returns the first argument without a name.
+    /// Returns the next unnamed argument without removing it.
     pub(super) fn first(&self) -> Option<&Value<'v>> {
         self.unnamed.get(self.taken)
     }
 
-    /// Counts the steps to copy and to read the arguments.
+    /// Deducts from `budget` the steps that it takes to copy and read the arguments.
     pub(super) fn count(&self, budget: &Budget) -> Evaluated<()> {
         let named = self.named.iter().map(|(_, value)| value);
         for value in self.unnamed.iter().chain(named) {
@@ -46,42 +47,45 @@ impl<'v> Arguments<'v> {
         Ok(())
     }
 
-    /// Takes an argument that must have this name.
+    /// Removes and returns the argument with this name, or returns `None` if there is none.
     pub(super) fn named(&mut self, name: &str) -> Option<Value<'v>> {
         let place = self.named.iter().position(|(other, _)| *other == name)?;
         Some(self.named.swap_remove(place).1)
     }
 
-    /// Takes the next argument without a name, or the one with this name.
+    /// Removes and returns the next unnamed argument. If there is none, removes and returns the
+    /// argument with this name.
     pub(super) fn take(&mut self, name: &str) -> Option<Value<'v>> {
         let Some(value) = self.unnamed.get_mut(self.taken) else { return self.named(name) };
         self.taken += 1;
         Some(mem::replace(value, Value::Undefined))
     }
 
-    /// Takes a required argument.
+    /// Removes and returns an argument like [`take`](Self::take). Fails if there is no such
+    /// argument.
     pub(super) fn required(&mut self, name: &str) -> Evaluated<Value<'v>> {
         self.take(name).ok_or_else(Self::missing)
     }
 
-    /// Takes all other arguments without a name.
+    /// Removes and returns all remaining unnamed arguments.
     pub(super) fn rest(&mut self) -> Vec<Value<'v>> {
         let rest = self.unnamed.split_off(self.taken.min(self.unnamed.len()));
         self.taken = self.unnamed.len();
         rest
     }
 
-    /// Takes an optional text.
+    /// Removes an argument like [`take`](Self::take). Fails unless it is a text, null or missing.
     pub(super) fn text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.take(name))
     }
 
-    /// Takes an optional text that must have this name.
+    /// Removes the argument with this name. Fails unless it is a text, null or missing.
     pub(super) fn named_text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.named(name))
     }
 
-    /// Takes an optional integer.
+    /// Removes an argument like [`take`](Self::take). Fails unless it is an integer, null or
+    /// missing.
     pub(super) fn integer(&mut self, name: &str) -> Evaluated<Option<i64>> {
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
@@ -92,17 +96,18 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Takes an optional boolean.
+    /// Removes an argument like [`take`](Self::take). Fails unless it is a boolean, null or
+    /// missing.
     pub(super) fn flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.take(name))
     }
 
-    /// Takes an optional boolean that must have this name.
+    /// Removes the argument with this name. Fails unless it is a boolean, null or missing.
     pub(super) fn named_flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.named(name))
     }
 
-    /// Fails if any argument is left.
+    /// Fails if an argument is left that the filter or test does not have.
     pub(super) fn end(self) -> Evaluated<()> {
         match (self.first(), self.named.first()) {
             (None, None) => Ok(()),

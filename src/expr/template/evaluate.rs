@@ -14,21 +14,22 @@ use super::{
 };
 use crate::expr::{PathSegment, data::Data, reference::follow};
 
-/// A failure, and the text of the expression that failed.
+/// A failure of an evaluation, with the text of the expression that failed.
 pub(super) type Failed<'v> = (&'v str, Failure);
 
-/// The number of steps that an evaluated expression or loop iteration counts as.
+/// The number of steps that are deducted from the budget for each node of an expression, each text
+/// and each loop iteration.
 const STEPS: usize = 2;
 
 // === impl Written ===
 
 impl Written {
-    /// Returns `true` if the expression is a single path.
+    /// Returns `true` if the expression consists of a single path, such as `input.a`.
     pub(super) const fn is_bare(&self) -> bool {
         matches!(self.expression, Expr::Path(0))
     }
 
-    /// Evaluates the expression to JSON.
+    /// Evaluates the expression and returns its value as JSON.
     pub(super) fn value<'v>(&'v self, data: &'v dyn Data) -> Result<Json, Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [path]) = (self.is_bare(), &*self.paths)
@@ -47,7 +48,7 @@ impl Written {
         frame.evaluate_counted(self).map_err(|failure| (&*self.text, failure))
     }
 
-    /// Evaluates the expression and appends it to a text.
+    /// Evaluates the expression and appends its value to the text `out`.
     fn print<'v>(&'v self, frame: &Frame<'v>, out: &mut TextBuilder) -> Result<(), Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [Path { start: Start::Root(root), segments, text, .. }]) =
@@ -60,7 +61,7 @@ impl Written {
             return out.push_data(value).map_err(failed);
         }
         let value = self.evaluate(frame)?;
-        // An undefined value, such as that of an `if` without `else`, prints nothing.
+        // Appends nothing for an undefined value, such as that of an `if` without `else`.
         if value.is_undefined() {
             return Ok(());
         }
@@ -74,7 +75,7 @@ impl Written {
     }
 }
 
-/// Renders a text with expressions.
+/// Evaluates the nodes of a template and returns the resulting text.
 pub(super) fn render<'v>(nodes: &'v [Node], data: &'v dyn Data) -> Result<String, Failed<'v>> {
     let mut out = TextBuilder::default();
     render_into(nodes, &mut Frame::new(data), &mut out)?;
@@ -126,11 +127,12 @@ struct ForLoop<'v> {
 }
 
 impl<'v> ForLoop<'v> {
-    /// Renders the body for each element. Returns `true` if there was an element.
+    /// Evaluates the body of the loop for each element. Returns `false` if there are no elements.
     fn render(&self, frame: &mut Frame<'v>, out: &mut TextBuilder) -> Result<bool, Failed<'v>> {
         let depth = frame.iterations.len();
         frame.iterations.push(Iteration { index: 0, len: 0 });
-        // The elements are filtered before the first iteration, because `loop` needs their number.
+        // All elements are filtered before the first iteration, because some fields of `loop`
+        // depend on their number.
         let mut passed = self.elements(frame).map_err(|failure| self.failed(failure))?;
         if let Some(condition) = self.condition {
             for element in std::mem::take(&mut passed) {
@@ -165,7 +167,8 @@ impl<'v> ForLoop<'v> {
         (&*self.values.text, failure)
     }
 
-    /// Sets the loop variables for this iteration.
+    /// Sets the loop variables to an element, or to the parts of the element if there are several
+    /// variables.
     fn bind(&self, element: &Value<'v>, frame: &mut Frame<'v>) -> Result<(), Failed<'v>> {
         frame.locals.truncate(self.local);
         if self.targets == 1 {
@@ -196,16 +199,16 @@ impl<'v> ForLoop<'v> {
 
 // === impl Frame ===
 
-/// The values in scope at a point of the evaluation.
+/// The state of an evaluation: the data, the remaining budget, and the loop variables in scope.
 struct Frame<'v> {
     data: &'v dyn Data,
     budget: Budget,
-    /// The loop variables in scope.
+    /// The values of the loop variables in scope, from the outermost to the innermost loop.
     locals: Vec<Value<'v>>,
     iterations: Vec<Iteration>,
 }
 
-/// The position of a loop.
+/// The current position of a loop among its elements.
 #[derive(Clone, Copy, Debug)]
 struct Iteration {
     index: usize,
@@ -217,7 +220,8 @@ impl<'v> Frame<'v> {
         Self { data, budget: Budget::default(), locals: Vec::new(), iterations: Vec::new() }
     }
 
-    /// Evaluates an expression, which counts by its size.
+    /// Evaluates an expression. Deducts steps from the budget in proportion to the size of the
+    /// expression.
     fn evaluate_counted(&self, code: &'v Written) -> Evaluated<Value<'v>> {
         self.budget.step(STEPS * code.size)?;
         self.evaluate(code, &code.expression)
@@ -239,7 +243,7 @@ impl<'v> Frame<'v> {
                 let bound = |bound: &'v Option<Box<Expr>>| bound.as_deref().map(of).transpose();
                 operators::slice(budget, &of(whole)?, [bound(start)?, bound(end)?, bound(step)?])?
             }
-            // Its memory is limited by the length of the template.
+            // Not deducted from the budget: the length of the template limits the memory of a list.
             Expr::List(elements) => Value::List(elements.iter().map(of).collect::<Evaluated<_>>()?),
             Expr::Map(members) => {
                 let members = members
@@ -338,7 +342,8 @@ fn follow_value<'v>(
     Ok(Some(value))
 }
 
-/// Returns the integers from a first one up to, or down to, and without an end.
+/// Evaluates `range`: returns a list of the integers from a start to an end, which is excluded. The
+/// step can be negative.
 fn range<'v>(budget: &Budget, mut arguments: Arguments<'v>) -> Evaluated<Value<'v>> {
     let first = arguments.integer("first")?.ok_or_else(Arguments::missing)?;
     let (second, step) = (arguments.integer("second")?, arguments.integer("step")?);

@@ -1,6 +1,6 @@
 //! The filters that templates can use.
 //!
-//! They have the meaning that they have in Jinja, within limits of memory and time.
+//! The filters work as in Jinja, but are limited in memory and time.
 
 mod numbers;
 mod texts;
@@ -15,19 +15,20 @@ use super::{
 };
 use crate::expr::json;
 
-/// A filter that templates can use.
+/// A filter that templates can apply to a value, as in `value | upper`.
 #[derive(Debug)]
 pub(super) struct Filter {
     pub(super) name: &'static str,
     takes: Takes,
-    /// The type of its result, if it is always the same.
+    /// A description of the type that the filter returns, such as `a string`. `None` if the type
+    /// varies.
     pub(super) gives: Option<&'static str>,
     apply: Apply,
 }
 
 type Apply = for<'v> fn(Call<'_, 'v>) -> Evaluated<Value<'v>>;
 
-/// The input type of a filter.
+/// The type of value that a filter can be applied to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Takes {
     Anything,
@@ -155,7 +156,7 @@ impl Filter {
         FILTERS.iter().find(|filter| filter.name == name)
     }
 
-    /// Applies the filter to a value, within its limits.
+    /// Applies the filter to a value. Fails if the budget of the evaluation is exhausted.
     pub(super) fn apply<'v>(
         &self,
         budget: &Budget,
@@ -169,7 +170,8 @@ impl Filter {
         }
         budget.read(value.as_str().unwrap_or_default())?;
         arguments.count(budget)?;
-        // A filter can apply another one to each element.
+        // Counts as one level of nesting, because a filter such as `map` can apply another filter
+        // to each element.
         let applied = budget.nested(|| (self.apply)(Call { budget, value, arguments }));
         applied.map_err(|failure| match failure {
             Failure::Incalculable => {
@@ -179,7 +181,8 @@ impl Filter {
         })
     }
 
-    /// Counts the elements of a value as steps.
+    /// Deducts one step from the budget for each element of a value. Deducts nothing for filters
+    /// that do not read the elements, such as `length`.
     fn count_elements(&self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         let is_free = matches!(self.name, "length" | "count" | "first" | "last")
             || self.takes == Takes::AnythingOrUndefined;
@@ -228,7 +231,8 @@ fn default<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Val
     Ok(if is_used { other } else { value })
 }
 
-/// Returns the elements of an array, or the names of the members of an object.
+/// Evaluates `list` and `keys`: returns the elements of an array, or the names of an object's
+/// members.
 fn elements<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     arguments.end()?;
     budget.list(value.iterate(budget)?)
@@ -299,8 +303,9 @@ fn map<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Val
     budget.list(elements.map(|element| filter.apply(budget, element?, arguments.clone())))
 }
 
-/// Returns the elements that pass a test, or those that do not. The test is applied to an attribute
-/// of them, if one is given.
+/// Returns the elements that pass a test if `is_wanted` is `true`, or those that fail it if
+/// `is_wanted` is `false`. If an attribute is given, the test checks this attribute of each element
+/// instead of the element itself.
 fn select<'v>(
     budget: &Budget,
     value: &Value<'v>,

@@ -1,4 +1,4 @@
-//! Resolves the names in a template.
+//! Resolves the names in a template to values of a run or loop variables.
 
 use super::super::{
     ExpressionError, PathSegment,
@@ -8,28 +8,29 @@ use super::super::{
 };
 use crate::{expr::RESERVED, suggest::nearest};
 
-/// A name with the constant keys after it.
+/// A name in a template together with the constant keys that follow it, such as `input.a[0]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Path {
     pub(super) start: Start,
     pub(super) segments: Vec<PathSegment>,
-    /// Whether a default or `is defined` follows it.
+    /// Whether `| default(…)` or `is defined` follows the path, so that its value may be missing.
     pub(super) optional: bool,
-    /// Whether `is defined` follows it.
+    /// Whether `is defined` follows the path.
     pub(super) asked: bool,
-    /// Whether it is evaluated whenever its expression is.
+    /// Whether every evaluation of the expression evaluates the path. `false` if that depends on a
+    /// condition.
     pub(super) certain: bool,
-    /// The path as written.
+    /// The text of the path as it is written.
     pub(super) text: String,
 }
 
-/// The root of a path.
+/// The value in which a path starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Start {
     Root(Root),
-    /// A loop variable, by its index among those in scope.
+    /// A loop variable. Identified by its index among the variables of all enclosing loops.
     Local(usize),
-    /// A field of `loop`, for the loop at this depth.
+    /// A field of `loop`, which describes the loop at this nesting depth.
     Loop(usize, LoopField),
 }
 
@@ -44,13 +45,13 @@ pub(super) enum LoopField {
     Length,
 }
 
-/// The reason why a name is unknown.
+/// The error for an unknown name in a template.
 pub(super) enum Unknown {
     Template(String),
     Reference(ExpressionError),
 }
 
-/// The names in scope at a position of a template.
+/// The names that can be used at the current position of a template.
 pub(super) struct Scope<'n> {
     names: &'n ScopeNames<'n>,
     locals: Vec<String>,
@@ -67,7 +68,7 @@ const LOOP: [(&str, LoopField); 7] = [
     ("length", LoopField::Length),
 ];
 
-/// The words of operators and constants.
+/// The words that are operators, constants or parts of statements, and so cannot be names.
 pub(super) const WORDS: [&str; 14] = [
     "and",
     "or",
@@ -88,7 +89,8 @@ pub(super) const WORDS: [&str; 14] = [
 // === impl Path ===
 
 impl Path {
-    /// Describes the type of its value, if it is the same in every run.
+    /// Returns a description of the type of the path's value, or `None` if the type can differ
+    /// between runs.
     pub(super) const fn kind(&self) -> Option<&'static str> {
         if !self.segments.is_empty() {
             return None;
@@ -112,7 +114,8 @@ impl<'n> Scope<'n> {
         Self { names, locals: Vec::new(), loops: 0 }
     }
 
-    /// Checks that a loop variable can have this name.
+    /// Checks that `name` can be the name of a loop variable. Returns an error message if it has
+    /// another meaning.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
         if RESERVED.contains(&name) || self.names.item == Some(name) {
             Err(format!("`{name}` has a meaning of its own: name what the loop gives otherwise"))
@@ -121,20 +124,21 @@ impl<'n> Scope<'n> {
         }
     }
 
-    /// Returns the step with this name, or else the closest one.
+    /// Returns the name of the step that is called `name`, or else of the step with the most
+    /// similar name.
     pub(super) fn nearest_step(&self, name: &str) -> Option<&'n str> {
         let exact = self.names.steps.iter().copied().find(|step| *step == name);
         exact.or_else(|| nearest(name, self.names.steps))
     }
 
-    /// Begins a loop; returns the index of its first variable.
+    /// Enters the scope of a loop and adds its variables. Returns the index of the first variable.
     pub(super) fn enter(&mut self, targets: impl IntoIterator<Item = String>) -> usize {
         let place = self.locals.len();
         self.locals.extend(targets);
         place
     }
 
-    /// Begins the body of a loop, in which `loop` has a value.
+    /// Enters the body of a loop, in which the name `loop` is defined.
     pub(super) const fn begin_loop(&mut self) {
         self.loops += 1;
     }
@@ -144,7 +148,7 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Returns the root of a path, and the number of segments that belong to it.
+    /// Returns the value in which a path starts, and the number of path segments that belong to it.
     pub(super) fn start(
         &self,
         name: &str,
@@ -169,7 +173,8 @@ impl<'n> Scope<'n> {
             }
             "steps" if !self.names.steps.is_empty() && path.len() < 2 => {
                 let step = path.first().map_or_else(|| "['a']".to_owned(), ToString::to_string);
-                // An unknown step is the more important error.
+                // If the step is unknown, reports that instead, since it is the more important
+                // error.
                 if path.len() == 1 {
                     reference::root(text, name, path, self.names).map_err(Unknown::Reference)?;
                 }
@@ -215,7 +220,8 @@ impl<'n> Scope<'n> {
     }
 }
 
-/// Describes an unknown name, with the closest known name or all known names.
+/// Returns the error message for an unknown name. It suggests the most similar known name, or else
+/// lists all known names.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(name, known) {
         return format!("unknown {what} `{name}`: did you mean `{near}`?");

@@ -1,8 +1,8 @@
-//! Numbers of an evaluation.
+//! The numbers that templates compute with.
 
 use std::cmp::Ordering;
 
-/// A number.
+/// A number in a template: an integer or a float.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Numeric {
     Integer(i128),
@@ -24,7 +24,7 @@ impl Numeric {
         matches!(self, Self::Float(float) if float.is_nan())
     }
 
-    /// Compares by value, without rounding. NaN comes last.
+    /// Compares two numbers by value, without rounding. NaN is greater than all other numbers.
     pub(super) fn compare(self, other: Self) -> Ordering {
         match (self, other) {
             (Self::Integer(a), Self::Integer(b)) => a.cmp(&b),
@@ -36,7 +36,7 @@ impl Numeric {
 }
 
 fn compare(integer: i128, float: f64) -> Ordering {
-    /// The first float that is greater than all integers.
+    /// The smallest float that is greater than every `i128`.
     const END: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
     if float.is_nan() || float >= END {
         return Ordering::Less;

@@ -1,4 +1,4 @@
-//! The operators of templates.
+//! Evaluates the operators of templates.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// Returns the result of an arithmetic operator.
+/// Applies an arithmetic operator, or `~`, to two values.
 pub(super) fn arithmetic<'v>(
     budget: &Budget,
     symbol: &str,
@@ -53,15 +53,16 @@ pub(super) fn add(left: Numeric, right: Numeric) -> Evaluated<Numeric> {
     }
 }
 
-/// Returns an operand that must be a number.
+/// Returns the number that an operand is. Fails if the operand is not a number.
 fn number(symbol: &str, value: &Value<'_>) -> Evaluated<Numeric> {
     value
         .number()
         .ok_or_else(|| Failure::other(format!("`{symbol}` needs numbers and not {}", value.kind())))
 }
 
-/// Returns the result of an operator on two numbers, unless the divisor is zero or an integer
-/// overflows. `//` rounds down, and the remainder has the sign of the divisor.
+/// Applies an arithmetic operator other than `+` to two numbers. Returns `None` if the divisor is
+/// zero, an integer overflows, or zero is raised to a negative power. `//` rounds down, and the
+/// remainder has the sign of the divisor.
 fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
     use Numeric::{Float, Integer};
     let (a, b) = match (left, right) {
@@ -70,7 +71,8 @@ fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
                 "-" => Integer(a.checked_sub(b)?),
                 "*" => Integer(a.checked_mul(b)?),
                 "//" | "%" if b == 0 => return None,
-                // Only the quotient of the least integer and -1 overflows.
+                // Only the smallest integer divided by -1 overflows. The quotient is returned as a
+                // float.
                 "//" if a.checked_div(b).is_none() => Float(-left.to_float()),
                 "//" => Integer(floor_division(a, b)),
                 "%" if b == -1 => Integer(0),
@@ -91,20 +93,20 @@ fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
         "*" => Float(a * b),
         "/" | "//" | "%" if b == 0.0 => return None,
         "/" => Float(a / b),
-        // Without the sign of a negative zero.
+        // Adding zero removes the sign of a negative zero.
         "//" => Float(((a - remainder(a, b)) / b).round() + 0.0),
         "%" => Float(remainder(a, b)),
         _ => power(a, b)?,
     })
 }
 
-/// Returns the quotient of two integers, rounded down.
+/// Divides two integers and rounds the quotient down.
 const fn floor_division(a: i128, b: i128) -> i128 {
     let quotient = a / b;
     if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
-/// Returns the remainder of two numbers, with the sign of the divisor.
+/// Returns the remainder of a division of two floats, with the sign of the divisor.
 fn remainder(a: f64, b: f64) -> f64 {
     let remainder = a % b;
     if remainder == 0.0 {
@@ -120,7 +122,7 @@ fn power(base: f64, exponent: f64) -> Option<Numeric> {
     (base != 0.0 || exponent >= 0.0).then(|| Numeric::Float(base.powf(exponent)))
 }
 
-/// Returns a number with the opposite sign.
+/// Returns the negative of a number. Fails for other values.
 pub(super) fn negative<'v>(value: &Value<'v>) -> Evaluated<Value<'v>> {
     match number("-", value)? {
         Numeric::Integer(integer) => {
@@ -130,7 +132,7 @@ pub(super) fn negative<'v>(value: &Value<'v>) -> Evaluated<Value<'v>> {
     }
 }
 
-/// Returns the result of a comparison, or of `in`.
+/// Applies a comparison operator, `in` or `not in` to two values.
 pub(super) fn compare(
     budget: &Budget,
     left: &Value<'_>,
@@ -154,7 +156,8 @@ pub(super) fn compare(
     })
 }
 
-/// Returns `true` if an array has an element, an object a member of that name, or a text a part.
+/// Returns `true` if `container` contains `value`: as an element of an array, as the name of an
+/// object's member, or as a substring of a text.
 pub(super) fn contains(
     budget: &Budget,
     container: &Value<'_>,
@@ -193,7 +196,8 @@ pub(super) fn contains(
     }
 }
 
-/// Returns a member or an element of a value.
+/// Returns the member or element of `of` that `key` selects. If there is none, returns the
+/// undefined value if `optional` is `true`, and fails otherwise.
 pub(super) fn part<'v>(
     budget: &Budget,
     of: &Value<'v>,
@@ -227,7 +231,8 @@ pub(super) fn part<'v>(
     Ok(part)
 }
 
-/// Returns the place of an element, counted from the end if the index is negative.
+/// Converts an index to a position from the beginning of a list with `len` elements. A negative
+/// index counts from the end.
 fn offset(index: i128, len: usize) -> Option<usize> {
     let from = if index < 0 { i128::try_from(len).ok()? } else { 0 };
     usize::try_from(from.checked_add(index)?).ok()

@@ -1,11 +1,11 @@
-//! Comparison: the operators `<`, `<=`, `>` and `>=`, and the filters `sort`, `min`, `max`,
-//! `unique`, `groupby`, `dictsort`.
+//! Compares values for the operators `<`, `<=`, `>` and `>=`, and for the filters `sort`, `min`,
+//! `max`, `unique`, `groupby` and `dictsort`.
 //!
-//! Values of different kinds have no order, and neither has null: comparing them is an error. Any
-//! two values can be checked for equality, as `unique` and `groupby` do.
+//! Values of different types have no order, and neither has null, so ordering them is an error. But
+//! any two values can be checked for equality, which is enough for `unique` and `groupby`.
 //!
-//! The keys are extracted and counted before the comparison, so that no comparison can fail or
-//! exceed a limit.
+//! A filter first computes a sort key for each element. Then it deducts the steps for all
+//! comparisons from the budget. So no comparison can exhaust the budget.
 
 use std::{cmp::Ordering, collections::BTreeSet, rc::Rc};
 
@@ -15,10 +15,11 @@ use super::{
     value::{Budget, Evaluated, Failure, Group, Value, cannot_compare},
 };
 
-/// The sort key of a value. Kinds are ordered as declared.
+/// The sort key of a value. Keys of different types are sorted in the order in which the variants
+/// are declared.
 #[derive(Clone, Debug)]
 enum Key {
-    /// The value has no such attribute.
+    /// The element lacks the attribute to sort by.
     Missing,
     Null,
     Bool(bool),
@@ -28,16 +29,17 @@ enum Key {
     Map(Vec<(Self, Self)>),
 }
 
-/// The kinds of two values without an order.
+/// The types of two values that cannot be ordered.
 type Mismatch = (&'static str, &'static str);
 
-/// Elements with their keys.
+/// The elements of a list, each with its sort key.
 type Keyed<'v> = Vec<(Key, Value<'v>)>;
 
-/// The number of comparisons that count as one step.
+/// The number of comparisons for which one step is deducted from the budget.
 const COMPARISONS: usize = 4;
 
-/// Compares two values; fails if they are not of the same ordered kind.
+/// Returns the order of two values for the operator `symbol`. Fails if their types differ, or if
+/// they have no order because of a null.
 pub(super) fn ordering(
     budget: &Budget,
     symbol: &str,
@@ -58,7 +60,8 @@ pub(super) fn ordering(
     left.order(&Key::of(budget, &mut size, right, true)?).map_err(mismatch)
 }
 
-/// Sorts elements for the filter `name`.
+/// Sorts elements by their keys. Fails if two keys cannot be ordered. `name` is the name of the
+/// filter for the error message.
 fn sorted<'v>(name: &str, mut keyed: Keyed<'v>, reverse: bool) -> Evaluated<Keyed<'v>> {
     let mut mismatch = None;
     keyed.sort_by(|(a, _), (b, _)| {
@@ -111,7 +114,8 @@ pub(super) fn max<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     extreme("max", call)
 }
 
-/// Returns the first of the least elements, or the last of the greatest.
+/// Returns the smallest element for `min` and the largest for `max`. Of several equal elements,
+/// `min` returns the first and `max` the last.
 fn extreme<'v>(
     name: &str,
     Call { budget, value, mut arguments }: Call<'_, 'v>,
@@ -180,8 +184,8 @@ pub(super) fn sort_members<'v>(
     budget.list(sorted.into_iter().map(|(_, pair)| Ok(pair)))
 }
 
-/// Takes the argument `case_sensitive`. Orders are case-insensitive by default, but texts are
-/// equal only if they are identical.
+/// Removes and returns the argument `case_sensitive`. By default, filters that order elements
+/// ignore case, and filters that check for equality do not.
 fn case(arguments: &mut Arguments<'_>, default: bool) -> Evaluated<bool> {
     Ok(arguments.named_flag("case_sensitive")?.unwrap_or(default))
 }
@@ -202,8 +206,8 @@ fn by_attribute<'v>(
     })
 }
 
-/// Extracts the keys of the elements and counts the comparisons of a sort in advance, so that no
-/// comparison can exceed the limit.
+/// Computes the sort key of each element. Deducts the steps of sorting from the budget in advance,
+/// so that no comparison can exceed it.
 fn keyed<'v>(
     budget: &Budget,
     value: &Value<'v>,
@@ -221,7 +225,8 @@ fn keyed<'v>(
     Ok(keyed)
 }
 
-/// Returns an attribute of an element, such as `a.b`, or undefined.
+/// Returns the attribute of an element with a name such as `a.b`, or the undefined value if it is
+/// missing.
 pub(super) fn attribute_of<'v>(
     budget: &Budget,
     element: &Value<'v>,
@@ -241,7 +246,7 @@ pub(super) fn attribute_of<'v>(
 // === impl Key ===
 
 impl Key {
-    /// Returns the key of a value and adds its size to `size`.
+    /// Computes the sort key of a value, and adds the number of parts of the key to `size`.
     fn of(
         budget: &Budget,
         size: &mut usize,
@@ -286,7 +291,8 @@ impl Key {
         })
     }
 
-    /// Compares two keys; fails if they are not of the same ordered kind.
+    /// Returns the order of two keys. Fails if their types differ, or if they have no order because
+    /// of a null.
     fn order(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::List(a), Self::List(b)) => lexicographic(a, b, Self::order_in),
@@ -304,7 +310,8 @@ impl Key {
         }
     }
 
-    /// Like `order`, inside an array or object, where equal parts need no order.
+    /// Returns the order of two parts of arrays or objects, like [`order`](Self::order). But two
+    /// nulls are equal here, and so are two missing parts.
     fn order_in(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::Null, Self::Null) | (Self::Missing, Self::Missing) => Ok(Ordering::Equal),
@@ -312,8 +319,8 @@ impl Key {
         }
     }
 
-    /// A total order of all keys, for sorting. Continues past keys without an order and records the
-    /// first mismatch.
+    /// Returns an order of two keys for sorting, even if they cannot be ordered. The first pair of
+    /// keys that cannot be ordered is recorded in `mismatch`.
     fn compare(&self, other: &Self, mismatch: &mut Option<Mismatch>) -> Ordering {
         self.order(other).unwrap_or_else(|kinds| {
             mismatch.get_or_insert(kinds);
@@ -346,7 +353,7 @@ impl Key {
     }
 }
 
-/// Compares two lists by the first elements that differ.
+/// Compares two lists by the first elements that differ. If there are none, compares their lengths.
 fn lexicographic<T>(
     a: &[T],
     b: &[T],
@@ -361,7 +368,7 @@ fn lexicographic<T>(
     Ok(a.len().cmp(&b.len()))
 }
 
-/// Counts a part of a key.
+/// Deducts a step and the memory for one part of a key from the budget, and increments `size`.
 fn count(budget: &Budget, size: &mut usize, text: &str) -> Evaluated<()> {
     *size += 1;
     budget.step(1)?;

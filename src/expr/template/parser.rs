@@ -1,4 +1,4 @@
-//! Parses expressions.
+//! Parses the expressions in templates.
 
 mod members;
 
@@ -13,14 +13,14 @@ use super::{
     value::cannot_compare,
 };
 
-/// An error in a template.
+/// A syntax error in a template, or an error in a reference.
 #[derive(Debug)]
 pub(super) enum Mistake {
     Fault(Fault),
     Reference(ExpressionError),
 }
 
-/// Parses a text that is one expression.
+/// Parses code that consists of a single expression.
 pub(super) fn expression(
     text: &str,
     code: &Code<'_>,
@@ -48,9 +48,10 @@ pub(super) struct Parser<'p, 't, 'n> {
     pub(super) scope: &'p mut Scope<'n>,
     paths: Vec<Path>,
     size: usize,
-    /// The current nesting depth of brackets and prefix operators.
+    /// The current nesting depth of brackets and prefix operators, which is limited.
     depth: usize,
-    /// The height of the last parsed expression, including chains of operators.
+    /// The height of the syntax tree of the last parsed expression. Each operator in a chain
+    /// increases the height.
     height: usize,
 }
 
@@ -61,14 +62,15 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Self { text, code, place: 0, scope, paths: Vec::new(), size: 0, depth: 0, height: 0 }
     }
 
-    /// Parses one expression up to the end.
+    /// Parses one expression. Fails if any code follows it.
     pub(super) fn whole(mut self) -> Result<Written, Mistake> {
         let (written, _) = self.written(Self::expression)?;
         self.end()?;
         Ok(written)
     }
 
-    /// Parses one expression; returns it and its end.
+    /// Parses one expression with `parse`. Returns the expression and the index of the token that
+    /// follows it.
     pub(super) fn written(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Parsed,
@@ -104,7 +106,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses operators that bind at least as tightly as those of `level`.
+    /// Parses an expression that contains only operators of precedence `level` or higher. A larger
+    /// number means a higher precedence.
     pub(super) fn binary(&mut self, level: usize) -> Parsed {
         const LEVELS: [&[&str]; 5] = [&["+", "-"], &["~"], &["*", "/", "//", "%"], &["**"], &[]];
         match level {
@@ -167,7 +170,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             let left = others.last().map_or(&first, |(_, left)| left);
             self.check_order(left, symbol, &right, at)?;
             others.push((symbol, right));
-            // Operands after the first false comparison are not evaluated.
+            // In a chain of comparisons, operands after the first false comparison are not
+            // evaluated.
             if others.len() > 1 {
                 self.uncertain(mark);
             }
@@ -176,7 +180,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
     }
 
-    /// Rejects a comparison that fails in every run because its operands have no order.
+    /// Rejects a comparison by order that would fail in every run, because the types of its
+    /// operands have no order.
     fn check_order(
         &self,
         left: &Expr,
@@ -198,7 +203,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Parses a value with its keys, filters and tests.
+    /// Parses a value and the keys, filters and tests that follow it.
     fn operand(&mut self) -> Parsed {
         let mut operand = self.signed()?;
         loop {
@@ -245,14 +250,15 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Marks the paths from `first` on as evaluated on one branch only.
+    /// Marks all paths from the index `first` on as evaluated only under a condition.
     fn uncertain(&mut self, first: usize) {
         for path in &mut self.paths[first..] {
             path.certain = false;
         }
     }
 
-    /// Marks an operand as optional, so that it may be missing.
+    /// Marks all paths and keys in an operand as optional, so that the value of the operand may be
+    /// missing.
     fn optional(&mut self, operand: &mut Expr, asked: bool) {
         match operand {
             Expr::Path(path) => {
@@ -267,7 +273,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Checks filters and tests that are named by a string, as in `map('lower')`.
+    /// Rejects an unknown filter or test whose name is passed as a string, as in `map('lower')`.
     fn check_named(&self, filter: &str, arguments: &[Argument], at: usize) -> Result<(), Mistake> {
         let place = match filter {
             "map" | "select" | "reject" => 0,
@@ -381,7 +387,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses elements with commas between them, up to the closing bracket.
+    /// Parses comma-separated elements up to the closing bracket `close`.
     fn list<T>(
         &mut self,
         close: &'static str,
@@ -402,7 +408,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Ok(elements)
     }
 
-    /// Returns `true` if an argument of a test without brackets follows.
+    /// Returns `true` if the next token begins an argument of a test without parentheses, such as
+    /// the `3` in `is divisibleby 3`.
     fn begins_value(&self) -> bool {
         self.peek().is_some_and(|kind| match kind {
             Kind::Text(_) | Kind::Number(_) => true,
@@ -413,7 +420,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses an expression one level deeper.
+    /// Calls `parse` one nesting level deeper. Fails if the maximum depth is exceeded.
     fn deeper<T>(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T, Mistake>,
@@ -427,7 +434,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         parsed
     }
 
-    /// Counts an expression with the last parsed one and one of `height` as operands.
+    /// Updates the size and height of the syntax tree for an expression whose operands are the last
+    /// parsed expression and one of the given height. Fails if the maximum height is exceeded.
     fn raise(&mut self, height: usize) -> Result<(), Mistake> {
         self.size += 1;
         self.height = self.height.max(height) + 1;
@@ -496,7 +504,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Some(token)
     }
 
-    /// Returns the position of the next token, or the end of the code.
+    /// Returns the byte position of the next token, or of the end of the code if there is none.
     pub(super) fn at(&self) -> usize {
         self.code.tokens.get(self.place).map_or(self.code.end, |token| token.start)
     }
@@ -506,7 +514,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     }
 }
 
-/// The only function.
+/// The name of the only function that templates can call.
 const FUNCTION: &str = "range";
 
 fn find_filter(name: &str, at: usize) -> Result<&'static Filter, Mistake> {

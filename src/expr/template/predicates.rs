@@ -1,4 +1,4 @@
-//! The tests that follow `is`, and that the filter `select` applies.
+//! The tests that templates can use after `is`, and as arguments of filters such as `select`.
 
 use super::{
     arguments::Arguments,
@@ -7,7 +7,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// A test that templates can use.
+/// A test that templates can use, as in `value is defined`.
 #[derive(Debug)]
 pub(super) struct Test {
     pub(super) name: &'static str,
@@ -16,11 +16,11 @@ pub(super) struct Test {
 
 #[derive(Clone, Copy, Debug)]
 enum Check {
-    /// Of a value.
+    /// Checks a value.
     Of(fn(&Value<'_>) -> bool),
-    /// Of a value and another one.
+    /// Checks a value against one argument.
     With(for<'v> fn(&Budget, &Value<'v>, &Value<'v>) -> Evaluated<bool>),
-    /// A comparison.
+    /// Compares a value with one argument, using this operator.
     Compare(&'static str),
 }
 
@@ -43,7 +43,7 @@ pub(super) static TESTS: [Test; 35] = [
     of("boolean", |value| matches!(value, Value::Bool(_))),
     of("defined", |value| !value.is_undefined()),
     with("divisibleby", |_, value, divisor| is_divisible(value, divisor)),
-    // Other values are not converted to text.
+    // Returns `false` for values other than texts, which are not converted to texts.
     with("endingwith", |_, value, end| {
         Ok(value.as_str().zip(end.as_str()).is_some_and(|(value, end)| value.ends_with(end)))
     }),
@@ -92,7 +92,7 @@ impl Test {
         TESTS.iter().find(|test| test.name == name)
     }
 
-    /// Returns the operator that the test stands for, if it is a comparison.
+    /// Returns the operator that does the same as the test, or `None` if no operator does.
     pub(super) const fn symbol(&self) -> Option<&'static str> {
         match self.check {
             Check::Compare(symbol) => Some(symbol),
@@ -128,7 +128,8 @@ impl Test {
     }
 }
 
-/// Returns the remainder of an integer, or of a whole float, that is divided by two.
+/// Returns the remainder of a whole number divided by two. Returns `None` for a number with a
+/// fraction, and for other values.
 fn remainder_of_two(value: &Value<'_>) -> Option<i128> {
     match value.numeric()? {
         Numeric::Integer(integer) => Some(integer % 2),
@@ -156,14 +157,16 @@ fn is_divisible(value: &Value<'_>, divisor: &Value<'_>) -> Evaluated<bool> {
     })
 }
 
-/// Returns `true` if a text has letters of a case, and none of another.
+/// Returns `true` if the value is a text that contains letters of the given case and no letters of
+/// another case.
 fn is_cased(value: &Value<'_>, is_case: fn(char) -> bool) -> bool {
     let Some(text) = value.as_str() else { return false };
     let has_case = |c: char| c.is_lowercase() || c.is_uppercase();
     text.chars().any(is_case) && text.chars().filter(|&c| has_case(c)).all(is_case)
 }
 
-/// Returns `true` if two values are the same array or object, or are equal and of the same type.
+/// Returns `true` if two arrays or objects are the same one in memory, or two other values have the
+/// same type and are equal.
 fn is_same<'v>(budget: &Budget, one: &Value<'v>, other: &Value<'v>) -> Evaluated<bool> {
     Ok(match (one, other) {
         (Value::Array(a), Value::Array(b)) => std::ptr::eq(*a, *b),

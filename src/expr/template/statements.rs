@@ -1,4 +1,5 @@
-//! Parses statements, in `{% %}`, and their bodies.
+//! Parses the statements in templates, such as `{% if %}` and `{% for %}`, and the bodies between
+//! them.
 
 use super::{
     names::Scope,
@@ -7,7 +8,7 @@ use super::{
     tokens::{Code, Kind, Piece, Token},
 };
 
-/// Maximum nesting depth of statements.
+/// The maximum nesting depth of `if` and `for` statements.
 const MAX_STATEMENTS: usize = 20;
 
 const STATEMENTS: &str = "expected `if`, `elif`, `else`, `endif`, `for`, `endfor` or `raw`";
@@ -33,7 +34,7 @@ struct Blocks<'t> {
     depth: usize,
 }
 
-/// A statement that ends another one.
+/// A statement that ends the body of another statement, such as `else` or `endif`.
 struct End<'t> {
     word: &'t str,
     start: usize,
@@ -43,7 +44,8 @@ struct End<'t> {
 type Nodes = Vec<Node>;
 
 impl<'t> Blocks<'t> {
-    /// Parses up to a statement that ends another one.
+    /// Parses nodes up to the statement that ends the current body, or up to the end of the
+    /// template. Also returns that statement.
     fn nodes(&mut self, scope: &mut Scope<'_>) -> Result<(Nodes, Option<End<'t>>), Mistake> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {
@@ -138,7 +140,7 @@ impl<'t> Blocks<'t> {
         if !parser.take_word("in") {
             return Err(parser.unexpected("`in`"));
         }
-        // A following `if` belongs to the loop rather than to an expression.
+        // An `if` after the values is the condition of the loop, not a part of the expression.
         let values = parser.written(|parser| parser.binary(0))?;
         let targets = names.len();
         if parser.is_word("recursive") {

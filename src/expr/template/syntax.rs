@@ -2,18 +2,19 @@
 
 use super::{filters::Filter, names::Path, numeric::Numeric, predicates::Test};
 
-/// A statement, an expression or a text.
+/// A node of a template: a text, an expression or a statement.
 #[derive(Debug)]
 pub(super) enum Node {
     Text(Box<str>),
     Output(Written),
     If {
-        /// The conditions and their bodies.
+        /// The conditions of `if` and `elif`, each with the nodes to evaluate if it is true.
         branches: Vec<(Written, Vec<Self>)>,
         otherwise: Vec<Self>,
     },
     For {
-        /// The number of loop variables; the first is `local`.
+        /// The number of loop variables. `local` is the index of the first variable among all
+        /// variables in scope.
         targets: usize,
         local: usize,
         values: Written,
@@ -23,13 +24,13 @@ pub(super) enum Node {
     },
 }
 
-/// A parsed expression with its references.
+/// A parsed expression with its text and the paths that it contains.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) expression: Expr,
-    /// The paths that [`Expr::Path`] refers to.
+    /// The paths in the expression. [`Expr::Path`] contains an index in this list.
     pub(super) paths: Vec<Path>,
-    /// The number of nodes of the expression.
+    /// The number of nodes in the syntax tree of the expression.
     pub(super) size: usize,
     pub(super) text: Box<str>,
 }
@@ -40,18 +41,18 @@ pub(super) enum Expr {
     Bool(bool),
     Number(Numeric),
     Text(Box<str>),
-    /// An index into the paths of the expression.
+    /// A name with constant keys. Contains the index of the path in [`Written::paths`].
     Path(usize),
-    /// A part with a computed key, or a part of a computed value.
+    /// An access to a member or element, if the key is computed or the value is not a name.
     Part {
         of: Box<Self>,
         key: Box<Self>,
-        /// Whether it may be missing.
+        /// Whether the member or element may be missing.
         optional: bool,
     },
     Slice {
         of: Box<Self>,
-        /// Start, end and step.
+        /// The start, the end and the step of the slice, each of which can be omitted.
         bounds: [Option<Box<Self>>; 3],
     },
     List(Vec<Self>),
@@ -59,7 +60,7 @@ pub(super) enum Expr {
     Not(Box<Self>),
     Negative(Box<Self>),
     Arithmetic(&'static str, Box<Self>, Box<Self>),
-    /// `and`, `or`
+    /// The operator `and` or `or`.
     Logic(&'static str, Box<Self>, Box<Self>),
     Compare(Box<Self>, Vec<(&'static str, Self)>),
     If {
@@ -69,7 +70,7 @@ pub(super) enum Expr {
     },
     Filter(Box<Self>, &'static Filter, Vec<Argument>),
     Test(Box<Self>, &'static Test, Vec<Argument>),
-    /// The only function.
+    /// A call of `range`, the only function that templates can call.
     Range(Vec<Argument>),
 }
 
@@ -82,7 +83,8 @@ pub(super) struct Argument {
 // === impl Expr ===
 
 impl Expr {
-    /// Describes the type of its value, if it is the same in every run.
+    /// Returns a description of the type that the expression evaluates to, or `None` if the type
+    /// can differ between runs.
     pub(super) fn kind(&self, paths: &[Path]) -> Option<&'static str> {
         Some(match self {
             Self::Null => "null",
@@ -105,7 +107,7 @@ impl Expr {
     }
 }
 
-/// Returns `true` if an operator needs an order of its operands.
+/// Returns `true` if an operator compares the order of its operands, such as `<`.
 pub(super) fn is_order(symbol: &str) -> bool {
     matches!(symbol, "<" | "<=" | ">" | ">=")
 }

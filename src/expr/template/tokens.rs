@@ -1,18 +1,18 @@
-//! Splits templates into tokens.
+//! Splits a template into literal texts and code in braces, and the code into tokens.
 
 use std::fmt;
 
-/// Maximum nesting depth of brackets.
+/// The maximum nesting depth of brackets, and the maximum height of an expression's syntax tree.
 pub(super) const MAX_NESTING: usize = 50;
 
-/// A part of a template.
+/// A piece of a template: a literal text, or the code between braces.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece<'t> {
-    /// Literal text.
+    /// A literal text outside of braces.
     Text(&'t str),
-    /// `{{ … }}`
+    /// The code of an expression in `{{ … }}`.
     Output(Code<'t>),
-    /// `{% … %}`
+    /// The code of a statement in `{% … %}`.
     Statement(Code<'t>),
 }
 
@@ -20,12 +20,13 @@ pub(super) enum Piece<'t> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Code<'t> {
     pub(super) tokens: Vec<Token<'t>>,
-    /// Its start and end in bytes.
+    /// The byte position in the template at which the code starts. `end` is the position after the
+    /// code.
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A token and its position in bytes.
+/// A token with its start and end, as byte positions in the template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'t> {
     pub(super) kind: Kind<'t>,
@@ -41,20 +42,20 @@ pub(super) enum Kind<'t> {
     Symbol(&'static str),
 }
 
-/// An error in a template, and its position in bytes.
+/// A syntax error in a template, with its byte position.
 #[derive(Debug, PartialEq)]
 pub(super) struct Fault {
     pub(super) reason: String,
     pub(super) at: usize,
 }
 
-/// Longer symbols first.
+/// All symbols. If a symbol begins with another symbol, the longer one comes first.
 const SYMBOLS: [&str; 25] = [
     "**", "//", "==", "!=", "<=", ">=", "<", ">", "=", "+", "-", "*", "/", "%", "~", "(", ")", "[",
     "]", "{", "}", ",", ":", ".", "|",
 ];
 
-/// Splits a text into literal text and code.
+/// Splits a template into literal texts and code.
 pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = 0;
@@ -92,7 +93,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     }
 }
 
-/// Splits an expression without braces.
+/// Splits an expression that is written without braces into tokens.
 pub(super) fn expression(text: &str) -> Result<Code<'_>, Fault> {
     let mut lexer = Lexer { text, at: 0, close: None, open: 0 };
     Ok(Code { tokens: lexer.tokens()?, start: 0, end: text.len() })
@@ -106,8 +107,8 @@ fn push_text<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str, start: bool, end: b
     }
 }
 
-/// Returns the start of `{% endraw %}`, the position after it, and whether it trims the text before
-/// and after it.
+/// Finds the next `{% endraw %}`. Returns its start, the position after it, and whether it trims
+/// the text before it and the text after it.
 fn end_of_raw(text: &str, from: usize) -> Option<(usize, usize, (bool, bool))> {
     text[from..].match_indices("{%").find_map(|(at, _)| {
         let inner = &text[from + at + 2..];
@@ -152,17 +153,18 @@ impl Fault {
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// The closing delimiter; `None` if the code extends to the end of the text.
+    /// The braces that end the code, or `None` if the code extends to the end of the text.
     close: Option<&'static str>,
-    /// The position of the opening braces.
+    /// The position of the braces that begin the code.
     open: usize,
 }
 
 impl<'t> Lexer<'t> {
-    /// Reads up to the closing braces and stops before them and their `-`.
+    /// Reads tokens up to the closing braces, or up to a `-` directly before them. Consumes
+    /// neither.
     fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
         let mut tokens: Vec<Token<'t>> = Vec::new();
-        // The open brackets and their positions.
+        // The brackets that are not closed yet, with their positions.
         let mut open: Vec<(&str, usize)> = Vec::new();
         loop {
             self.at += self.rest().len() - self.rest().trim_start().len();

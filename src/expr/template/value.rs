@@ -1,4 +1,5 @@
-//! The values of an evaluation, and its limits.
+//! The values that a template computes with, and the limits on their memory and on the steps of an
+//! evaluation.
 
 use std::{borrow::Cow, cell::Cell, cmp::Ordering, ops::Deref, rc::Rc};
 
@@ -7,45 +8,46 @@ use serde_json::{Map, Number, Value as Json};
 use super::numeric::Numeric;
 use crate::expr::path_segment::place;
 
-/// Maximum size of the text of a template, in bytes.
+/// The maximum size in bytes of the text that a template evaluates to.
 pub(crate) const MAX_RENDERED_BYTES: usize = 1 << 20;
 
-/// Maximum memory of all values that an evaluation creates, in bytes.
+/// The maximum memory in bytes of all values that one evaluation creates.
 pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_RENDERED_BYTES;
 
-/// Maximum number of elements of a list that a filter takes or returns.
+/// The maximum number of elements in a list that is passed to a filter or created during an
+/// evaluation.
 pub(super) const MAX_ELEMENTS: usize = 100_000;
 
-/// Maximum number of steps of an evaluation; each access to a value is one.
+/// The maximum number of steps in one evaluation. Each access to a value takes at least one step.
 pub(super) const MAX_EVALUATION_STEPS: usize = 2_000_000;
 
-/// Maximum nesting depth of values and of filters that apply other filters.
+/// The maximum nesting depth of values, and of filters that call other filters.
 const MAX_VALUE_DEPTH: usize = 200;
 
-/// The number of bytes of a text that are read in the time of a step.
+/// The length in bytes of a text that can be read in one step.
 const BYTES_PER_STEP: usize = 256;
 
-/// Approximate memory of an object without its members, in bytes.
+/// The approximate memory in bytes of an object without its members.
 const MAP_BYTES: usize = 256;
 
-/// The failure of an evaluation.
+/// The reason why an evaluation failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("`{0}` has no value")]
     Missing(String),
     #[error("too much text")]
     TooLarge,
-    /// The values have no result: a division by zero, or a number that is too large.
+    /// The result is undefined, as for a division by zero, or is too large a number.
     #[error("this cannot be calculated with these values")]
     Incalculable,
     #[error("{0}")]
     Other(Cow<'static, str>),
 }
 
-/// The result of a part of an evaluation.
+/// The result of evaluating a part of a template, or the reason why it failed.
 pub(super) type Evaluated<T> = Result<T, Failure>;
 
-/// A value; `'v` is the lifetime of the template and of the data.
+/// A value that a template computes with. `'v` is the lifetime of the template and the data.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'v> {
     Undefined,
@@ -54,31 +56,32 @@ pub(super) enum Value<'v> {
     Integer(i128),
     Float(f64),
     Text(Text<'v>),
-    /// An array of the data.
+    /// An array in the data, which is not copied.
     Array(&'v [Json]),
     List(Rc<[Self]>),
-    /// An object of the data.
+    /// An object in the data, which is not copied.
     Object(&'v Map<String, Json>),
-    /// The members are sorted by name.
+    /// An object that was created during the evaluation. Its members are sorted by name.
     Map(Rc<[(Text<'v>, Self)]>),
     Group(Rc<Group<'v>>),
 }
 
-/// A string.
+/// A string value.
 #[derive(Clone, Debug)]
 pub(super) enum Text<'v> {
     Borrowed(&'v str),
     Shared(Rc<str>),
 }
 
-/// The elements of a group and the key that they share: a pair whose parts also have names.
+/// A group that `groupby` creates from elements with the same key. It is a pair, whose parts can
+/// also be accessed as `grouper` and `list`.
 #[derive(Debug)]
 pub(super) struct Group<'v> {
     pub(super) grouper: Value<'v>,
     pub(super) elements: Value<'v>,
 }
 
-/// The remaining memory and steps of one evaluation.
+/// The memory and steps that one evaluation may still use.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: Cell<usize>,
@@ -94,7 +97,7 @@ impl Failure {
         Self::Other(reason.into())
     }
 
-    /// A value that is needed does not exist.
+    /// Returns the failure of an operation that does not accept the undefined value.
     pub(super) const fn undefined() -> Self {
         Self::Other(Cow::Borrowed("a value is missing"))
     }
@@ -113,7 +116,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Counts the memory of a value.
+    /// Deducts memory from the budget. Fails if less than `bytes` is left.
     pub(super) fn spend(&self, bytes: usize) -> Evaluated<()> {
         let left = self.bytes.get().checked_sub(bytes).ok_or_else(|| {
             Failure::other(format!("intermediate values take more than {MAX_MADE_BYTES} bytes"))
@@ -122,7 +125,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts steps.
+    /// Deducts steps from the budget. Fails if fewer than `steps` are left.
     pub(super) fn step(&self, steps: usize) -> Evaluated<()> {
         let left = self.steps.get().checked_sub(steps).ok_or_else(|| {
             Failure::other(format!("more than {MAX_EVALUATION_STEPS} steps are taken"))
@@ -131,12 +134,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts the steps to read a text.
+    /// Deducts the steps for reading a text from the budget.
     pub(super) fn read(&self, text: &str) -> Evaluated<()> {
         self.step(text.len() / BYTES_PER_STEP)
     }
 
-    /// Evaluates a part of a value, one level deeper.
+    /// Calls `evaluate` one nesting level deeper. Fails if the maximum depth is exceeded.
     pub(super) fn nested<T>(&self, evaluate: impl FnOnce() -> Evaluated<T>) -> Evaluated<T> {
         let depth = self.depth.get();
         if depth == MAX_VALUE_DEPTH {
@@ -149,7 +152,7 @@ impl Budget {
         evaluated
     }
 
-    /// Creates a text.
+    /// Creates a text value, and deducts its memory from the budget.
     pub(super) fn text<'v>(&self, text: String) -> Evaluated<Value<'v>> {
         if text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
@@ -158,7 +161,7 @@ impl Budget {
         Ok(Value::Text(Text::Shared(text.into())))
     }
 
-    /// Creates a list.
+    /// Creates a list value, and deducts its memory and one step per element from the budget.
     pub(super) fn list<'v>(
         &self,
         elements: impl IntoIterator<Item = Evaluated<Value<'v>>>,
@@ -175,7 +178,7 @@ impl Budget {
         Ok(Value::List(list.into()))
     }
 
-    /// Creates an object.
+    /// Creates an object value, and deducts its memory from the budget.
     pub(super) fn map<'v>(&self, members: Vec<(Text<'v>, Value<'v>)>) -> Evaluated<Value<'v>> {
         self.spend(MAP_BYTES + members.len() * size_of::<(Text<'_>, Value<'_>)>())?;
         Ok(Value::of_members(members))
@@ -185,7 +188,7 @@ impl Budget {
 // === impl Value ===
 
 impl<'v> Value<'v> {
-    /// Returns a value of the data.
+    /// Converts a JSON value of the data to a `Value` without copying it.
     pub(super) fn of(budget: &Budget, json: &'v Json) -> Evaluated<Self> {
         budget.step(1)?;
         Ok(match json {
@@ -204,7 +207,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns a value that was created during the evaluation. Its memory is not counted.
+    /// Converts a JSON value that was created during the evaluation to a `Value`. Deducts no memory
+    /// from the budget.
     pub(super) fn made(json: Json) -> Self {
         match json {
             Json::Null => Self::Null,
@@ -221,7 +225,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Creates an object. Of several members with the same name, the last one counts.
+    /// Creates an object value. If several members have the same name, the last of them is used.
     pub(super) fn of_members(mut members: Vec<(Text<'v>, Self)>) -> Self {
         members.reverse();
         members.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -256,7 +260,7 @@ impl<'v> Value<'v> {
         matches!(self, Self::Object(_) | Self::Map(_))
     }
 
-    /// Describes the type of the value.
+    /// Returns a description of the value's type, such as `a number`.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "nothing",
@@ -269,7 +273,8 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Returns the number of characters, elements or members.
+    /// Returns the number of a text's characters, an array's elements or an object's members.
+    /// Returns `None` for other values.
     pub(super) fn len(&self) -> Option<usize> {
         Some(match self {
             Self::Text(text) => text.chars().count(),
@@ -282,11 +287,12 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns `true` if the value counts as true: it is neither zero nor empty.
+    /// Returns `true` if the value is true as a condition, which means that it is not null,
+    /// `false`, zero or empty.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no value.
+    /// Returns an error if the value is undefined.
     pub(super) fn truth(&self) -> Evaluated<bool> {
         Ok(match self {
             Self::Undefined => return Err(Failure::undefined()),
@@ -299,7 +305,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns a member by its name, or an element by its index; undefined if there is none.
+    /// Returns the member or element that `key` selects, or the undefined value if there is none.
     pub(super) fn get(&self, budget: &Budget, key: &str) -> Evaluated<Self> {
         budget.read(key)?;
         Ok(match self {
@@ -320,7 +326,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns an element; undefined if there is none.
+    /// Returns the array element at this index, or the undefined value if there is none.
     pub(super) fn element(&self, budget: &Budget, index: usize) -> Evaluated<Self> {
         Ok(match self {
             Self::Array(elements) => match elements.get(index) {
@@ -337,7 +343,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the elements, or the names of the members.
+    /// Iterates over the elements of an array, or over the names of an object's members.
     pub(super) fn iterate<'b>(
         &self,
         budget: &'b Budget,
@@ -369,7 +375,7 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns the members with their names.
+    /// Iterates over the members of an object, as pairs of name and value.
     pub(super) fn members<'b>(
         &self,
         budget: &'b Budget,
@@ -382,7 +388,7 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns the list of the members, each as a list of its name and its value.
+    /// Returns a list of an object's members. Each is a list of the member's name and value.
     pub(super) fn pairs(&self, budget: &Budget) -> Evaluated<Self> {
         let members = self.members(budget)?;
         budget.list(members.map(|member| {
@@ -391,8 +397,8 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns `true` if two values are equal. Numbers are compared by value, and a boolean with a
-    /// number as 0 or 1.
+    /// Returns `true` if two values are equal. Integers and floats are compared by value, and
+    /// `true` and `false` are equal to the numbers 1 and 0.
     pub(super) fn equals(&self, budget: &Budget, other: &Self) -> Evaluated<bool> {
         budget.nested(|| self.is_equal(budget, other))
     }
@@ -436,7 +442,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns a number, or a boolean as 0 or 1.
+    /// Returns the value as a number, where `true` is 1 and `false` is 0. Returns `None` if it is
+    /// neither a number nor a boolean.
     pub(super) fn numeric(&self) -> Option<Numeric> {
         match self {
             Self::Bool(truth) => Some(Numeric::Integer(i128::from(*truth))),
@@ -452,7 +459,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts the value to JSON and counts its memory.
+    /// Converts the value to JSON, and deducts the memory of the copy from the budget.
     pub(super) fn to_json(&self, budget: &Budget) -> Evaluated<Json> {
         budget.nested(|| self.converted(budget))
     }
@@ -493,7 +500,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts the value to JSON as the result. Parts of the data are not counted.
+    /// Converts the value to JSON as the final result of the template. If the result is an array or
+    /// object in the data, deducts no memory for the copy.
     pub(super) fn to_result(&self, budget: &Budget) -> Evaluated<Json> {
         match self {
             Self::Array(elements) => Ok(Json::Array(elements.to_vec())),
@@ -502,7 +510,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts a number to JSON, if JSON has it.
+    /// Converts the value to a JSON number. Fails if JSON cannot represent the number.
     pub(super) fn to_number(&self) -> Evaluated<Number> {
         let number = match self {
             Self::Integer(integer) => Number::from_i128(*integer),
@@ -512,7 +520,7 @@ impl<'v> Value<'v> {
         number.ok_or_else(|| Failure::other("the result is a number that JSON cannot represent"))
     }
 
-    /// Returns the value as a name of a member.
+    /// Converts a text or a number to the name of an object's member. Fails for other values.
     pub(super) fn to_name(&self, budget: &Budget) -> Evaluated<Text<'v>> {
         match self {
             Self::Text(text) => {
@@ -569,7 +577,7 @@ impl Ord for Text<'_> {
     }
 }
 
-/// Returns the approximate memory of a value.
+/// Returns the approximate memory of a JSON value, in bytes.
 fn memory(value: &Json) -> usize {
     let inner = match value {
         Json::Null | Json::Bool(_) | Json::Number(_) => 0,
@@ -585,7 +593,8 @@ fn memory_of_members(members: &Map<String, Json>) -> usize {
     MAP_BYTES + members.iter().map(of).sum::<usize>()
 }
 
-/// Describes why two values of these kinds have no order.
+/// Returns the error message for two values that the operator or filter `symbol` cannot order.
+/// `left` and `right` are the types of the values.
 pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
     let why = match [left, right].contains(&"null") {
         true => ": compare null with `==` or `!=`",

@@ -15,29 +15,31 @@ use crate::message::{Context, Refusal, Reply, Violation};
 #[derive(Clone)]
 pub struct Function {
     pub(super) tool: Tool,
-    pub(super) service: BoxCloneSyncService<Call, Reply, BoxError>,
+    pub(super) service: BoxCloneSyncService<FunctionCall, Reply, BoxError>,
 }
 
 /// A call of a [`Function`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Call {
-    /// The name of the tool, for a service that implements several tools.
+pub struct FunctionCall {
+    /// The name of the called tool, for a service that implements several tools.
     pub tool: Cow<'static, str>,
-    /// The arguments. Empty if the call has none.
+    /// The arguments of the call. Empty if the call has none.
     pub arguments: JsonObject,
-    /// The context of the call. Make nested requests [within](crate::message::Request::within) it.
+    /// The context of the call. A tool that calls other tools makes these calls
+    /// [within](crate::message::Request::within) this context.
     pub context: Context,
 }
 
 /// Creates a tool from a closure.
 ///
-/// The closure takes the arguments, as any type that serde can deserialize from their object, and
-/// the context of the call. It returns any [`IntoToolResult`], such as a `Result<String, E>`. Calls
-/// can run concurrently; dropping a call drops its future.
+/// The closure receives the arguments and the context of the call. serde deserializes the arguments
+/// from a JSON object into the type of the first parameter. The closure returns any
+/// [`IntoToolResult`], such as a `Result<String, E>`. Calls can run concurrently. Dropping a call
+/// drops the future of the closure.
 ///
-/// The closure returns a future that borrows nothing from it, or is an async closure without
-/// captures. Captured values must be cloned for each call.
+/// The future that the closure returns cannot borrow from the closure. So an async closure cannot
+/// capture anything, and any other closure must clone captured values for each call.
 ///
 /// See the [module docs](super) for an example.
 pub fn tool_fn<A, R, F>(
@@ -50,7 +52,7 @@ where
     R: IntoToolResult,
 {
     let function = Arc::new(function);
-    let service = service_fn(move |Call { tool, arguments, context }: Call| {
+    let service = service_fn(move |FunctionCall { tool, arguments, context }: FunctionCall| {
         let answer = read(tool, arguments).map(|arguments| function(arguments, context));
         async move {
             Ok(match answer {
@@ -65,16 +67,16 @@ where
 /// Creates a tool from a Tower service, which may have its own layers, such as a timeout or a
 /// concurrency limit.
 ///
-/// Each call waits until a clone of the service is ready. A service error means that the service is
-/// unavailable, and its text is only logged. To return an error to the caller, use a response such
-/// as `Result`.
+/// Each call waits until a clone of the service is ready. If the service returns an error, the tool
+/// is treated as unavailable: the text of the error is logged, but not returned to the caller. To
+/// return an error to the caller, use a response type such as `Result<String, E>`.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::{convert::Infallible, sync::Arc};
 ///
-/// use mcp_composite::{functions::{Call, ToolSet, tool_service}, message::Request};
+/// use mcp_composite::{functions::{FunctionCall, ToolSet, tool_service}, message::Request};
 /// use rmcp::model::Tool;
 /// use tower::{BoxError, ServiceBuilder, ServiceExt, limit::ConcurrencyLimitLayer};
 ///
@@ -82,7 +84,7 @@ where
 /// # async fn main() -> Result<(), BoxError> {
 /// let one_at_a_time = ServiceBuilder::new()
 ///     .layer(ConcurrencyLimitLayer::new(1))
-///     .service_fn(async |call: Call| Ok::<_, Infallible>(format!("printed {:?}", call.arguments)));
+///     .service_fn(async |call: FunctionCall| Ok::<_, Infallible>(format!("printed {:?}", call.arguments)));
 /// let tool = Tool::new("print", "Prints", Arc::default());
 /// let server = ToolSet::new([tool_service(tool, one_at_a_time)])?;
 ///
@@ -93,8 +95,12 @@ where
 /// ```
 pub fn tool_service<S>(tool: Tool, service: S) -> Function
 where
-    S: Service<Call, Response: IntoToolResult, Error: Into<BoxError>, Future: Send + 'static>
-        + Clone
+    S: Service<
+            FunctionCall,
+            Response: IntoToolResult,
+            Error: Into<BoxError>,
+            Future: Send + 'static,
+        > + Clone
         + Send
         + Sync
         + 'static,
@@ -103,7 +109,7 @@ where
     Function { tool, service: BoxCloneSyncService::new(service.map_err(Into::into)) }
 }
 
-/// Deserializes the arguments of a call. The error does not contain their values.
+/// Deserializes the arguments of a call. The error does not quote the values of arguments.
 fn read<A: DeserializeOwned>(tool: Cow<'static, str>, arguments: JsonObject) -> Result<A, Refusal> {
     A::deserialize(Value::Object(arguments)).map_err(|error| {
         let text = error.to_string();
@@ -122,11 +128,11 @@ fn read<A: DeserializeOwned>(tool: Cow<'static, str>, arguments: JsonObject) -> 
 // === impl Function ===
 
 impl Function {
-    /// Creates a tool whose replies come from a service unchanged.
+    /// Creates a tool from a service that returns complete replies, which are forwarded unchanged.
     #[cfg(feature = "rig-compose")]
     pub(crate) fn answered_by<S>(tool: Tool, service: S) -> Self
     where
-        S: Service<Call, Response = Reply, Error = BoxError, Future: Send + 'static>
+        S: Service<FunctionCall, Response = Reply, Error = BoxError, Future: Send + 'static>
             + Clone
             + Send
             + Sync

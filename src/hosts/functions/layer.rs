@@ -14,14 +14,15 @@ use tower_service::Service;
 use super::{ToolSet, set::Running};
 use crate::message::{ItemKind, Reply, Request};
 
-/// Adds functions to the tools of the service it wraps.
+/// A layer that adds functions to the tools of a service.
 ///
-/// They are listed once, in order, at the end of the first page. A function replaces a tool of the
-/// same name: that tool is neither listed nor called. All other requests are forwarded unchanged.
+/// The functions are listed once, in order, at the end of the first page of tools. A function
+/// replaces a tool of the same name: the tool is neither listed nor called. All requests except
+/// calls of functions are forwarded unchanged.
 ///
-/// If the service has no tools and rejects `tools/list` as an unknown method, the functions are
-/// listed instead, and the tools capability is added to the results of `initialize` and
-/// `server/discover` that pass through the layer.
+/// If the service has no tools and rejects `tools/list` as an unknown method, the layer lists only
+/// the functions. The layer also adds the tools capability to the results of `initialize` and
+/// `server/discover` that pass through it.
 ///
 /// # Examples
 ///
@@ -55,9 +56,10 @@ pub struct FunctionsLayer {
 
 /// Middleware created by [`FunctionsLayer`].
 ///
-/// It is ready when the inner service is. A call of a function releases that readiness before it
-/// begins, to avoid a deadlock with a service that admits one request at a time. Malformed
-/// requests, which are answered without the service, release it, too.
+/// The service is ready when the inner service is ready. A call of a function does not need the
+/// inner service, so the slot that was reserved in it is released before the function runs.
+/// Otherwise, a function that calls an inner service with a single slot would wait forever.
+/// Malformed requests are rejected without calling the inner service, and release its slot, too.
 #[derive(Clone, Debug)]
 pub struct Functions<S> {
     functions: ToolSet,
@@ -159,14 +161,16 @@ where
 }
 
 impl<S: Clone> Functions<S> {
-    /// Releases the slot reserved in the inner service, which is not called.
+    /// Releases the slot that `poll_ready` has reserved in the inner service, for a request that
+    /// does not call the inner service.
     fn give_back_readiness(&mut self) {
         let inner = self.inner.clone();
         drop(mem::replace(&mut self.inner, inner));
     }
 }
 
-/// Adds the functions to a page of tools, or to an empty first page if the service has no tools.
+/// Adds the functions to the first page of tools, and removes tools of the same names from every
+/// page. If the service has no tools, creates the first page.
 fn list(functions: &ToolSet, is_first: bool, reply: &mut Reply) {
     if functions.is_empty() {
         return;

@@ -1,10 +1,15 @@
 //! Closures and services as tools.
 //!
-//! A [`Function`] is a tool implemented in this process: an async closure ([`tool_fn`]) or a Tower
-//! service ([`tool_service`]). A [`ToolSet`] is a server of functions, for the bottom of a stack or
-//! behind a [`Router`](crate::adapter::Router); a [`FunctionsLayer`] adds them to the tools of the
-//! service it wraps. Layers above treat them like any other tool, and composites can call them. So
-//! an agent, a call of a model or a function without a server can be a target.
+//! A [`Function`] is a tool implemented in this process, by an async closure ([`tool_fn`]) or a
+//! Tower service ([`tool_service`]). Functions can be served in two ways:
+//!
+//! - A [`ToolSet`] is a server whose tools are functions. Use it at the bottom of a stack, or
+//!   behind a [`Router`](crate::adapter::Router).
+//! - A [`FunctionsLayer`] adds functions to the tools of the service that it wraps.
+//!
+//! Layers above treat functions like any other tools, and composites can call them. So the target
+//! of a composite can be an agent, the call of a model or any other code, without a separate
+//! server.
 //!
 //! # Examples
 //!
@@ -44,27 +49,32 @@
 //!
 //! # Arguments
 //!
-//! Arguments are deserialized into the parameter type of the closure: any type that serde can
-//! deserialize, or a [`JsonObject`](rmcp::model::JsonObject) for all arguments. If this fails, the
-//! call is rejected without calling the closure. The input schema of the tool is only listed: it is
-//! neither derived from the type nor checked here. As for any tool, a
-//! [`ValidateLayer`](crate::validate::ValidateLayer) above checks it.
+//! The arguments of a call are deserialized into the first parameter of the closure. Its type is
+//! any type that serde can deserialize, or a [`JsonObject`](rmcp::model::JsonObject) with all
+//! arguments. If the deserialization fails, the call is rejected without calling the closure. The
+//! input schema of the tool is listed, but it is neither derived from this type nor checked. To
+//! check arguments against the schema, add a [`ValidateLayer`](crate::validate::ValidateLayer)
+//! above, as for any tool.
 //!
 //! # Results
 //!
-//! A string becomes text; an object becomes structured content with a text that mirrors it; a
-//! [`CallToolResult`](rmcp::model::CallToolResult) is returned unchanged. An error becomes a result
-//! (`isError`) with its text, which the caller sees. See [`IntoToolResult`]. Panics are not caught
-//! here, but by a composite that calls the function, and by the
-//! [server](crate::adapter::ServeService) of the stack.
+//! A string becomes text. A JSON object becomes structured content, and a text that mirrors it. A
+//! [`CallToolResult`](rmcp::model::CallToolResult) is returned unchanged. An error becomes a failed
+//! result (`isError`) with the text of the error, which the caller sees. [`IntoToolResult`]
+//! describes all conversions. A panic of a function is not caught in this module. It is caught by a
+//! composite that calls the function, and by the [server](crate::adapter::ServeService) of the
+//! stack.
 //!
 //! # Functions that call tools
 //!
-//! A function may call the stack that it is part of, like an agent. It makes its requests
-//! [within](crate::message::Request::within) the context that it receives. Then they belong to the
-//! same caller, are charged to the same run, and are canceled with it. Infinite recursion is
-//! rejected after eight nested calls, even for requests that are not made within the context, if
-//! the function calls from its own task; the branches of a composite do not reset this limit.
+//! A function, such as an agent, may call the stack that it is part of. Make these requests
+//! [within](crate::message::Request::within) the context that the function receives. Then the
+//! requests belong to the same caller, are charged to the same run, and are canceled when the call
+//! of the function is canceled.
+//!
+//! A call that is nested in more than eight other calls is rejected, so infinite recursion ends. If
+//! a function makes requests in its own task, they are counted even if they are not made within the
+//! context. The branches of a composite do not reset the count.
 //!
 //! ```
 //! use std::sync::{Arc, OnceLock};
@@ -105,7 +115,7 @@ mod result;
 mod set;
 
 pub use self::{
-    function::{Call, Function, tool_fn, tool_service},
+    function::{Function, FunctionCall, tool_fn, tool_service},
     layer::{Functions, FunctionsLayer},
     result::IntoToolResult,
     set::{DuplicateTools, ToolSet},

@@ -12,12 +12,12 @@ use serde_json::Value;
 /// | `String`, `&'static str` | text |
 /// | a JSON object | structured content, and a text that mirrors it |
 /// | a JSON string | its text |
-/// | any other JSON | its text: older protocol versions only allow objects as structured content |
+/// | any other JSON | the JSON as text: older protocol versions only allow objects as structured content |
 /// | `()` | no content |
 /// | `CallToolResult` | unchanged |
-/// | `Result` | the result of its value; an error becomes its text, with `isError` |
+/// | `Result` | for `Ok`, the result of the value; for `Err`, the text of the error, with `isError` |
 ///
-/// Only the error's own text is used, not its sources.
+/// The text of an error is its `Display` text, without the texts of its sources.
 pub trait IntoToolResult {
     /// Converts the value to a tool result.
     fn into_tool_result(self) -> CallToolResult;

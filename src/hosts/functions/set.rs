@@ -13,17 +13,18 @@ use rmcp::model::{ClientRequest, ErrorData, ListToolsResult, Tool};
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
-use super::{Call, Function};
+use super::{Function, FunctionCall};
 use crate::message::{ItemKind, Reply, Request, Subject};
 
 /// A server of functions.
 ///
-/// It lists all functions on one page, in order, and calls them. It rejects unknown tools, and
-/// methods that are not about tools. The [adapter](crate::adapter::ServeService::new) that serves
-/// it supplies the rest of the protocol.
+/// The server lists all functions on one page, in order, and calls them. It rejects unknown tools,
+/// and all methods that are not about tools. The [adapter](crate::adapter::ServeService::new) that
+/// serves the `ToolSet` implements the rest of the protocol.
 ///
-/// It is always ready, and clones refer to the same server. It returns the errors of the
-/// [services](super::tool_service) among its functions.
+/// The server is always ready, and clones refer to the same server. If the
+/// [service](super::tool_service) behind a function fails, the call of the server fails with the
+/// same error.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Clone, Default)]
@@ -35,7 +36,7 @@ struct Shared {
     places: HashMap<String, usize>,
 }
 
-/// The error if several functions have the same name.
+/// The error returned if several functions have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than one tool is called {}", .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
 pub struct DuplicateTools(Vec<String>);
@@ -49,17 +50,18 @@ enum State {
     Running(Running),
 }
 
-/// The future of a function's reply.
+/// The future of a running function, which resolves to the reply of the function.
 pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
 
 // === impl ToolSet ===
 
 impl ToolSet {
-    /// Creates a server of functions.
+    /// Creates a server whose tools are these functions.
     ///
     /// # Errors
     ///
-    /// Returns the duplicate names.
+    /// Returns an error if several functions have the same name. The error contains the duplicate
+    /// names.
     pub fn new(functions: impl IntoIterator<Item = Function>) -> Result<Self, DuplicateTools> {
         let mut shared = Shared::default();
         let mut twice = Vec::new();
@@ -92,7 +94,8 @@ impl ToolSet {
         self.0.functions.is_empty()
     }
 
-    /// Calls the function that a request is for, or returns the request unchanged.
+    /// Starts a call of the function that the request names. If the request calls none of the
+    /// functions, returns it unchanged as the error.
     pub(super) fn begin(&self, mut request: Request) -> Result<Running, Request> {
         let place = request.tool_call().and_then(|call| self.0.places.get(&*call.name));
         let Some(&place) = place else { return Err(request) };
@@ -105,7 +108,7 @@ impl ToolSet {
         };
         let delegation = context.delegation();
         let arguments = message.params.arguments.unwrap_or_default();
-        let call = Call { tool: message.params.name, arguments, context };
+        let call = FunctionCall { tool: message.params.name, arguments, context };
         let service = self.0.functions[place].service.clone();
         Ok(delegation.answer(service.oneshot(call)).boxed())
     }
@@ -150,7 +153,7 @@ impl fmt::Debug for ToolSet {
 // === impl DuplicateTools ===
 
 impl DuplicateTools {
-    /// Returns the names, in alphabetical order.
+    /// Returns the duplicate names, in alphabetical order.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.0

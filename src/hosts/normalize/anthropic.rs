@@ -1,4 +1,5 @@
-//! The Messages API of Anthropic: a message of blocks, each a text, a thought or a call.
+//! Finds tool calls in messages of Anthropic's Messages API. A message is a list of blocks, and
+//! each block is a text, a thought or a call.
 
 use std::slice;
 

@@ -1,16 +1,17 @@
-//! The arguments of a call, in the forms of all providers.
+//! Parses the arguments of a call, in the formats of all providers.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::{
     call::{MalformedKind, Problem},
-    limits::Limits,
+    limits::ParseLimits,
 };
 use crate::message::{content_size, is_deeper};
 
-/// Parses arguments: an object, a JSON text of one, or nothing for an empty one.
-pub(super) fn read(arguments: Option<&Value>, limits: &Limits) -> Result<JsonObject, Problem> {
+/// Parses the arguments of a call, which are an object or a text with the JSON of an object. If the
+/// arguments are missing or blank, returns an empty object.
+pub(super) fn read(arguments: Option<&Value>, limits: &ParseLimits) -> Result<JsonObject, Problem> {
     match arguments {
         None | Some(Value::Null) => Ok(JsonObject::new()),
         Some(Value::String(text)) => parse(text, limits),
@@ -27,7 +28,7 @@ pub(super) fn read(arguments: Option<&Value>, limits: &Limits) -> Result<JsonObj
     }
 }
 
-fn parse(text: &str, limits: &Limits) -> Result<JsonObject, Problem> {
+fn parse(text: &str, limits: &ParseLimits) -> Result<JsonObject, Problem> {
     if text.len() > limits.max_bytes {
         return Err(limits.too_large());
     }
@@ -42,7 +43,7 @@ fn parse(text: &str, limits: &Limits) -> Result<JsonObject, Problem> {
     }
 }
 
-/// Returns the problem of a text that is not valid JSON.
+/// Describes why the arguments of a call are not valid JSON.
 pub(super) fn no_json(error: &serde_json::Error) -> Problem {
     // serde_json stops at 128 levels, and this error can only be detected by its text.
     if error.to_string().starts_with("recursion limit") {

@@ -1,4 +1,4 @@
-//! Calls found in the output of a model, well-formed and malformed.
+//! Tool calls in the output of a model, both well-formed and malformed ones.
 
 use std::{error::Error, fmt, sync::Arc};
 
@@ -11,12 +11,12 @@ pub struct CallId {
     is_made: bool,
 }
 
-/// A call requested by a model.
+/// A tool call that a model has requested.
 ///
-/// Neither the existence of the tool nor its arguments have been checked yet.
+/// The call may refer to an unknown tool, or have arguments that the tool does not accept.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolCall {
-    /// The id that its result refers to.
+pub struct ModelCall {
+    /// The id of the call, which the result of the call repeats.
     pub id: CallId,
     /// The name of the tool, as the model wrote it.
     pub name: String,
@@ -25,9 +25,9 @@ pub struct ToolCall {
     pub(super) form: Form,
 }
 
-/// A call that cannot be made since it is ambiguous or incomplete.
+/// A call in the output of a model that cannot be executed, for example because it is incomplete.
 ///
-/// Its `Display` text describes the problem, and can be returned to the model.
+/// The `Display` text describes why the call is malformed, and can be returned to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedCall {
     pub(super) id: Option<CallId>,
@@ -36,41 +36,44 @@ pub struct MalformedCall {
     pub(super) problem: Problem,
 }
 
-/// The kind of problem of a malformed call.
+/// The reason why a call is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MalformedKind {
-    /// The name is missing or invalid.
+    /// The name of the tool is missing or invalid.
     Name,
     /// The arguments are not a JSON object.
     Arguments,
     /// The call cannot be parsed.
     Syntax,
-    /// The output of the model was cut off within the call.
+    /// The output of the model was cut off before the call was complete.
     Incomplete,
     /// A previous call has the same id.
     DuplicateId,
-    /// The call is not a function call.
+    /// The call is not a function call, but for example a custom tool call.
     Unsupported,
-    /// The call belongs to an alternative answer; only those of the first one are made.
+    /// The call belongs to another choice or candidate than the first. Only calls of the first
+    /// choice or candidate are executed.
     OtherChoice,
-    /// The call is larger or nested deeper than allowed, or exceeds the number of calls.
+    /// The arguments of the call are too large or nested too deep, or the output has too many
+    /// calls.
     OverLimit,
 }
 
-/// The problem of a malformed call, with a message for the model.
+/// The reason why a call is malformed, with a message for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) kind: MalformedKind,
     pub(super) message: String,
 }
 
-/// The provider's form of a call, which determines the form of its result.
+/// The form in which a provider writes a call. The result of the call has the matching form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
     Function,
-    /// The single `function_call` of a message, from before parallel calls.
+    /// The single `function_call` of a message. This is an older form, in which a message has at
+    /// most one call.
     Legacy,
     /// A custom tool call, whose input is free text.
     Custom,
@@ -79,12 +82,12 @@ pub(super) enum Form {
 // === impl CallId ===
 
 impl CallId {
-    /// Creates the id that a provider gave to a call.
+    /// Creates an id from the text by which a provider identifies a call.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: false }
     }
 
-    /// Creates an id for a call without one.
+    /// Creates a generated id for a call that has none.
     pub(super) fn made(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: true }
     }
@@ -95,8 +98,8 @@ impl CallId {
         &self.text
     }
 
-    /// Returns `true` if the id was generated here because the call had none. The provider does not
-    /// know it.
+    /// Returns `true` if this module generated the id, because the call had none. The provider does
+    /// not know a generated id.
     #[must_use]
     pub const fn is_made(&self) -> bool {
         self.is_made
@@ -109,10 +112,10 @@ impl fmt::Display for CallId {
     }
 }
 
-// === impl ToolCall ===
+// === impl ModelCall ===
 
-impl ToolCall {
-    /// Creates a call that was parsed elsewhere.
+impl ModelCall {
+    /// Creates a call that other code has parsed.
     pub fn new(id: CallId, name: impl Into<String>, arguments: JsonObject) -> Self {
         Self { id, name: name.into(), arguments, form: Form::default() }
     }
@@ -127,19 +130,19 @@ impl MalformedCall {
         self.id.as_ref()
     }
 
-    /// Returns the name of the tool, if known.
+    /// Returns the name of the tool. `None` if the name is missing or invalid.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Returns the kind of problem.
+    /// Returns the reason why the call is malformed.
     #[must_use]
     pub const fn kind(&self) -> MalformedKind {
         self.problem.kind
     }
 
-    /// Returns the description of the problem, without the name of the tool.
+    /// Returns a message that describes why the call is malformed, without the name of the tool.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.problem.message

@@ -1,4 +1,4 @@
-//! Candidates for calls found in the output of a model.
+//! Possible calls in the output of a model, before they are checked.
 
 use std::collections::HashSet;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::{
     arguments,
-    call::{CallId, Form, MalformedCall, MalformedKind, Problem, ToolCall},
-    limits::Limits,
+    call::{CallId, Form, MalformedCall, MalformedKind, ModelCall, Problem},
+    limits::ParseLimits,
 };
 
 /// Maximum length of a tool name in bytes: twice what MCP recommends.
 const MAX_CANDIDATE_NAME: usize = 256;
 
-/// A possible call that has not been checked yet.
+/// A possible call in the output of a model that has not been checked yet.
 #[derive(Debug)]
 pub(super) struct Candidate<'o> {
     id: Option<String>,
@@ -26,16 +26,17 @@ pub(super) struct Candidate<'o> {
 /// The arguments of a candidate.
 #[derive(Debug)]
 enum Arguments<'o> {
-    /// The provider's value. Those of excess calls are never parsed.
+    /// The arguments as the provider encoded them. They are parsed later, except those of excess
+    /// calls.
     Unread(Option<&'o Value>),
     Read(Result<JsonObject, Problem>),
 }
 
-/// Converts candidates to calls, in order, each with a unique id.
+/// Checks candidates in order, and converts each to a call with a unique id or to a malformed call.
 pub(super) fn calls(
     found: Vec<Candidate<'_>>,
-    limits: &Limits,
-) -> Vec<Result<ToolCall, MalformedCall>> {
+    limits: &ParseLimits,
+) -> Vec<Result<ModelCall, MalformedCall>> {
     let mut taken: HashSet<String> = found.iter().filter_map(|found| found.id.clone()).collect();
     let mut seen = HashSet::new();
     let call = |(place, found): (usize, Candidate<'_>)| {
@@ -60,7 +61,7 @@ pub(super) fn calls(
         match arguments {
             Ok((name, arguments)) => {
                 let id = id.unwrap_or_else(|| make_id(place, &mut taken));
-                Ok(ToolCall { id, name, arguments, form: found.form })
+                Ok(ModelCall { id, name, arguments, form: found.form })
             }
             Err(problem) => {
                 let name = found.name.filter(|name| is_name(name));
@@ -92,13 +93,13 @@ impl<'o> Candidate<'o> {
         }
     }
 
-    /// Parses the arguments, so that their source need not be kept.
-    pub(super) fn read(self, limits: &Limits) -> Candidate<'static> {
+    /// Parses the arguments, so that the candidate no longer borrows from the output.
+    pub(super) fn read(self, limits: &ParseLimits) -> Candidate<'static> {
         let arguments = Arguments::Read(self.arguments.read(limits));
         Candidate { id: self.id, name: self.name, form: self.form, arguments }
     }
 
-    /// Creates a candidate for a call found in text.
+    /// Creates a candidate for a call that was found in a model's text.
     pub(super) fn named(name: String, arguments: JsonObject) -> Self {
         let arguments = Arguments::Read(Ok(arguments));
         Self { id: None, name: Some(name), form: Form::default(), arguments }
@@ -115,12 +116,12 @@ impl<'o> Candidate<'o> {
         Self { form, ..self }
     }
 
-    /// Marks the call as malformed, replacing any other problem.
+    /// Marks the call as malformed because of `problem`, which replaces any previous problem.
     pub(super) fn spoil(&mut self, problem: Problem) {
         self.arguments = Arguments::Read(Err(problem));
     }
 
-    /// Returns the call marked as malformed.
+    /// Marks the call as malformed because of `problem`, and returns it.
     pub(super) fn spoiled(mut self, problem: Problem) -> Self {
         self.spoil(problem);
         self
@@ -130,7 +131,7 @@ impl<'o> Candidate<'o> {
 // === impl Arguments ===
 
 impl Arguments<'_> {
-    fn read(self, limits: &Limits) -> Result<JsonObject, Problem> {
+    fn read(self, limits: &ParseLimits) -> Result<JsonObject, Problem> {
         match self {
             Self::Unread(arguments) => arguments::read(arguments, limits),
             Self::Read(arguments) => arguments,

@@ -1,5 +1,5 @@
-//! The Chat Completions API of OpenAI and compatible servers: choices, each with a message that has
-//! calls.
+//! Finds tool calls in outputs of OpenAI's Chat Completions API and of compatible servers. An
+//! output is a list of choices. Each choice has a message, which may have calls.
 
 use std::slice;
 
@@ -31,7 +31,8 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Only the first choice becomes part of the conversation.
+/// Returns the calls of all choices. The calls of all choices but the first are malformed, since
+/// only the first choice becomes part of the conversation.
 fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
     let mut found = Vec::new();
     for (place, choice) in choices.iter().enumerate() {

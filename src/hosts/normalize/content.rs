@@ -1,4 +1,4 @@
-//! The content of a result for models.
+//! Converts the results of calls to content for models.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,14 @@ pub(super) enum Piece<'r> {
     Image(&'r ImageContent),
 }
 
-/// Returns the outcome of a call as text, which begins with `error: ` for errors.
+/// Returns the outcome of a call as text. The text of an error begins with `error: `.
 pub(super) fn text(call: &Dispatched) -> String {
     let text = bare_text(call);
     if call.is_error() { format!("error: {text}") } else { text }
 }
 
-/// Returns the outcome of a call as text, for formats that flag errors separately.
+/// Returns the outcome of a call as text, without the prefix `error: `. This is for formats that
+/// mark errors in another way.
 pub(super) fn bare_text(call: &Dispatched) -> String {
     match &call.outcome {
         Outcome::Completed(result) => texts(pieces(result)),
@@ -30,7 +31,8 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
     }
 }
 
-/// Returns the content and the structured content of a result, without duplicates.
+/// Returns the content of a result. If no text repeats the structured content, adds it as JSON, and
+/// leaves out blocks that repeat a part of it.
 pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     let structured = result.structured_content.as_ref();
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
@@ -42,13 +44,14 @@ pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     }
 }
 
-/// Returns the content of a result that does not repeat its structured content, as text.
+/// Returns the content of a result as text, without the blocks that repeat `structured`, which is
+/// the structured content of the result.
 pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
     texts(blocks_besides(structured, result).map(piece))
 }
 
-/// Returns the blocks that do not repeat the structured content, and drops labels of branches
-/// without another remaining block.
+/// Returns the blocks of a result that do not repeat its structured content. If no block of a
+/// branch of a composite remains, the label of the branch is dropped, too.
 fn blocks_besides<'r>(
     structured: &Value,
     result: &'r CallToolResult,
@@ -67,8 +70,8 @@ fn blocks_besides<'r>(
     besides.into_iter()
 }
 
-/// Returns `true` if a block repeats the structured content, or the output of a branch in a
-/// composite's report.
+/// Returns `true` if a block repeats the structured content. In the report of a composite, a block
+/// may also repeat the output of one branch.
 fn repeats(block: &ContentBlock, structured: &Value) -> bool {
     let branches = structured.get("branches").and_then(Value::as_object);
     let mut outputs = branches.into_iter().flatten().filter_map(|(_, branch)| branch.get("output"));
@@ -79,7 +82,7 @@ fn repeats(block: &ContentBlock, structured: &Value) -> bool {
         })
 }
 
-/// Returns `true` if a block is a text with the JSON of the structured content.
+/// Returns `true` if a block is a text that is equal to the structured content when parsed as JSON.
 fn mirrors(block: &ContentBlock, structured: &Value) -> bool {
     let text = block.as_text().map(|text| serde_json::from_str::<Value>(&text.text));
     text.is_some_and(|value| value.is_ok_and(|value| value == *structured))
@@ -108,7 +111,7 @@ fn piece(block: &ContentBlock) -> Piece<'_> {
     Piece::Text(text)
 }
 
-/// Returns the placeholder for content that is omitted for a model.
+/// Returns a placeholder for content that the model cannot receive.
 pub(super) fn named(what: &str, of: &str) -> String {
     format!("[{what} ({of}), which is left out]")
 }

@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use super::{names::ToolNames, provider::Provider};
 
 impl Provider {
-    /// Converts tools to definitions for models of this provider, with the names that the models
-    /// know: for `tools` of a request, or for the prompt of a model that writes its calls as text.
+    /// Converts tools to definitions in the format of this provider, under the names that models
+    /// know. Use the definitions as `tools` of a request, or in the prompt of a model that writes
+    /// its calls as text.
     ///
-    /// A tool without an entry in `names` keeps its own name. Schemas are unchanged except for a
-    /// missing `type` and `properties`, which OpenAI also requires for a tool without arguments.
-    /// They are not `strict`, which only allows a subset of JSON Schema.
+    /// A tool without an entry in `names` keeps its own name. Schemas are unchanged, except that a
+    /// missing `type` or `properties` is added: OpenAI requires both, even for a tool without
+    /// arguments. The definitions are not `strict`, since strict definitions allow only a subset of
+    /// JSON Schema.
     ///
     /// ```
     /// use mcp_composite::normalize::{Provider, ToolNames};
@@ -45,7 +47,7 @@ impl Provider {
             Self::OpenAiResponses => functions
                 .map(|mut function| {
                     function["type"] = json!("function");
-                    // `true` is the default there.
+                    // The API defaults to `true`.
                     function["strict"] = json!(false);
                     function
                 })

@@ -1,4 +1,4 @@
-//! Detects the provider of an output by its distinctive fields.
+//! Detects the provider of a model's output by the distinctive fields of the output.
 
 use serde_json::Value;
 
@@ -15,14 +15,14 @@ const EXPECTED: OutputError = OutputError::UnknownShape {
 // === impl Provider ===
 
 impl Provider {
-    /// Detects the provider of an output.
+    /// Detects which provider's model has written an output.
     ///
-    /// A text without a call marker counts as [`Hermes`](Self::Hermes).
+    /// A text without a start marker of calls is detected as [`Hermes`](Self::Hermes).
     ///
     /// # Errors
     ///
-    /// Returns an error if the output has the format of no provider or of several providers, or is
-    /// part of a stream. An empty list has no detectable provider.
+    /// Returns an error if the output has the format of no provider or of several providers, or if
+    /// it is part of a stream. Also returns an error for an empty list.
     pub fn detect(output: &Value) -> Result<Self, OutputError> {
         match output {
             Value::String(text) => Ok(of_text(text)),
@@ -48,7 +48,7 @@ fn one(providers: &[Provider]) -> Result<Provider, OutputError> {
     }
 }
 
-/// Detects the provider by the first marker.
+/// Detects the provider of a text by the start marker that comes first. Defaults to Hermes.
 fn of_text(text: &str) -> Provider {
     match (text.find(lfm::START), text.find(hermes::START)) {
         (Some(lfm), Some(hermes)) if lfm < hermes => Provider::Lfm,
@@ -57,7 +57,7 @@ fn of_text(text: &str) -> Provider {
     }
 }
 
-/// Returns all providers whose response, message or item this could be.
+/// Returns all providers that may have returned `output` as a response, message or item.
 fn of_whole(output: &Value) -> Vec<Provider> {
     let has = |key: &str| output.get(key).is_some_and(|value| !value.is_null());
     let of_content = match output["content"].as_array() {
@@ -90,7 +90,8 @@ fn of_whole(output: &Value) -> Vec<Provider> {
     }
 }
 
-/// Returns the provider of an item, block, part or call.
+/// Returns the provider whose output can contain `item`, as an item, block, part or call. `None` if
+/// there is none.
 fn of_item(item: &Value) -> Option<Provider> {
     let has = |key: &str| item.get(key).is_some();
     match item["type"].as_str() {

@@ -1,4 +1,4 @@
-//! Execution of the calls of a model.
+//! Executes the tool calls of a model.
 
 use std::{
     error::Error as _,
@@ -13,7 +13,7 @@ use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use super::{
-    call::{MalformedCall, ToolCall},
+    call::{MalformedCall, ModelCall},
     names::ToolNames,
     outcome::{Dispatched, Failure, FailureKind, Outcome},
 };
@@ -24,24 +24,25 @@ use crate::{
 
 /// Options for the execution of calls.
 ///
-/// By default, all calls run sequentially, under the names that the model wrote.
+/// By default, all calls run sequentially, and each call is sent to the tool whose name the model
+/// wrote.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchOptions {
-    order: Order,
+    order: DispatchOrder,
     stop_on_error: bool,
     names: Option<ToolNames>,
     context: Context,
     outer: Option<Context>,
 }
 
-/// The concurrency of the calls of an answer.
+/// Whether the calls in an answer of a model run sequentially or concurrently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Order {
-    /// Run calls sequentially, in the order of the model.
+pub enum DispatchOrder {
+    /// Run calls one after another, in the order in which the model wrote them.
     #[default]
     InOrder,
-    /// Run calls concurrently, started in the order of the model.
+    /// Run calls concurrently. They are started in the order in which the model wrote them.
     Parallel {
         /// Maximum number of concurrent calls.
         max: NonZeroUsize,
@@ -50,26 +51,27 @@ pub enum Order {
 
 /// Executes calls, and returns their outcomes in the order of the calls.
 ///
-/// Outcomes are independent: if a call fails, is malformed or panics, other results are kept. All
-/// calls run in the task that awaits this future; dropping it cancels the running calls and starts
-/// no others.
+/// Outcomes are independent: if a call fails, is malformed or panics, the other results are kept.
+/// All calls run in the task that awaits this future. Dropping the future cancels the running calls
+/// and starts no others.
 ///
-/// Each call goes to a clone of the service when it is ready. Unknown and forbidden tools fail
-/// alike only if the service treats them alike. A tool that requests input fails, and so does a
-/// tool that continues as a task, which is canceled.
+/// Each call is sent to a clone of `service` as soon as this clone is ready. If the service answers
+/// unknown and forbidden tools differently, the model sees the difference. A call fails if its tool
+/// requests user input. A call also fails if its tool continues as a task, and the task is
+/// canceled.
 ///
 /// See the [module docs](super) for an example.
 pub async fn dispatch<S>(
     service: S,
-    calls: impl IntoIterator<Item = Result<ToolCall, MalformedCall>>,
+    calls: impl IntoIterator<Item = Result<ModelCall, MalformedCall>>,
     options: &DispatchOptions,
 ) -> Vec<Dispatched>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
     let at_once = match options.order {
-        Order::InOrder => 1,
-        Order::Parallel { max } => max.get(),
+        DispatchOrder::InOrder => 1,
+        DispatchOrder::Parallel { max } => max.get(),
     };
     let has_failed = AtomicBool::new(false);
     let has_failed = &has_failed;
@@ -90,7 +92,7 @@ where
 
 async fn one<S>(
     service: S,
-    call: Result<ToolCall, MalformedCall>,
+    call: Result<ModelCall, MalformedCall>,
     options: &DispatchOptions,
     is_skipped: bool,
 ) -> Dispatched
@@ -104,7 +106,7 @@ where
             form: malformed.form,
             outcome: Outcome::Malformed(malformed),
         },
-        Ok(ToolCall { id, name, arguments, form }) => {
+        Ok(ModelCall { id, name, arguments, form }) => {
             let outcome = if is_skipped {
                 Outcome::Skipped
             } else {
@@ -161,7 +163,7 @@ where
     }
 }
 
-/// Returns the error for the model, without internal details.
+/// Converts the error of a service to an error for the model, without internal details.
 fn service_failure(error: &BoxError) -> Failure {
     match Cause::of(&**error) {
         Cause::TimedOut => Failure::new(FailureKind::Timeout, "no answer in time"),
@@ -184,53 +186,57 @@ fn service_failure(error: &BoxError) -> Failure {
 // === impl DispatchOptions ===
 
 impl DispatchOptions {
-    /// Creates options for sequential execution of all calls, under the names that the model wrote.
+    /// Creates options with which all calls run sequentially, and each call is sent to the tool
+    /// whose name the model wrote.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the concurrency. Defaults to sequential execution.
+    /// Sets whether calls run sequentially or concurrently. Defaults to sequential execution.
     #[must_use]
-    pub const fn order(mut self, order: Order) -> Self {
+    pub const fn order(mut self, order: DispatchOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Sets whether to [skip](Outcome::Skipped) the calls that have not started when a call fails,
-    /// is malformed or returns `isError`. Defaults to `false`.
+    /// Sets whether to [skip](Outcome::Skipped) the remaining calls after an error. If `true`, no
+    /// more calls are started once a call has failed, is malformed or has returned `isError`.
+    /// Defaults to `false`.
     #[must_use]
     pub const fn stop_on_error(mut self, stop: bool) -> Self {
         self.stop_on_error = stop;
         self
     }
 
-    /// Sets the names by which the model knows the tools. Unknown names are unchanged.
+    /// Sets the names by which the model knows the tools, to replace them by the original names.
+    /// Any other name that the model wrote is used unchanged.
     #[must_use]
     pub fn names(mut self, names: ToolNames) -> Self {
         self.names = Some(names);
         self
     }
 
-    /// Sets the context of all calls, with the caller and the budgets they are charged to. For a
-    /// tool that makes calls while it runs, see [`within`](Self::within).
+    /// Sets the context of all calls, which determines their caller and the budgets to which they
+    /// are charged. In a tool that makes calls while it runs, use [`within`](Self::within) instead.
     #[must_use]
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = context.into();
         self
     }
 
-    /// Makes all calls part of the request with this context: for a tool that asks a model and
-    /// executes its calls.
+    /// Makes all calls within the request that has the context `outer`. Use this method in a tool
+    /// that prompts a model and executes the calls of this model.
     ///
-    /// See [`Request::within`] for the inherited properties. Infinite recursion is rejected at a
-    /// depth limit, but not if calls only get the outer context by [`context`](Self::context).
-    /// Values of their own context take precedence over inherited ones.
+    /// See [`Request::within`] for the properties that the calls inherit. Values that are set by
+    /// [`context`](Self::context) take precedence over inherited ones. Calls that are nested too
+    /// deep are rejected, so infinite recursion ends. If `outer` is only passed to
+    /// [`context`](Self::context), the nesting is not counted.
     ///
     /// ```
     /// use mcp_composite::{
     ///     message::Request,
-    ///     normalize::{CallId, DispatchOptions, ToolCall, dispatch},
+    ///     normalize::{CallId, DispatchOptions, ModelCall, dispatch},
     /// };
     /// use rmcp::model::{CallToolResult, JsonObject};
     /// use serde_json::json;
@@ -244,7 +250,7 @@ impl DispatchOptions {
     /// // What a tool is called with.
     /// let outer = Request::call_tool("agent");
     ///
-    /// let call = ToolCall::new(CallId::new("a"), "depth", JsonObject::new());
+    /// let call = ModelCall::new(CallId::new("a"), "depth", JsonObject::new());
     /// let options = DispatchOptions::new().within(outer.context());
     /// let ended = dispatch(depth, [Ok(call)], &options).await;
     /// let result = ended[0].result().unwrap();

@@ -1,4 +1,4 @@
-//! Results in the formats of providers.
+//! Encodes the outcomes of calls in the formats of providers.
 
 use rmcp::model::ImageContent;
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ use super::{
 const ANTHROPIC_IMAGES: [&str; 4] = ["image/gif", "image/jpeg", "image/png", "image/webp"];
 
 impl Provider {
-    /// Encodes the outcomes of calls for the model, with one answer per call: messages or items to
-    /// append to the conversation after the model's turn.
+    /// Encodes the outcomes of calls for the model, with one answer per call. Append the returned
+    /// messages or items to the conversation, after the turn of the model.
     ///
     /// | provider | format |
     /// |---|---|
@@ -26,15 +26,19 @@ impl Provider {
     /// | `Lfm` | a text `<\|tool_response_start\|>…<\|tool_response_end\|>` for each call |
     /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
     ///
-    /// A call that was not made is answered with the reason. Calls that the conversation does not
-    /// contain are omitted: calls without an id or name if the provider identifies them by it, and
-    /// calls of other choices.
+    /// If a call was not executed, its answer contains the reason. Some calls have no answer, since
+    /// the conversation does not contain them. Such a call lacks the id or name by which the
+    /// provider identifies calls, or belongs to another choice than the first.
     ///
-    /// Texts are unchanged, and images are included if the provider accepts them from tools; other
-    /// content is replaced by a description. `structuredContent` is added as another text, unless a
-    /// text already has the same JSON. For Gemini it is sent as JSON instead of that text; the rest
-    /// of the result becomes `content` next to `structuredContent`. In the texts for `Lfm` and
-    /// `Hermes`, results are JSON that cannot contain markers.
+    /// The content of a result is converted as follows:
+    ///
+    /// - Texts are unchanged. Images are included if the provider accepts images from tools. Any
+    ///   other content is replaced by a text that describes it.
+    /// - `structuredContent` is added as another text, unless a text already has the same JSON.
+    /// - For Gemini, `structuredContent` is sent as JSON and not as text. If the result has other
+    ///   content, it is sent next to `structuredContent`, under the key `content`.
+    /// - For `Lfm` and `Hermes`, each result is a text with JSON. The JSON is escaped, so that it
+    ///   cannot contain a marker.
     #[must_use]
     pub fn encode(self, calls: &[Dispatched]) -> Vec<Value> {
         let in_conversation = calls.iter().filter(|call| match &call.outcome {
@@ -136,7 +140,7 @@ fn gemini(call: &Dispatched) -> Option<Value> {
         let structured = result.structured_content.as_ref()?;
         Some((structured, content::besides(structured, result)))
     });
-    // Fields next to `output` may be ignored there.
+    // Gemini may ignore fields next to `output`.
     let response = match structured {
         _ if call.is_error() => json!({ "error": content::bare_text(call) }),
         Some((structured, besides)) if besides.is_empty() => json!({ "output": structured }),
@@ -153,7 +157,8 @@ fn gemini(call: &Dispatched) -> Option<Value> {
     Some(json!({ "functionResponse": answer }))
 }
 
-/// Returns an answer for a model with a text format.
+/// Encodes the outcome of a call as JSON between two markers, for a model that reads results as
+/// text.
 fn tagged(call: &Dispatched, start: &str, end: &str) -> Value {
     let key = if call.is_error() { "error" } else { "content" };
     let mut answer = json!({ "name": call.name });

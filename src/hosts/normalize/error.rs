@@ -1,24 +1,24 @@
-//! Errors of unreadable model output.
+//! The error of a model output that cannot be read.
 
-/// The error if a model's output cannot be searched for calls.
+/// The error returned if a model's output cannot be searched for calls.
 ///
-/// Malformed calls are not errors: they are returned among the other calls.
+/// A malformed call does not cause this error. It is returned in the list of calls instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// The output does not have the format of the provider.
+    /// The output does not have the expected format.
     #[error("unknown output: expected {expected}")]
     UnknownShape {
         /// The expected format.
         expected: &'static str,
     },
-    /// The output could be that of several providers.
+    /// The output matches the formats of several providers.
     #[error("the output is of more than one form: say of which provider it is")]
     Ambiguous,
-    /// The output is part of a stream.
+    /// The output is part of a stream, whose parts must be joined first.
     #[error("a part of a stream: put the parts together first")]
     Stream,
-    /// The text is larger than allowed.
+    /// The text in which to find calls is larger than allowed.
     #[error("the text has more than {limit} bytes (`max_bytes`)")]
     TooLarge {
         /// Maximum number of bytes.

@@ -1,4 +1,5 @@
-//! The Gemini API: candidates, each with a content of parts, some of which are calls.
+//! Finds tool calls in outputs of the Gemini API. An output is a list of candidates. The content of
+//! each candidate is a list of parts, and a part can be a call.
 
 use std::slice;
 
@@ -32,7 +33,8 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Only the first candidate becomes part of the conversation.
+/// Returns the calls of all candidates. The calls of all candidates but the first are malformed,
+/// since only the first candidate becomes part of the conversation.
 fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
     for (place, candidate) in candidates.iter().enumerate() {
@@ -66,7 +68,8 @@ fn in_parts(parts: &[Value]) -> Vec<Candidate<'_>> {
     calls.map(|call| Candidate::new(call.get("id"), call.get("name"), call.get("args"))).collect()
 }
 
-/// Returns the call of a part, as spelled by the API or by its Python libraries.
+/// Returns the call in a part, if any. Its key is `functionCall` in the API, and `function_call` in
+/// the API's Python libraries.
 fn call(part: &Value) -> Option<&Value> {
     part.get("functionCall").or_else(|| part.get("function_call"))
 }

@@ -3,19 +3,19 @@
 use super::call::{MalformedKind, Problem};
 use crate::message::MAX_JSON_DEPTH;
 
-/// Default maximum size of arguments, or of a text with calls, in bytes.
+/// Default maximum size in bytes of the arguments of a call, or of a text with calls.
 const MAX_ARGUMENT_BYTES: usize = 1 << 20;
-/// Default maximum number of calls.
+/// Default maximum number of calls in one answer of a model.
 const MAX_PARSED_CALLS: usize = 128;
 
 /// Limits on the calls that are read from a model's output.
 ///
 /// ```
-/// use mcp_composite::normalize::{Limits, MalformedKind, Provider};
+/// use mcp_composite::normalize::{ParseLimits, MalformedKind, Provider};
 /// use serde_json::json;
 ///
 /// let output = json!([{ "type": "tool_use", "id": "a", "name": "f", "input": { "x": [[1]] } }]);
-/// let limits = Limits::new().max_depth(2);
+/// let limits = ParseLimits::new().max_depth(2);
 /// let calls = Provider::Anthropic.calls_within(&output, &limits)?;
 /// let malformed = calls[0].as_ref().unwrap_err();
 /// assert_eq!(malformed.kind(), MalformedKind::OverLimit);
@@ -23,16 +23,16 @@ const MAX_PARSED_CALLS: usize = 128;
 /// # Ok::<_, mcp_composite::normalize::OutputError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ParseLimits {
     pub(super) max_bytes: usize,
     pub(super) max_depth: usize,
     pub(super) max_calls: usize,
 }
 
-// === impl Limits ===
+// === impl ParseLimits ===
 
-impl Limits {
-    /// Creates the default limits: 1 MiB, 128 levels and 128 calls.
+impl ParseLimits {
+    /// Creates the default limits: 1 MiB, 128 levels of nesting and 128 calls.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -56,15 +56,16 @@ impl Limits {
         Self { max_depth: if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }, ..self }
     }
 
-    /// Sets the maximum number of calls of one answer. Defaults to 128. Excess calls are malformed;
-    /// in a text, where calls are not answered by id, they are reported as one malformed call.
+    /// Sets the maximum number of calls in one answer of a model. Defaults to 128. Excess calls are
+    /// malformed. If the model writes its calls as text, all excess calls are reported as a single
+    /// malformed call, since calls in a text are not answered by id.
     #[must_use]
     pub const fn max_calls(self, calls: usize) -> Self {
         Self { max_calls: calls, ..self }
     }
 
-    /// Returns the maximum number of calls found in a text: the limit, and one more that stands for
-    /// all excess calls.
+    /// Returns the maximum number of calls to find in a text. This is one more than the limit,
+    /// since one malformed call stands for all excess calls.
     pub(super) const fn found_in_text(&self) -> usize {
         self.max_calls.saturating_add(1)
     }
@@ -85,7 +86,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for ParseLimits {
     fn default() -> Self {
         Self::new()
     }

@@ -1,14 +1,17 @@
-//! Tool calls in the output of models, and results in the formats of models.
+//! Finds tool calls in the output of models, and encodes results in the formats of models.
 //!
 //! This module is for hosts: programs that prompt a model and execute its tool calls. It is not a
-//! layer. [`Provider::calls`] finds the calls in the output of a model, in the format of its
-//! provider; [`dispatch`] executes them through any service of this crate, so composites, filters
-//! and budgets apply; [`Provider::encode`] converts the results to the provider's format.
-//! [`Provider::definitions`] converts the definitions of tools.
+//! layer. A host uses it in four steps:
+//!
+//! - [`Provider::definitions`] converts tools to definitions in the format of the model's provider.
+//! - [`Provider::calls`] finds the calls in the output of the model.
+//! - [`dispatch`] executes the calls through any service, such as a stack with composites, filters
+//!   and budgets.
+//! - [`Provider::encode`] converts the results to the format of the model's provider.
 //!
 //! # Examples
 //!
-//! One round: the output of a model, its calls, and the results.
+//! One round with a model: its output, the calls in the output, and the results of the calls.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -59,40 +62,48 @@
 //!
 //! # What is a call
 //!
-//! - Arguments are a JSON object, or a text of one; blank or missing arguments are an empty object.
-//!   Anything else is malformed.
-//! - An incomplete call is malformed even if its arguments can be parsed: a call whose `status` is
-//!   not `completed`, and the last call of an answer that was cut off.
-//! - A call without an id gets a unique one, such as `call_0`. If several calls have the same id,
-//!   only the first can be made.
-//! - If there are several choices or candidates, only the calls of the first can be made.
+//! - Arguments are a JSON object, or a text with the JSON of an object. Blank or missing arguments
+//!   are an empty object. A call with any other arguments is malformed.
+//! - An incomplete call is malformed, even if its arguments can be parsed. A call is incomplete if
+//!   its `status` is not `completed`, or if it is the last call of an answer that was cut off.
+//! - If a call has no id, a unique one is generated, such as `call_0`. If several calls have the
+//!   same id, only the first can be executed.
+//! - If a model returns several choices or candidates, only the calls of the first can be executed.
 //! - Calls that the provider executes itself, such as its own search, are ignored.
-//! - Names are unchanged: `github/search` is a valid name.
-//! - Calls that exceed the [`Limits`] are malformed.
+//! - The names of tools are not changed. For example, `github/search` is a valid name.
+//! - Calls that exceed the [`ParseLimits`] are malformed.
 //!
 //! # Calls in texts
 //!
 //! A text may quote a call without requesting it, for example when a model explains its own format
-//! or repeats what it has read. So a marker only counts at the beginning of a line, indented by at
-//! most three spaces, or directly after another block of calls or after `</think>`. It does not
-//! count in a fenced code block or in the model's thoughts: between `<think>` and `</think>`, and
-//! before each unmatched `</think>`, since the prompt may have opened it. This also applies to a
-//! `</think>` in prose, so that a call in a thought is never made. But a `</think>` does not end a
-//! thought within a block of calls, such as in a string argument, or in a closed fenced code block.
-//! A line that begins with `>`, a quotation mark or a backtick does not begin with a marker.
+//! or repeats what it has read. So only some start markers, such as `<tool_call>`, begin a block of
+//! calls:
 //!
-//! An end marker within a string argument does not end the block, unless it is a Hermes block that
-//! is not valid JSON. A block without an end is malformed, and the rest of the text is ignored. If
-//! a list of calls cannot be parsed completely, the calls before the error are kept, and the rest
-//! is one malformed call. So are all calls that exceed the limits, since they need not be answered
+//! - The marker must be at the beginning of a line, indented by at most three spaces, or directly
+//!   after another block of calls or a `</think>`. So a marker after a `>`, a quotation mark or a
+//!   backtick at the beginning of a line does not begin a block.
+//! - The marker must not be in a fenced code block.
+//! - The marker must not be in a thought of the model, which is enclosed in `<think>` and
+//!   `</think>`. If a `</think>` has no `<think>`, the thought may have begun in the prompt, so
+//!   everything before this `</think>` is a thought. This rule also applies to a `</think>` in
+//!   prose, to make sure that a call in a thought is never executed.
+//! - A `</think>` does not end a thought if it is within a block of calls, such as in a string
+//!   argument, or within a fenced code block that is closed.
+//!
+//! An end marker within a string argument does not end a block of calls. There is one exception: a
+//! Hermes block that is not valid JSON ends at its first end marker. A block without an end marker
+//! is malformed, and the rest of the text is ignored. If a list of calls cannot be parsed
+//! completely, the calls before the error are kept, and the rest is one malformed call. All calls
+//! that exceed the limits are one malformed call, too, since calls in a text need not be answered
 //! by id.
 //!
-//! This does not help against a model that is instructed to write calls at the beginning of a line.
-//! If a server parses the calls of its models itself, by their special tokens, prefer its output.
+//! These rules do not protect against a model that was instructed to write calls at the beginning
+//! of a line. Some servers parse the calls of their models themselves, by special tokens. With such
+//! a server, prefer the calls in its output to calls that are found in the text.
 //!
-//! LFM calls use Python syntax, with named arguments and literals only, or JSON. `true`, `false`
-//! and `null` are accepted for `True`, `False` and `None`. Numbers are written as in JSON; an
-//! integer that does not fit into 64 bits is malformed.
+//! LFM models write calls in Python syntax, with named arguments and literals only, or as JSON.
+//! `true`, `false` and `null` are accepted for `True`, `False` and `None`. Numbers are written as
+//! in JSON. An integer that does not fit into 64 bits is malformed.
 
 mod anthropic;
 mod arguments;
@@ -114,10 +125,10 @@ mod responses;
 mod text;
 
 pub use self::{
-    call::{CallId, MalformedCall, MalformedKind, ToolCall},
-    dispatch::{DispatchOptions, Order, dispatch},
+    call::{CallId, MalformedCall, MalformedKind, ModelCall},
+    dispatch::{DispatchOptions, DispatchOrder, dispatch},
     error::OutputError,
-    limits::Limits,
+    limits::ParseLimits,
     names::ToolNames,
     outcome::{Dispatched, Failure, FailureKind, Outcome},
     provider::{Provider, normalize},

@@ -9,17 +9,18 @@ use std::{
 use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
 
-/// Maximum length of a name for all providers.
+/// Maximum length of a tool name that all providers accept.
 const MAX_PROVIDER_NAME: usize = 64;
-/// Number of hash bytes that make names unique.
+/// Number of hash bytes that are appended to make names unique.
 const HASH: usize = 4;
 
-/// The names by which models know tools.
+/// The names by which models know tools, and the original names of the tools.
 ///
-/// MCP allows names that providers reject, such as `github/search`. Each tool gets a name that all
-/// providers accept: 1 to 64 ASCII letters, digits, `_` and `-`, starting with a letter or `_`.
-/// Valid names are unchanged; in others, invalid characters become `_`. If the result is too long
-/// or not unique, a hash of the tool's name is appended. The order of the tools does not matter.
+/// MCP allows names that providers reject, such as `github/search`. So each tool is exposed to
+/// models under a name that all providers accept: 1 to 64 ASCII letters, digits, `_` and `-`,
+/// starting with a letter or `_`. Valid names are unchanged. In any other name, invalid characters
+/// become `_`. If the result is too long or not unique, a hash of the tool's name is appended. The
+/// names do not depend on the order of the tools.
 ///
 /// ```
 /// use mcp_composite::normalize::ToolNames;
@@ -43,7 +44,7 @@ struct NameMaps {
 // === impl ToolNames ===
 
 impl ToolNames {
-    /// Creates names for tools with these names.
+    /// Assigns names by which models know the tools with these original names.
     pub fn new<N: Into<String>>(tools: impl IntoIterator<Item = N>) -> Self {
         let tools: BTreeSet<String> = tools.into_iter().map(Into::into).collect();
         let mut claims: BTreeMap<String, usize> = BTreeMap::new();
@@ -57,7 +58,7 @@ impl ToolNames {
             let exposed = if is_allowed(tool) || (is_free(&plain) && claims[&plain] == 1) {
                 plain
             } else {
-                // Names that other tools get anyway are not reused.
+                // A name that another tool has or may get is not used.
                 let taken = |name: &String| {
                     tools.contains(name)
                         || claims.contains_key(name)
@@ -73,19 +74,21 @@ impl ToolNames {
         Self(Arc::new(names))
     }
 
-    /// Creates names for these tools.
+    /// Assigns names by which models know these tools.
     #[must_use]
     pub fn of(tools: &[Tool]) -> Self {
         Self::new(tools.iter().map(|tool| &*tool.name))
     }
 
-    /// Returns the name by which models know a tool.
+    /// Returns the name by which models know the tool with the original name `tool`. `None` if no
+    /// name was assigned to this tool.
     #[must_use]
     pub fn exposed(&self, tool: &str) -> Option<&str> {
         self.0.exposed.get(tool).map(String::as_str)
     }
 
-    /// Returns the name of the tool that models know by this name.
+    /// Returns the original name of the tool that models know as `exposed`. `None` if there is no
+    /// such tool.
     #[must_use]
     pub fn original(&self, exposed: &str) -> Option<&str> {
         self.0.originals.get(exposed).map(String::as_str)
@@ -96,7 +99,8 @@ fn is_allowed(name: &str) -> bool {
     name.len() <= MAX_PROVIDER_NAME && !name.is_empty() && plain(name) == name
 }
 
-/// Replaces invalid characters of a name, without limiting its length.
+/// Replaces the characters of a name that providers reject, without limiting the length of the
+/// name.
 fn plain(name: &str) -> String {
     let begins_well = name.starts_with(|first: char| !first.is_ascii_digit() && first != '-');
     let spelled = name.chars().map(|character| match character {
@@ -108,7 +112,7 @@ fn plain(name: &str) -> String {
     before.chars().chain(spelled).collect()
 }
 
-/// Returns a shortened name with a hash of the tool's name, which differs for each attempt.
+/// Returns a shortened name, followed by a hash of the tool's name and `attempt`.
 fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
     let hash = Sha256::digest([tool.as_bytes(), &vec![0; attempt]].concat());
     let mut suffix = "_".to_owned();

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::call::{CallId, Form, MalformedCall};
 
-/// A call with its outcome.
+/// A call of a model that was executed or rejected, with its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dispatched {
-    /// The id of the call; a malformed call may have none.
+    /// The id of the call. `None` if the call is malformed and has no id.
     pub id: Option<CallId>,
     /// The name of the tool as the model wrote it, if known.
     pub name: Option<String>,
@@ -27,39 +27,39 @@ pub enum Outcome {
     Completed(Box<CallToolResult>),
     /// The call failed without a result.
     Failed(Failure),
-    /// The call was not made since it is malformed.
+    /// The call was not executed, because it is malformed.
     Malformed(MalformedCall),
-    /// The call was not made since a previous one failed.
+    /// The call was not executed, because a previous call failed.
     Skipped,
 }
 
-/// The error of a call that was made and has no result.
+/// The error of a call that was executed, but returned no result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Failure {
     /// The kind of error.
     pub kind: FailureKind,
-    /// The message, suitable for a model.
+    /// The error message, which can be returned to a model.
     pub message: String,
-    /// The code of a JSON-RPC error.
+    /// The error code. `None` if the error is not a JSON-RPC error.
     pub code: Option<i32>,
-    /// The data of a JSON-RPC error.
+    /// The error data. `None` if the error is not a JSON-RPC error, or has no data.
     pub data: Option<Value>,
 }
 
-/// The kind of error of a call.
+/// The kind of error of a call that returned no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// A JSON-RPC error, for example for an unknown tool.
+    /// The service returned a JSON-RPC error, for example for an unknown tool.
     Protocol,
-    /// The service failed.
+    /// The service failed with an error instead of returning a reply.
     Service,
     /// The call timed out.
     Timeout,
     /// The call panicked.
     Panic,
-    /// The tool requested input, which is not supported.
+    /// The tool requested user input, which is not supported.
     InputRequired,
     /// The tool continued as a task, which was canceled.
     Task,
@@ -68,7 +68,7 @@ pub enum FailureKind {
 // === impl Dispatched ===
 
 impl Dispatched {
-    /// Returns `true` if the call was not made or failed, or if its result has `isError`.
+    /// Returns `true` if the call was not executed or failed, or if its result has `isError`.
     #[must_use]
     pub fn is_error(&self) -> bool {
         match &self.outcome {

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::{
     anthropic,
-    call::{MalformedCall, ToolCall},
+    call::{MalformedCall, ModelCall},
     candidate, chat,
     error::OutputError,
     gemini,
-    limits::Limits,
+    limits::ParseLimits,
     responses,
     text::{hermes, lfm},
 };
@@ -17,65 +17,66 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Provider {
-    /// The Responses API of OpenAI: a response, its `output`, or one item.
+    /// The Responses API of OpenAI. The output is a response, its `output` list, or one item.
     OpenAiResponses,
-    /// The Chat Completions API of OpenAI and compatible servers: a completion, a message, or its
-    /// `tool_calls`.
+    /// The Chat Completions API of OpenAI and compatible servers. The output is a completion, a
+    /// message, or its `tool_calls`.
     OpenAiChat,
-    /// The Messages API of Anthropic: a message, its `content`, or one block.
+    /// The Messages API of Anthropic. The output is a message, its `content`, or one block.
     Anthropic,
-    /// The Gemini API: a response, a content, its `parts`, or one part.
+    /// The Gemini API. The output is a response, a content, its `parts`, or one part.
     Gemini,
-    /// The text of an LFM model: `<|tool_call_start|>[f(a=1)]<|tool_call_end|>`.
+    /// The text of an LFM model, such as `<|tool_call_start|>[f(a=1)]<|tool_call_end|>`.
     Lfm,
-    /// The text of a Hermes or Qwen model:
+    /// The text of a Hermes or Qwen model, such as
     /// `<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>`.
     Hermes,
 }
 
-/// Finds the calls in the output of a model, and detects its provider.
+/// Detects the provider of a model's output, and finds the calls in the output.
 ///
-/// Returns one result per call, in order: a malformed call does not affect the others. If the
-/// provider is known, use [`Provider::calls`] instead.
+/// Returns one result per call, in order. A malformed call is an `Err`, and does not affect the
+/// others. If the provider is known, use [`Provider::calls`] instead.
 ///
 /// # Errors
 ///
-/// Returns an error if the provider cannot be [detected](Provider::detect), or if the output is too
-/// large.
-pub fn normalize(output: &Value) -> Result<Vec<Result<ToolCall, MalformedCall>>, OutputError> {
+/// Returns an error if the provider cannot be [detected](Provider::detect), or if the output is a
+/// text that is too large.
+pub fn normalize(output: &Value) -> Result<Vec<Result<ModelCall, MalformedCall>>, OutputError> {
     Provider::detect(output)?.calls(output)
 }
 
 // === impl Provider ===
 
 impl Provider {
-    /// Finds the calls in the output of a model of this provider, including calls in a text.
+    /// Finds the calls in the output of a model of this provider. For [`Lfm`](Self::Lfm) and
+    /// [`Hermes`](Self::Hermes), the output is a JSON string with the text of the model.
     ///
-    /// Returns one result per call, in order: a malformed call does not affect the others. A call
-    /// without an id gets one, and only the first of several calls with the same id can be made.
-    /// See the [module docs](super) for the rules.
+    /// Returns one result per call, in order. A malformed call is an `Err`, and does not affect the
+    /// others. If a call has no id, one is generated. If several calls have the same id, only the
+    /// first can be executed. See the [module docs](super) for the rules.
     ///
     /// # Errors
     ///
-    /// Returns an error if the output has another format, or is a text that is too large. Output
-    /// without calls is not an error.
+    /// Returns an error if the output does not have the format of this provider, or is a text that
+    /// is too large. Output without calls is not an error.
     pub fn calls(
         self,
         output: &Value,
-    ) -> Result<Vec<Result<ToolCall, MalformedCall>>, OutputError> {
-        self.calls_within(output, &Limits::new())
+    ) -> Result<Vec<Result<ModelCall, MalformedCall>>, OutputError> {
+        self.calls_within(output, &ParseLimits::new())
     }
 
-    /// Finds the calls with other than the default [limits](Limits).
+    /// Finds the calls as [`calls`](Self::calls) does, but with these [limits](ParseLimits).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`calls`](Self::calls).
+    /// Returns the same errors as [`calls`](Self::calls).
     pub fn calls_within(
         self,
         output: &Value,
-        limits: &Limits,
-    ) -> Result<Vec<Result<ToolCall, MalformedCall>>, OutputError> {
+        limits: &ParseLimits,
+    ) -> Result<Vec<Result<ModelCall, MalformedCall>>, OutputError> {
         let found = match (self, output) {
             (Self::OpenAiResponses, _) => responses::find(output),
             (Self::OpenAiChat, _) => chat::find(output),
@@ -90,19 +91,22 @@ impl Provider {
         Ok(candidate::calls(found, limits))
     }
 
-    /// Finds the calls in the text of a model.
+    /// Finds the calls in a text of a model that writes its calls as text.
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is larger than 1 MiB, or if the provider's models do not write
-    /// calls as text.
-    pub fn calls_in(self, text: &str) -> Result<Vec<Result<ToolCall, MalformedCall>>, OutputError> {
-        let limits = Limits::new();
+    /// Returns an error if the text is larger than 1 MiB, or if the models of this provider do not
+    /// write calls as text.
+    pub fn calls_in(
+        self,
+        text: &str,
+    ) -> Result<Vec<Result<ModelCall, MalformedCall>>, OutputError> {
+        let limits = ParseLimits::new();
         let found = match self {
             Self::Lfm => lfm::find(text, &limits),
             Self::Hermes => hermes::find(text, &limits),
             _ => Err(OutputError::UnknownShape {
-                expected: "JSON, since it is not UTF-8 text model's",
+                expected: "the JSON of the API, because models of this provider do not write calls as text",
             }),
         }?;
         Ok(candidate::calls(found, &limits))

@@ -1,4 +1,5 @@
-//! The Responses API of OpenAI: items, each a message, a thought or a call.
+//! Finds tool calls in outputs of OpenAI's Responses API. An output is a list of items, and each
+//! item is a message, a thought or a call.
 
 use std::slice;
 

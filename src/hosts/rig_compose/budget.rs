@@ -16,65 +16,69 @@ use futures::{
     future::{self, BoxFuture, poll_fn},
 };
 
-use crate::budget::{Budget, BudgetStore, Denied, Held, Permit, Reserving};
+use crate::budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Settle};
 
-/// A budget store that keeps a budget in a guard of `rig-compose`.
+/// A budget store that keeps a single budget in a [`BudgetGuard`] of `rig-compose`.
 ///
-/// A guard is a single amount without names or callers: give each budget its own store, and share
-/// it among all callers. The guard determines the amount and its refill; the limit and the refill
-/// of the [`Budget`] are ignored.
+/// A guard counts a single amount, and does not distinguish budgets or callers. So create a
+/// separate store for each budget, and share the budget among all callers. The guard determines the
+/// amount and its refill. The limit and the refill of the [`Budget`] are ignored.
 ///
-/// A call's reservation is taken from the guard permanently when the call is settled, and released
-/// if the call is dropped. Limitations of guards are handled as follows:
+/// Each call reserves an amount in the guard. When the call ends, the reservation is replaced by
+/// the actual usage. If the call is dropped before, the reservation is released. Limitations of
+/// guards are handled as follows:
 ///
-/// - A guard cannot reserve zero. A call of unknown cost reserves one unit, so calls are rejected
-///   when the guard is exhausted.
-/// - A guard cannot be overdrawn. Usage beyond the reservation becomes debt: it is taken as soon as
-///   the guard has units, and calls are rejected until all debt is paid. While one call pays, the
-///   others wait.
-/// - A guard releases asynchronously, but calls are dropped synchronously. So a release is polled
-///   once immediately, which is sufficient for a guard in memory; a pending one is completed before
-///   the next reservation. Pending releases are lost when the store is dropped.
-/// - A reservation that is dropped while the guard processes it may or may not be made.
+/// - A guard cannot reserve zero. So a call of unknown cost reserves one unit, and is rejected if
+///   the guard is exhausted.
+/// - A guard cannot be overdrawn. So usage beyond the reservation becomes debt. The debt is paid as
+///   soon as the guard has units, and calls are rejected until all debt is paid. While one call
+///   pays the debt, the others wait.
+/// - A guard releases amounts asynchronously, but a call is dropped synchronously. So the store
+///   polls each release once immediately, which completes the release for a guard in memory. A
+///   release that is still pending is completed before the next reservation. Pending releases are
+///   lost when the store is dropped.
+/// - If a call is dropped while the guard processes its reservation, the reserved amount may never
+///   be released.
 #[derive(Clone)]
 pub struct GuardBudgets(Arc<Shared>);
 
 struct Shared {
     guard: Arc<dyn BudgetGuard>,
-    /// Usage beyond what the guard could reserve.
+    /// The debt: usage that the guard could not reserve yet.
     owed: Arc<AtomicU64>,
-    /// The last payment of the debt.
+    /// The latest payment of the debt, which may be in progress.
     payment: Mutex<Option<Payment>>,
     /// The pending releases.
     releasing: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
-/// A payment of debt, which returns `true` if all of it was paid. All waiting calls poll it, so
-/// dropping one of them does not cancel it for the others.
+/// A payment of debt, which resolves to `true` if all debt was paid. All waiting calls poll the
+/// same payment, so dropping one of these calls does not cancel the payment.
 type Payment = future::Shared<BoxFuture<'static, Result<bool, Arc<BudgetError>>>>;
 
-/// The reservation of a call in the guard.
+/// An amount that a call has reserved in the guard.
 struct Reserved {
     shared: Arc<Shared>,
     amount: u64,
 }
 
-/// Debt that is being paid. The unpaid rest is restored on drop.
+/// Debt that is being paid. When the value is dropped, the unpaid rest becomes debt again.
 struct Debt<'o> {
     owed: &'o AtomicU64,
     amount: u64,
 }
 
-/// Releases that are being completed. Unfinished ones are restored on drop.
+/// Releases that are being completed. When the value is dropped, unfinished releases become pending
+/// again.
 struct Settlement<'s> {
     shared: &'s Shared,
     futures: Vec<BoxFuture<'static, ()>>,
 }
 
-/// Pays as much of the debt as the guard has units for.
+/// Pays as much of the debt as the guard has units for. Returns `true` if all debt was paid.
 ///
-/// A guard reserves an amount or nothing, so smaller and smaller parts are tried until the guard is
-/// exhausted or the debt is paid.
+/// A guard reserves an amount either completely or not at all. So smaller and smaller parts are
+/// tried until the guard is exhausted or the debt is paid.
 async fn pay(guard: &dyn BudgetGuard, owed: &AtomicU64) -> Result<bool, BudgetError> {
     let mut debt = Debt { owed, amount: owed.swap(0, Ordering::AcqRel) };
     let mut part = debt.amount;
@@ -111,17 +115,17 @@ impl GuardBudgets {
 }
 
 impl BudgetStore for GuardBudgets {
-    fn reserve(&self, _: &Budget, _: Option<&str>, amount: u64) -> Reserving {
+    fn reserve(&self, _: &Budget, _: Option<&str>, amount: u64) -> ReserveReply {
         let shared = self.0.clone();
         let amount = amount.max(1);
-        Reserving::Later(Box::pin(async move {
+        ReserveReply::Pending(Box::pin(async move {
             Settlement::begin(&shared).finish().await;
             shared.pay().await?;
             let reserved = shared.guard.try_reserve(amount).await;
             if !reserved.map_err(|error| Denied::Unavailable(error.into()))? {
                 return Err(Denied::Over { retry_after: None });
             }
-            Ok(Permit::new(Reserved { shared, amount }))
+            Ok(BudgetPermit::new(Reserved { shared, amount }))
         }))
     }
 
@@ -143,7 +147,8 @@ impl fmt::Debug for GuardBudgets {
 // === impl Shared ===
 
 impl Shared {
-    /// Pays all debt, together with other callers.
+    /// Pays all debt. Returns an error if the guard is exhausted or fails. Concurrent callers share
+    /// one payment.
     async fn pay(&self) -> Result<(), Denied> {
         while let Some(payment) = self.payment() {
             if !payment.await.map_err(|error| Denied::Unavailable(error.into()))? {
@@ -153,7 +158,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns the payment in progress, or a new one if there is debt.
+    /// Returns the payment in progress. If there is none but there is debt, starts a payment.
     fn payment(&self) -> Option<Payment> {
         // Nothing is polled while the lock is held.
         let mut payment = self.payment.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +178,7 @@ impl Shared {
         payment.clone()
     }
 
-    /// Polls a release once, and keeps it for later if it is pending.
+    /// Polls a release once. If it is still pending, stores it to complete it later.
     fn release(&self, mut future: BoxFuture<'static, ()>) {
         if future.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.with(|releasing| releasing.push(future));
@@ -203,7 +208,7 @@ impl Reserved {
     }
 }
 
-impl Held for Reserved {
+impl Settle for Reserved {
     fn settle(mut self: Box<Self>, actual: u64) {
         let reserved = mem::take(&mut self.amount);
         match reserved.checked_sub(actual) {

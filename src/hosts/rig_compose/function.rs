@@ -1,4 +1,4 @@
-//! Functions from the tools of `rig-compose`.
+//! Creates functions from the tools of `rig-compose`.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,7 +9,7 @@ use tower::service_fn;
 
 use super::REQUEST;
 use crate::{
-    functions::{Call, Function, IntoToolResult},
+    functions::{Function, FunctionCall, IntoToolResult},
     message::Reply,
 };
 
@@ -25,8 +25,9 @@ pub fn function(tool: Arc<dyn RigTool>) -> Function {
 
 /// Creates functions from all visible tools in a registry, sorted by name.
 ///
-/// Calls go through the registry: if a tool was registered again, the new one is called; a tool
-/// that is not allowed is unknown.
+/// Each call looks up its tool in the registry. If another tool was registered under the same name,
+/// that tool is called. A tool that the registry does not authorize is rejected like an unknown
+/// tool.
 #[must_use]
 pub fn functions(registry: &ToolRegistry) -> Vec<Function> {
     let function = |schema| {
@@ -47,8 +48,8 @@ where
     F: Future<Output = Result<Value, KernelError>> + Send + 'static,
 {
     let invoke = Arc::new(invoke);
-    let service = service_fn(move |Call { tool, arguments, context, .. }: Call| {
-        // The future may also do its work when it is created.
+    let service = service_fn(move |FunctionCall { tool, arguments, context, .. }: FunctionCall| {
+        // `invoke` may also do its work while it creates the future.
         let answer =
             REQUEST.sync_scope(context.clone(), || invoke(tool.clone(), Value::Object(arguments)));
         async move { Ok(reply(tool, REQUEST.scope(context, answer).await)) }
@@ -56,7 +57,7 @@ where
     Function::answered_by(to_tool(schema), service)
 }
 
-/// Converts a tool's schema to a tool definition.
+/// Converts the schema of a `rig-compose` tool to the definition of an MCP tool.
 fn to_tool(schema: ToolSchema) -> Tool {
     let ToolSchema { name, description, args_schema, result_schema } = schema;
     let any_object = || JsonObject::from_iter([("type".to_owned(), "object".into())]);
@@ -70,7 +71,7 @@ fn to_tool(schema: ToolSchema) -> Tool {
     tool
 }
 
-/// Returns the schema if its type is `object` or missing.
+/// Returns the schema if its type is `object`. If the type is missing, adds it.
 fn of_object(schema: Value) -> Option<JsonObject> {
     let Value::Object(mut schema) = schema else { return None };
     match schema.get("type") {

@@ -1,10 +1,10 @@
-//! Tools of the [`rig-compose`](::rig_compose) crate as targets, and tools of this crate for its
-//! agents.
+//! Makes tools of the [`rig-compose`](::rig_compose) crate available to composites, and tools of
+//! this crate to `rig-compose` agents.
 //!
 //! - [`function`] creates a [`Function`](crate::functions::Function) from a `rig-compose` tool, and
-//!   [`functions`] from all tools in a registry: composites and clients can call them like any
-//!   other tool.
-//! - [`tools`] creates `rig-compose` tools from the tools of any service, including a whole stack:
+//!   [`functions`] creates functions from all tools in a registry. Composites and clients can call
+//!   these functions like any other tool.
+//! - [`tools`] creates `rig-compose` tools from the tools of any service, such as a whole stack. So
 //!   agents call composites through all layers.
 //! - [`GuardBudgets`] keeps a [budget](crate::budget) in a `rig-compose` guard.
 //!
@@ -50,36 +50,42 @@
 //!
 //! # Tools of theirs
 //!
-//! Schemas are those of the tool: if `args_schema` is not of type `object`, clients see a schema
-//! for any object; such a `result_schema` is omitted. The tool's value becomes a result like that
-//! of any [function](crate::functions::IntoToolResult). Its errors become results with `isError`
-//! and their text; clients cannot distinguish unknown tools from forbidden ones.
+//! A function has the schemas of its `rig-compose` tool. If `args_schema` is not of type `object`,
+//! clients see a schema for any object. If `result_schema` is not of type `object`, it is omitted.
+//! The value that the tool returns is converted like the value of any
+//! [function](crate::functions::IntoToolResult). An error becomes a result with `isError` and the
+//! text of the error. A forbidden tool is rejected like an unknown one.
 //!
-//! `rig-compose` tools only receive arguments, not the request that they are called in. While such
-//! a tool runs, the [tools] of this crate that it calls are called
-//! [within](crate::message::Request::within) that request: for its caller, and with its depth
-//! limit. The request is stored in the task; a tool that calls others in a separate task must pass
-//! it with [`within`].
+//! A `rig-compose` tool receives only its arguments, and not the request in which it is called. So
+//! the request is stored in the current task while the tool runs. If the tool calls [tools] of this
+//! crate in the same task, these calls are made [within](crate::message::Request::within) the
+//! request: for the same caller, and with the same depth limit. A tool that makes such calls in a
+//! separate task must pass the request with [`within`].
 //!
 //! # Tools of ours
 //!
-//! The result is the structured content, if there is any. Texts next to it repeat it and are
-//! omitted; images and other content are omitted with a warning. If the result was
-//! [truncated](crate::truncate::SHORTENED), or a [limit](crate::composite::LIMIT) ended the run,
-//! the notices about this, which are texts that are neither JSON nor of a branch, are returned in
-//! an additional member, [`NOTES`], which is not part of the tool's schema. If the content is not
-//! an object, or already has such a member, a warning is logged instead.
+//! A result with structured content is converted to this content. The texts of the result repeat
+//! the structured content and are omitted. Images and other content are omitted with a warning in
+//! the log.
 //!
-//! Without structured content, the result is the text of all blocks, separated by blank lines, and
-//! never parsed as JSON: `42` stays a string. Images, audio and other data are described in a line.
-//! A result with `isError` is a `ToolFailed` with its text.
+//! A result may be incomplete, because it was [truncated](crate::truncate::SHORTENED) or because a
+//! [limit](crate::composite::LIMIT) ended the run. Notices about this are texts of the result that
+//! are neither JSON nor the content of a branch. They are added to the structured content as the
+//! member [`NOTES`], which is not part of the tool's schema. If the structured content is not an
+//! object, or already has such a member, a warning is logged instead.
 //!
-//! An exhausted budget and infinite recursion are `ToolDispatchTerminated`, as if a `rig-compose`
-//! hook had stopped the call. `DefaultRetryClassifier` treats every `ToolFailed` as retryable:
-//! check first whether the tool can be retried.
+//! A result without structured content is converted to a string: the texts of all blocks, separated
+//! by blank lines. The string is never parsed as JSON: `42` stays a string. Images, audio and other
+//! data are each described in a line. A result with `isError` becomes a `ToolFailed` error with the
+//! text of the result.
+//!
+//! An exhausted budget and infinite recursion become `ToolDispatchTerminated` errors, as if a
+//! `rig-compose` hook had stopped the call. `DefaultRetryClassifier` treats every `ToolFailed` as
+//! retryable: check first whether the tool can be retried.
 //!
 //! A tool that requests user input fails, unless it is called within a request whose client accepts
-//! such requests during the call. A tool that continues as a task fails, and the task is canceled.
+//! such requests during the call. A tool that continues as a task fails, too, and its task is
+//! canceled.
 
 mod budget;
 mod function;
@@ -94,15 +100,15 @@ pub use self::{
 };
 
 tokio::task_local! {
-    /// The request that a `rig-compose` tool is processing in this task.
+    /// The context of the request in which a `rig-compose` tool runs in this task.
     static REQUEST: Context;
 }
 
-/// Runs `work`, and makes all its calls of [tools] of this crate within a request, except those in
-/// spawned tasks.
+/// Runs `work` as a part of the request that has this context. If `work` calls [tools] of this
+/// crate, these calls are made within the request, except calls in spawned tasks.
 ///
-/// For functions that run a `rig-compose` agent, and for `rig-compose` tools that do so in a
-/// separate task.
+/// Use `within` in a function that runs a `rig-compose` agent, and in a `rig-compose` tool that
+/// runs an agent in a separate task.
 pub async fn within<F: Future>(context: Context, work: F) -> F::Output {
     REQUEST.scope(context, work).await
 }

@@ -1,4 +1,4 @@
-//! Tools for `rig-compose` from the tools of a service.
+//! Creates `rig-compose` tools from the tools of a service.
 
 use std::{
     error::Error,
@@ -24,25 +24,25 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The member of a result with the notices that it is incomplete.
+/// The name of the member of a result that contains notices if the result is incomplete.
 ///
-/// It is an array of strings, and only present if a layer of this crate has [truncated](SHORTENED)
-/// the result, or a [limit](LIMIT) has ended the run.
+/// The member is an array of strings. It is only present if a layer of this crate has
+/// [truncated](SHORTENED) the result, or if a [limit](LIMIT) has ended the run.
 pub const NOTES: &str = "_notes";
 
-/// A tool of a service, as a `rig-compose` tool.
+/// A `rig-compose` tool that calls a tool of a service.
 struct OurTool<S> {
     schema: ToolSchema,
     service: S,
     context: Context,
 }
 
-/// Displays the size of base64 data in bytes.
+/// Displays the number of bytes that a base64 text encodes.
 struct Size<'b>(&'b str);
 
 /// Creates `rig-compose` tools from all tools that a service currently lists, in order.
 ///
-/// Invocations are calls of the service, without a caller unless they happen within a
+/// Each invocation of a tool calls the service. The call has no caller, unless it is made within a
 /// [request](super#tools-of-theirs). Tools that the service lists later are not included. If two
 /// tools have the same name, the first is used.
 ///
@@ -58,8 +58,9 @@ where
     tools_as(service, Context::default()).await
 }
 
-/// Creates `rig-compose` tools like [`tools`], listed and called in this context, with its caller
-/// and cancellation token, unless they are called within a request.
+/// Creates `rig-compose` tools like [`tools`], but lists and calls the tools in `context`, with its
+/// caller and cancellation token. If a tool is called within a request, the context of that request
+/// is used instead.
 ///
 /// # Errors
 ///
@@ -182,7 +183,8 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
     }
 }
 
-/// Returns the structured content of a result, with notices if it is incomplete.
+/// Returns the structured content of a result. If the result is incomplete, adds the notices about
+/// this.
 fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
     let notes = notes(result);
     let has_place = match &mut structured {
@@ -199,7 +201,7 @@ fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
     structured
 }
 
-/// Returns the notices of an incomplete result.
+/// Returns the notices about why a result is incomplete. Empty if the result is complete.
 fn notes(result: &CallToolResult) -> Vec<&str> {
     let is_marked = |meta: &MetaObject| meta.contains_key(SHORTENED) || meta.contains_key(LIMIT);
     if !result.meta.as_ref().is_some_and(is_marked) {
@@ -214,7 +216,8 @@ fn notes(result: &CallToolResult) -> Vec<&str> {
         .collect()
 }
 
-/// Returns `true` if a text is a JSON array or object, like the mirror of structured content.
+/// Returns `true` if a text is a JSON array or object. Such a text repeats structured content, and
+/// is not a notice.
 fn is_container(text: &str) -> bool {
     text.trim_start().starts_with(['{', '['])
         && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
@@ -229,7 +232,8 @@ fn failure(result: &CallToolResult) -> String {
     }
 }
 
-/// Returns the text of all blocks; other content is described.
+/// Returns the texts of all blocks, separated by blank lines. Other content is replaced by a
+/// description.
 fn text(content: &[ContentBlock]) -> String {
     let mut text = String::new();
     for (place, block) in content.iter().enumerate() {
@@ -262,7 +266,7 @@ fn text(content: &[ContentBlock]) -> String {
     text
 }
 
-/// Returns the error text of a failed service, without internal details.
+/// Returns the text of the error of a failed service, without internal details.
 fn service_error(tool: &str, error: &BoxError) -> String {
     match Cause::of(&**error) {
         Cause::TimedOut => "no answer in time".to_owned(),

@@ -12,65 +12,72 @@ use rmcp::model::Tool;
 use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
-/// Maximum size of a query, in bytes and in words.
+/// Limits of a query. A search only uses the first `MAX_QUERY` bytes and the first
+/// `MAX_QUERY_WORDS` distinct words of a query.
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
-/// Maximum size of a name, a title or a description, in bytes and in words.
+/// Limits of an indexed text. Only the first `MAX_INDEXED_TEXT` bytes and the first
+/// `MAX_TEXT_WORDS` words of a name, title or description are indexed.
 const MAX_INDEXED_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
-/// Maximum number of words of all tools together. Tools beyond it are found by their full names
-/// only.
+/// Maximum number of words that are indexed for all tools together. Tools listed after the maximum
+/// is reached are only found by their full names.
 const MAX_WORDS: usize = 1_000_000;
-/// Minimum number of characters of a word that matches as a prefix of a longer one.
+/// A word matches longer words that begin with it only if it has at least this many characters.
 const MIN_BEGINNING: usize = 3;
 
-/// Minimum weight of a word in a name. The weight of the only word of a name is two more.
+/// Minimum weight of a word that occurs in a tool's name. In a name of *n* words, the weight is
+/// `IN_NAME + 2/n`.
 const IN_NAME: f32 = 3.0;
 const IN_TITLE: f32 = 2.0;
 const IN_DESCRIPTION: f32 = 1.0;
-/// Factor of a prefix match, before it is multiplied by the ratio of the lengths.
+/// If one word is a prefix of another, their closeness is this factor times the ratio of their
+/// lengths.
 const BEGINNING: f32 = 0.5;
 
 /// A search index of the advertised tools.
+#[doc(hidden)]
 #[derive(Default)]
 pub struct Index {
-    /// The indexes of the advertised tools in the list of all tools, in listing order.
+    /// The advertised tools in listing order, each as its index in the list of all tools.
     tools: Vec<usize>,
-    /// The tools that contain a word.
+    /// Maps each indexed word to the advertised tools that contain it.
     words: BTreeMap<String, Vec<Posting>>,
-    /// The tools by the words of their names.
+    /// Maps the words of a name, as [`plain`] returns them, to the advertised tools with such a
+    /// name. Each tool is represented by its index in `tools`.
     names: HashMap<String, Vec<u32>>,
-    /// The number of words read.
+    /// The number of words indexed so far, including repetitions.
     read: usize,
 }
 
-/// The occurrence of a word in a tool.
+/// An entry of the search index: a tool that contains a word, and the weight of the word in it.
 #[derive(Clone, Copy)]
 struct Posting {
-    /// The number of the tool among the advertised tools.
+    /// The index of the tool in the list of advertised tools.
     tool: u32,
     weight: f32,
 }
 
 /// The result of a search.
 pub(super) struct SearchResult {
-    /// The indexes of the best tools, best first.
+    /// The best matches, best first, each as the tool's index in the list of all tools.
     pub(super) places: Vec<usize>,
-    /// The number of tools that match.
+    /// The number of matching tools, including those beyond the limit of the search.
     pub(super) total: usize,
 }
 
-/// The scores of all tools for a query.
+/// The scores of all advertised tools for a query.
 struct Scores {
-    /// The score of each tool; zero if it does not match.
+    /// The score of each tool, or zero if the tool does not match.
     scores: Vec<f32>,
-    /// The weight of each tool for one word of the query.
+    /// For the query word that is being scored, the best *weight × closeness* of each tool.
     weights: Vec<f32>,
-    /// The tools that contain one word of the query.
+    /// The tools that match the query word that is being scored.
     matched: Vec<u32>,
 }
 
-/// How well the name of a tool fits a query as a whole.
+/// The degree to which a tool's name matches a whole query. The variants are ordered from the worst
+/// match to the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameFits {
     NotAtAll,
@@ -92,7 +99,7 @@ impl Index {
     }
 
     fn add(&mut self, place: usize, tool: &Tool) {
-        // A catalog is limited to far fewer tools.
+        // Never fails: a catalog is limited to far fewer tools.
         let Ok(number) = u32::try_from(self.tools.len()) else { return };
         self.tools.push(place);
 
@@ -111,7 +118,9 @@ impl Index {
         }
     }
 
-    /// Adds words whose weight is at most that of the words added before.
+    /// Adds the words of one field of a tool, such as its title, to the index. The field with the
+    /// highest weight must be added first: if a word occurs in several fields, only its first
+    /// weight is kept.
     fn add_words(&mut self, tool: u32, weight: f32, words: impl IntoIterator<Item = String>) {
         let room = MAX_WORDS - self.read;
         for word in words.into_iter().take(MAX_TEXT_WORDS.min(room)) {
@@ -123,7 +132,8 @@ impl Index {
         }
     }
 
-    /// Searches for tools. `exact` is the index of the tool whose name is the query.
+    /// Returns the at most `limit` tools that match a query best. `exact` is the tool whose name
+    /// equals the query, if there is one, as its index in the list of all tools.
     pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
         let wanted = wanted(query);
@@ -158,23 +168,25 @@ impl Index {
         }
     }
 
-    /// Returns the tools whose names fit the query as a whole.
+    /// Returns the tools whose names match the whole query, each with the degree of the match.
     fn names_that_fit(&self, query: &str, exact: Option<usize>) -> HashMap<u32, NameFits> {
         let words = plain(query);
         let in_words = self.names.get(&words).filter(|_| !words.is_empty());
         let in_words = in_words.into_iter().flatten().map(|tool| (*tool, NameFits::InItsWords));
         let exact = exact.and_then(|place| self.number(place));
-        // The last entry of a tool wins.
+        // If a tool occurs twice, the last entry is kept.
         in_words.chain(exact.map(|tool| (tool, NameFits::Exactly))).collect()
     }
 
-    /// Returns the number of the advertised tool at an index of the list of all tools.
+    /// Converts the index of a tool in the list of all tools to its index among the advertised
+    /// tools. Returns `None` if the tool is not advertised.
     fn number(&self, place: usize) -> Option<u32> {
         self.tools.binary_search(&place).ok().and_then(|number| number.try_into().ok())
     }
 
-    /// Returns the postings of a word, of its prefixes and of words that it is a prefix of, each
-    /// with its closeness.
+    /// Looks up a query word in the index: the word itself, its prefixes, and longer words that
+    /// begin with it. Returns the postings of each indexed word that is found, with its closeness
+    /// to the query word.
     fn like<'i>(&'i self, word: &'i str) -> impl Iterator<Item = (f32, &'i [Posting])> {
         let same = self.words.get(word).map(|postings| (1.0, postings.as_slice()));
         let ends = word.char_indices().map(|(end, _)| end).skip(MIN_BEGINNING);
@@ -195,7 +207,7 @@ impl Index {
     }
 }
 
-/// Returns the distinct words of a query.
+/// Returns the distinct words of a query, at most [`MAX_QUERY_WORDS`].
 fn wanted(query: &str) -> Vec<String> {
     let mut wanted = Vec::new();
     for word in words(query) {
@@ -209,7 +221,7 @@ fn wanted(query: &str) -> Vec<String> {
     wanted
 }
 
-/// Returns the closeness of a word and one of its prefixes.
+/// Returns the closeness of a word to one of its prefixes: half the ratio of their lengths.
 fn closeness(beginning: &str, word: &str) -> f32 {
     BEGINNING * beginning.len() as f32 / word.len() as f32
 }
@@ -230,7 +242,8 @@ impl Scores {
         Self { scores: vec![0.0; tools], weights: vec![0.0; tools], matched: Vec::new() }
     }
 
-    /// Adds the score of a word of the query, which is higher the fewer tools contain it.
+    /// Adds the scores for one word of a query to all tools that match the word. The fewer tools
+    /// match the word, the higher are its scores.
     fn add(&mut self, word: &str, index: &Index) {
         for (counts, postings) in index.like(word) {
             for Posting { tool, weight } in postings {
@@ -250,7 +263,8 @@ impl Scores {
     }
 }
 
-/// Returns the rarity of a word that `matched` of `all` tools contain, which is positive.
+/// Returns the rarity of a query word that `matched` of `all` tools match. The fewer tools match,
+/// the higher is the rarity. It is always positive.
 fn rarity(matched: usize, all: usize) -> f32 {
     let (matched, all) = (matched as f32, all as f32);
     (1.0 + (all - matched + 0.5) / (matched + 0.5)).ln()

@@ -14,13 +14,13 @@ use crate::{
 
 /// Middleware that [`AdvertiseLayer`] puts in front of a service.
 ///
-/// Ready when the service is.
+/// `Advertise` is ready when the wrapped service is ready.
 pub type Advertise<S> = Informed<AdvertiseRule, S>;
 
 /// A layer that controls which tools clients see, and how they are listed.
 ///
-/// See the [module docs](crate::advertise) for the rules and an example. Without settings, it
-/// changes nothing.
+/// By default, the layer changes nothing. See the [module docs](crate::advertise) for details and
+/// an example.
 #[derive(Clone)]
 pub struct AdvertiseLayer {
     policy: Arc<Policy>,
@@ -36,7 +36,8 @@ impl AdvertiseLayer {
         Self::default()
     }
 
-    /// Sets the advertised tools, by the names that clients see. Defaults to all tools.
+    /// Sets the tools that are advertised to clients. The patterns are matched against the names
+    /// that clients see. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
@@ -45,33 +46,37 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Adds names of composites, which patterns do not affect: a composite is hidden only if its
-    /// exact name is denied. Defaults to none.
+    /// Adds the names of composite tools, which are advertised even if the patterns for
+    /// [tools](Self::tools) exclude them. A composite is hidden only if its exact name is denied.
+    /// Defaults to no names.
     #[must_use]
     pub fn composites<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         Arc::make_mut(&mut self.policy).composites.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets the behavior of a call to a tool that is not advertised. Defaults to [`Calls::Refuse`].
+    /// Sets whether a call of a tool that is not advertised is rejected or forwarded. Defaults to
+    /// [`Calls::Refuse`], which rejects the call.
     #[must_use]
     pub fn calls(mut self, calls: Calls) -> Self {
         Arc::make_mut(&mut self.policy).calls = calls;
         self
     }
 
-    /// Sets how tools are listed. Defaults to [`Mode::List`].
+    /// Sets the way in which tools are listed. Defaults to [`Mode::List`], which lists all
+    /// advertised tools.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         Arc::make_mut(&mut self.policy).mode = mode;
         self
     }
 
-    /// Returns the conflicts between the settings and the tool lists: patterns that match nothing,
-    /// and tools that the two tools of search mode hide.
+    /// Returns warnings for the operator: about patterns that match no tool, and about tools that
+    /// clients cannot call because search mode has its own tool of the same name.
     ///
-    /// Conflicts are detected when all tools are listed by a client or for a search, and logged
-    /// once. They are kept even after they are resolved. At most 1000 are kept.
+    /// The layer looks for conflicts when a client or a search has listed all tools. Each warning
+    /// is logged once. The list keeps a warning even after its conflict is resolved, and contains
+    /// at most 1000 warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()
@@ -79,8 +84,8 @@ impl AdvertiseLayer {
 }
 
 catalog_setters! {
-    /// Without it, a search may miss changes of the tools for up to a minute. Only searches use the
-    /// cache.
+    /// If no epoch is set, a search may miss changes of the tools for up to a minute. Only searches
+    /// use the cached tools.
     AdvertiseLayer: catalogs
 }
 

@@ -1,55 +1,62 @@
 //! Controls which tools clients see, and how they are listed.
 //!
-//! An [`AdvertiseLayer`] belongs above composites: it can hide the parts and expose the whole. It
-//! controls only the visibility of tools; to restrict access to tools, use a filter below.
+//! Place an [`AdvertiseLayer`] above the layer that runs composites, so that it can list a
+//! composite and hide the tools that the composite calls. The layer controls only which tools
+//! clients see. To restrict access to tools, put a [filter](crate::filter) below composites.
 //!
-//! - A tool that the [`Selection`](crate::pattern::Selection) excludes is not listed, and a call to
-//!   it is rejected as unknown, unless [`Calls::Allow`] is set. Composites call their targets below
-//!   this layer, where all tools are available.
+//! - A tool that the [`Selection`](crate::pattern::Selection) excludes is not listed. If a client
+//!   calls the tool, the call is rejected as unknown, unless [`Calls::Allow`] is set. A composite
+//!   can still call the tool, because the calls of composites do not pass through this layer.
 //! - [Composites](AdvertiseLayer::composites) are advertised regardless of the patterns. A
 //!   composite is hidden only if its exact name is denied, so `deny = ["*"]` shows only composites.
 //!
-//! If a pattern matches no tool of a complete list, a [warning](AdvertiseLayer::warnings) is logged
-//! once.
+//! If a pattern matches none of the listed tools, a [warning](AdvertiseLayer::warnings) is logged
+//! once. Only complete lists are checked, not single pages.
 //!
 //! # Search
 //!
-//! A list of hundreds of tools fills the context of a model. With [`Mode::Search`], clients see two
-//! tools instead, on one page:
+//! A list of hundreds of tools fills the context of a model. With [`Mode::Search`], clients see
+//! only two tools, with which they search for the other tools and call them:
 //!
 //! | tool | arguments | result |
 //! |---|---|---|
 //! | `search_tools` | `query`, a string; `limit`, 1 to 50, by default 10 | `{ "tools": [{ "name", "title"?, "description"?, "inputSchema", "annotations"? }], "total" }`, best first |
 //! | `call_tool` | `name`, a string; `arguments`, an object, if it takes any | the result of the tool |
 //!
-//! Both cover the advertised tools, including composites. A call through `call_tool` becomes a call
-//! of the tool itself, so all layers below apply to it. The tools can still be called directly.
-//! Tools below the layer with one of the two names cannot be called, and a warning is logged.
+//! The two tools cover all advertised tools, including composites. The layer turns a call of
+//! `call_tool` into a call of the named tool, so the layers below handle it like a direct call.
+//! Clients can still call the advertised tools directly. If a tool below the layer is itself named
+//! `search_tools` or `call_tool`, clients cannot call it, and a warning is logged.
 //!
-//! The searchable tools are listed when first needed, and cached as any [catalog](crate::catalog).
-//! If listing fails, `search_tools` is rejected as unavailable, and calls still work.
+//! The searchable tools are listed at the first search and cached in a [catalog](crate::catalog).
+//! If listing fails, a call of `search_tools` is rejected as unavailable. Calls of other tools
+//! still work.
 //!
-//! # What is found
+//! # Search results
 //!
 //! Names, titles and descriptions are split into lower-case words of letters and digits. A compound
-//! such as `GitHub` or `oauth2` counts as a whole and as each of its parts; each character of a
-//! script without spaces is a word. Of a query, the first 1024 bytes and 32 distinct words are
-//! used, and of a text, the first 8192 bytes and 512 words. After a million words of all tools
-//! together, further tools are found by their full names only.
+//! such as `GitHub` or `oauth2` is indexed as a whole and as each of its parts. In scripts without
+//! spaces, each character is a word.
 //!
-//! A tool is found if it contains any word of the query. Its score is the sum, over the words of
-//! the query, of *weight × closeness × rarity*:
+//! Of a query, only the first 1024 bytes and 32 distinct words are used. Of each name, title and
+//! description, only the first 8192 bytes and 512 words are indexed. At most a million words are
+//! indexed for all tools together. Tools listed after this limit is reached are only found by their
+//! full names.
 //!
-//! - *weight* is that of the best field that contains the word: `3 + 2/n` in a name of *n* words, 2
-//!   in a title, 1 in a description. Repetitions do not count.
-//! - *closeness* is 1 for an equal word. If one of two words is a prefix of the other and has at
-//!   least 3 characters, it is half the ratio of their lengths: 0.42 for `issue` and `issues`.
-//! - *rarity* is `ln(1 + (N − m + ½) / (m + ½))`, where *m* of all *N* tools contain the word or
-//!   one like it, as in BM25.
+//! A search finds each tool that contains any word of the query. The score of a tool is the sum of
+//! *weight × closeness × rarity* over the words of the query:
 //!
-//! The tool whose name equals the query ranks first, then tools whose names have exactly the words
-//! of the query: `create issue` finds `create_issue`. Ties keep the listing order. A query without
-//! words finds all tools, in listing order.
+//! - *weight* depends on the best field that contains the word. It is `3 + 2/n` for a name of *n*
+//!   words, 2 for a title, and 1 for a description. Repetitions do not increase the weight.
+//! - *closeness* is 1 if the words are equal. If one word is a prefix of the other and has at least
+//!   3 characters, the closeness is half the ratio of their lengths, such as 0.42 for `issue` and
+//!   `issues`.
+//! - *rarity* is `ln(1 + (N − m + ½) / (m + ½))` as in BM25, if *m* of all *N* tools contain the
+//!   word, a prefix of it, or a longer word that begins with it.
+//!
+//! The tool whose name equals the query ranks first. Tools whose names have exactly the words of
+//! the query follow: `create issue` finds `create_issue`. Tools with equal scores keep the listing
+//! order. A query without words finds all tools, in listing order.
 //!
 //! # Examples
 //!

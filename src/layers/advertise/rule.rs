@@ -17,18 +17,18 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Behavior of a call to a tool that is not advertised.
+/// The policy for calls of tools that are not advertised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
-    /// Rejects the call as if the tool did not exist.
+    /// The call is rejected as if the tool did not exist.
     #[default]
     Refuse,
-    /// Forwards the call: the tool is only hidden from lists.
+    /// The call is forwarded, so the tool is hidden only from lists.
     Allow,
 }
 
-/// How tools are listed.
+/// The way in which tools are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -39,8 +39,8 @@ pub enum Mode {
     Search,
 }
 
-/// The rule that [`AdvertiseLayer`](super::AdvertiseLayer) puts in front of a
-/// service.
+/// The rule by which an [`AdvertiseLayer`](super::AdvertiseLayer) handles requests and replies.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct AdvertiseRule(pub(super) Arc<Policy>);
 
@@ -55,24 +55,27 @@ pub(super) struct Policy {
     pub(super) warnings: Warnings,
 }
 
-/// State that an [`AdvertiseRule`] keeps about a request.
+/// The state that an [`AdvertiseRule`] keeps while it waits for the reply to a request.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Memo(Forwarded);
 
-/// The kind of a forwarded request.
+/// The way in which the reply to a forwarded request is handled.
 #[derive(Debug)]
 enum Forwarded {
-    /// A request that the rule does not handle.
+    /// The reply is passed on unchanged.
     Passes,
-    /// A request for the server's capabilities.
+    /// The reply contains the server's capabilities, to which the tools capability is added.
     Declares,
-    /// A list of tools, with its page if the patterns are still checked.
+    /// The reply is a list of tools, from which hidden tools are removed. `Some` if the names on
+    /// the page are also compared with the patterns that have matched no tool yet.
     Lists(Option<Page>),
-    /// A call that was made through [`CALL`].
+    /// The request was a call of [`CALL`]. If the reply rejects the arguments of the called tool,
+    /// [`ARGUMENTS`] is prepended to their paths.
     Calls,
 }
 
-/// Creates the watch for patterns that match no tool.
+/// Creates a watch that finds the patterns of `tools` that match no tool.
 pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());
@@ -82,13 +85,13 @@ pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
 // === impl Policy ===
 
 impl Policy {
-    /// Returns `true` if the rule changes nothing.
+    /// Returns `true` if all requests and replies are forwarded unchanged.
     #[inline]
     fn is_identity(&self) -> bool {
         self.mode == Mode::List && self.tools.selects_all()
     }
 
-    /// Returns `true` if clients see a tool of this name.
+    /// Returns `true` if clients can see a tool with this name, in a list or by a search.
     fn advertises(&self, name: &str) -> bool {
         if self.composites.contains(name) {
             !self.tools.denied().has_text(name)
@@ -97,12 +100,12 @@ impl Policy {
         }
     }
 
-    /// Returns `true` if a call of this tool is forwarded, directly or through [`CALL`].
+    /// Returns `true` if clients may call the tool, directly or through [`CALL`].
     fn admits(&self, name: &str) -> bool {
         self.calls == Calls::Allow || self.advertises(name)
     }
 
-    /// Returns `true` if search mode finds a tool of this name.
+    /// Returns `true` if searches include a tool with this name.
     fn is_searched(&self, name: &str) -> bool {
         !tools::is_ours(name) && self.advertises(name)
     }
@@ -117,7 +120,7 @@ impl Policy {
 // === impl AdvertiseRule ===
 
 impl AdvertiseRule {
-    /// Handles a request if the rule changes anything.
+    /// Handles a request, unless the policy forwards [all requests](Policy::is_identity) unchanged.
     fn inspect(
         &self,
         request: &mut Request,
@@ -148,7 +151,7 @@ impl AdvertiseRule {
         }
     }
 
-    /// Turns a call of [`CALL`] into a call of the named tool.
+    /// Turns a call of [`CALL`] into a call of the tool that is named in its arguments.
     fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         let Some(call) = request.tool_call_mut() else {
             return ControlFlow::Continue(Memo(Forwarded::Passes));

@@ -1,12 +1,13 @@
 //! Splits texts into search terms.
 
-/// Maximum number of significant characters of a word.
+/// Maximum number of characters of a word. Longer words are truncated.
 const MAX_LENGTH: usize = 64;
 
-/// Returns the words of a text in lower case: the parts of each run of letters and digits, and the
-/// whole run if it has several parts.
+/// Returns the words of a text in lower case.
 ///
-/// `GitHub` is `git`, `hub` and `github`; `list_issues` is `list` and `issues`.
+/// Each run of letters and digits is split into parts, such as at a change from lower to upper
+/// case. Each part is a word, and so is the whole run. `GitHub` contains the words `git`, `hub` and
+/// `github`. `list_issues` contains `list` and `issues`.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     runs(text).flat_map(|run| {
         let parts = parts(run);
@@ -15,14 +16,14 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Returns the words of a text in their order, separated by spaces: the same for `createIssue`,
-/// `create_issue` and `Create issue`.
+/// Returns the parts of a text as lower-case words in order, separated by spaces. For example,
+/// returns `create issue` for each of `createIssue`, `create_issue` and `Create issue`.
 pub(super) fn plain(text: &str) -> String {
     let words: Vec<String> = runs(text).flat_map(parts).map(lower).collect();
     words.join(" ")
 }
 
-/// Returns the beginning of a text, at most `most` bytes.
+/// Returns the longest beginning of a text that has at most `most` bytes.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -35,7 +36,8 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty())
 }
 
-/// Splits a run: `getHTTPResponse2` is `get`, `HTTP`, `Response` and `2`.
+/// Splits a run of letters and digits into its parts. For example, splits `getHTTPResponse2` into
+/// `get`, `HTTP`, `Response` and `2`.
 fn parts(run: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -53,7 +55,7 @@ fn parts(run: &str) -> Vec<&str> {
     parts
 }
 
-/// Returns `true` if a new part of a word begins with `character`.
+/// Returns `true` if a run of letters and digits is split between `before` and `character`.
 fn begins_part(before: char, character: char, after: Option<char>) -> bool {
     before.is_numeric() != character.is_numeric()
         || before.is_lowercase() && character.is_uppercase()
@@ -63,7 +65,7 @@ fn begins_part(before: char, character: char, after: Option<char>) -> bool {
         || is_word_alone(character)
 }
 
-/// Returns `true` if the character is of a script that is written without spaces.
+/// Returns `true` if the character belongs to a script that is written without spaces.
 const fn is_word_alone(character: char) -> bool {
     matches!(character,
         '\u{3040}'..='\u{30ff}' // Kana.

@@ -14,16 +14,16 @@ use crate::{
 
 /// The name of the tool that searches tools.
 pub(super) const SEARCH: &str = "search_tools";
-/// The name of the tool that calls a tool.
+/// The name of the tool that calls another tool.
 pub(super) const CALL: &str = "call_tool";
-/// The JSON Pointer to the tool's arguments in the arguments of [`CALL`].
+/// The JSON Pointer to the called tool's arguments, within the arguments of [`CALL`].
 pub(super) const ARGUMENTS: &str = "/arguments";
 
 const MAX_LIMIT: u64 = 50;
 const DEFAULT_LIMIT: u64 = 10;
-/// Maximum number of unknown arguments reported.
+/// Maximum number of unknown arguments that an error reports.
 const MAX_UNKNOWN: usize = 64;
-/// Maximum length of an unknown argument that is reported by name, in bytes.
+/// Maximum length, in bytes, of an unknown argument's name. An error does not contain longer names.
 const MAX_DISPLAYED_ARGUMENT: usize = 64;
 
 /// The arguments of [`SEARCH`].
@@ -46,7 +46,7 @@ pub(super) fn is_ours(name: &str) -> bool {
     matches!(name, SEARCH | CALL)
 }
 
-/// Returns the tool list of search mode.
+/// Returns the list of the two tools that clients see in search mode.
 pub(super) fn list() -> ListToolsResult {
     ListToolsResult::with_all_items(TOOLS.to_vec())
 }
@@ -150,11 +150,11 @@ fn object(value: Value) -> JsonObject {
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    /// Parses the arguments of a call.
+    /// Parses the arguments of a call of [`SEARCH`].
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists all violations.
+    /// Returns a refusal that lists all invalid arguments.
     pub(super) fn read(arguments: Option<&'a JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments, ["query", "limit"]);
         let given = |key| arguments.and_then(|arguments| arguments.get(key));
@@ -179,7 +179,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the best matches among the known tools.
+    /// Searches the known tools, and returns a tool result with the best matches.
     pub(super) fn answer(&self, known: &Known<Index>) -> CallToolResult {
         let tools = known.tools();
         let exact = tools.place(self.query.trim());
@@ -190,7 +190,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the entry of a tool that was found.
+/// Returns the JSON object that describes a found tool in a search result.
 fn summary(tool: &Tool) -> Value {
     let mut told = Map::new();
     told.insert("name".to_owned(), tool.name.as_ref().into());
@@ -208,7 +208,8 @@ fn summary(tool: &Tool) -> Value {
     Value::Object(told)
 }
 
-/// Returns the number if it is a non-negative integer. In JSON Schema, `5.0` is an integer.
+/// Returns the value if it is a non-negative integer, or `None` otherwise. In JSON Schema, `5.0` is
+/// an integer.
 fn whole(value: &Value) -> Option<u64> {
     let whole = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     value.as_u64().or_else(|| whole.map(|number| number as u64))
@@ -217,11 +218,11 @@ fn whole(value: &Value) -> Option<u64> {
 // === impl Call ===
 
 impl Call {
-    /// Parses the arguments of a call.
+    /// Parses the arguments of a call of [`CALL`].
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists all violations.
+    /// Returns a refusal that lists all invalid arguments.
     pub(super) fn take(arguments: Option<JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments.as_ref(), ["name", "arguments"]);
         let mut given = arguments.unwrap_or_default();
@@ -252,7 +253,7 @@ fn violation(path: impl Into<String>, message: impl Into<String>) -> Violation {
     Violation { path: path.into(), message: message.into() }
 }
 
-/// Returns the violation of a required string that is missing or not a string.
+/// Returns the violation for a required argument that is missing or is not a string.
 fn no_string(key: &str, value: Option<&Value>) -> Violation {
     match value {
         None => violation("", format!("`{key}` is missing: expected a string")),
@@ -260,7 +261,7 @@ fn no_string(key: &str, value: Option<&Value>) -> Violation {
     }
 }
 
-/// Returns a violation for each unknown argument.
+/// Returns a violation for each unknown argument, for at most [`MAX_UNKNOWN`] arguments.
 fn unknown_keys(arguments: Option<&JsonObject>, known: [&str; 2]) -> Vec<Violation> {
     let keys = arguments.into_iter().flat_map(Map::keys);
     let unknown = keys.filter(|key| !known.contains(&key.as_str())).take(MAX_UNKNOWN);

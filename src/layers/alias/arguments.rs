@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::{json_pointer, message::Violation};
 
-/// The message for an argument that the client cannot set. Hidden and renamed arguments have the
-/// same message.
+/// The error message if a client sets a hidden argument, or a renamed argument by its original
+/// name.
 const NOT_KNOWN: &str = "is not known to the tool";
-/// The message if the tool rejects a value that the client did not send.
+/// The error message if the server rejects a value that the client did not send, such as a default.
 const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 
 /// The aliases of a tool's arguments.
@@ -18,36 +18,38 @@ const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 pub(super) struct Arguments {
     list: Vec<Argument>,
     by_original: HashMap<String, usize>,
-    /// By the client's name, without hidden arguments.
+    /// Maps the name by which clients set an argument to the argument's index in `list`. Hidden
+    /// arguments have no such name.
     by_name: HashMap<String, usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Argument {
     pub(super) original: String,
-    /// The client's name, or `None` if the argument is hidden.
+    /// The name by which clients set the argument, or `None` if the argument is hidden.
     pub(super) name: Option<String>,
     pub(super) default: Option<Value>,
     pub(super) description: Option<String>,
 }
 
-/// The effect of the aliases on one of the tool's own arguments.
+/// The effect of the aliases on one of the tool's arguments.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate<'a> {
-    /// Clients see it unchanged.
+    /// Clients see the argument under its original name, without an alias.
     Kept,
-    /// Clients see it under this name.
+    /// Clients see the argument under this name.
     Named(&'a Argument, &'a str),
-    /// Clients do not see it.
+    /// Clients do not see the argument.
     Hidden(&'a Argument),
-    /// Clients cannot set it, because its name refers to the alias of another argument.
+    /// Clients cannot set the argument, because an alias gives its name to another argument.
     Shadowed,
 }
 
 // === impl Arguments ===
 
 impl Arguments {
-    /// Creates the table of aliases, which must have distinct arguments and names.
+    /// Creates a lookup table of aliases. No two aliases may be for the same argument, and no two
+    /// may have the same client's name.
     pub(super) fn new(list: Vec<Argument>) -> Self {
         let places = list.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -63,7 +65,8 @@ impl Arguments {
         self.list.is_empty()
     }
 
-    /// Returns the names that clients do not know, and the default texts of hidden arguments.
+    /// Returns the texts that clients must not see: the original names of hidden and renamed
+    /// arguments, and the defaults of hidden arguments if they are strings.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let unseen = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
         let texts = unseen.flat_map(|argument| {
@@ -86,11 +89,12 @@ impl Arguments {
         }
     }
 
-    /// Translates the arguments of a call to the tool's names, and adds defaults.
+    /// Renames the arguments of a client's call to the tool's names, and adds the defaults.
     ///
     /// # Errors
     ///
-    /// Returns the arguments that the client cannot set.
+    /// Returns a violation for each hidden argument that the call sets, and for each renamed
+    /// argument that it sets by the original name.
     pub(super) fn translate(&self, given: &mut Option<JsonObject>) -> Result<(), Vec<Violation>> {
         if let Some(given) = given {
             self.check(given)?;
@@ -124,7 +128,9 @@ impl Arguments {
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
-    /// Translates violations to the client's names, and returns those that the client must not see.
+    /// Replaces the tool's names of arguments in violations with the client's names. Removes and
+    /// returns the violations of arguments that clients cannot set, and adds one general violation
+    /// instead.
     pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {
@@ -160,7 +166,8 @@ impl Argument {
     }
 }
 
-/// Splits a JSON Pointer into its first name, unescaped, and the rest.
+/// Splits a JSON Pointer into its first segment, unescaped, and the rest. Returns `None` if the
+/// pointer is empty.
 fn first_of(path: &str) -> Option<(String, &str)> {
     let path = path.strip_prefix('/')?;
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));

@@ -14,7 +14,8 @@ use crate::{
     names::{is_separator, is_tool_name},
 };
 
-/// Converts the aliases of one list to their internal form, and collects the mistakes in them.
+/// Checks the aliases of one list and converts them to their internal form. Collects the errors of
+/// all aliases instead of stopping at the first.
 pub(super) struct Checking {
     list: ItemKind,
     /// The number of aliases checked so far.
@@ -81,7 +82,9 @@ impl Checking {
         }
     }
 
-    /// Checks the server's and the client's name, and completes the alias.
+    /// Creates an alias for the server's name `original` and the client's name `name`, which
+    /// defaults to the server's name. Records an error if a name is blank, or if an earlier alias
+    /// has the same original or the same client's name.
     fn known_as(&mut self, key: &str, original: String, name: Option<String>) -> Alias {
         let given = name.is_some();
         let name = name.unwrap_or_else(|| original.clone());

@@ -5,7 +5,8 @@ use std::fmt;
 use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
-/// An alias of a tool. Properties that are not set keep the server's values.
+/// An alias that changes the name, texts, annotations or arguments of a tool. Properties that the
+/// alias does not set keep the server's values.
 ///
 /// # Examples
 ///
@@ -30,9 +31,9 @@ pub struct ToolAlias {
     pub(super) arguments: Vec<(String, ArgumentAlias)>,
 }
 
-/// An alias of an argument of a tool.
+/// An alias that hides, renames or describes an argument of a tool, or sets its default.
 ///
-/// Its `Debug` output omits the default, which may be secret.
+/// The `Debug` output of the alias omits the default, which may be secret.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ArgumentAlias {
@@ -42,7 +43,8 @@ pub struct ArgumentAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias of a prompt. Properties that are not set keep the server's values.
+/// An alias that changes the name or texts of a prompt. Properties that the alias does not set keep
+/// the server's values.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PromptAlias {
@@ -52,7 +54,8 @@ pub struct PromptAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias of a resource or a URI template. Properties that are not set keep the server's values.
+/// An alias that changes the URI, name or texts of a resource or a URI template. Properties that
+/// the alias does not set keep the server's values.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ResourceAlias {
@@ -84,21 +87,22 @@ impl ToolAlias {
         self
     }
 
-    /// Sets the title. The title in the annotations is unchanged.
+    /// Sets the `title` of the tool. The separate title in the tool's annotations is unchanged.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Sets the description.
+    /// Sets the description of the tool.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Overrides the annotations of the server with those that are set.
+    /// Sets annotations of the tool. Annotations that are `None` keep the server's values.
     ///
-    /// They are not verified, and layers above, such as composites, rely on them.
+    /// The layer does not verify annotations, although layers above, such as composites, rely on
+    /// them. So set only annotations that are true of the tool.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = Some(annotations);
         self
@@ -119,8 +123,8 @@ impl ArgumentAlias {
         <Self as Default>::default()
     }
 
-    /// Hides the argument: clients cannot set it. If it has a default, the server always receives
-    /// the default.
+    /// Hides the argument, so that clients cannot set it. If the argument has a
+    /// [default](Self::default), the server always receives the default.
     pub fn hide(mut self) -> Self {
         self.hide = true;
         self
@@ -132,14 +136,14 @@ impl ArgumentAlias {
         self
     }
 
-    /// Sets the value that the server receives if the client does not set the argument, which is
-    /// then not required.
+    /// Sets the value that the server receives if the client does not set the argument. An argument
+    /// with a default is optional for clients.
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);
         self
     }
 
-    /// Sets the description in the tool's input schema.
+    /// Sets the description of the argument in the tool's input schema.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
@@ -172,13 +176,13 @@ impl PromptAlias {
         self
     }
 
-    /// Sets the title.
+    /// Sets the title of the prompt.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Sets the description.
+    /// Sets the description of the prompt.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
@@ -188,34 +192,35 @@ impl PromptAlias {
 // === impl ResourceAlias ===
 
 impl ResourceAlias {
-    /// Creates an alias of the resource that the server has at `original`, or of the URI template
-    /// `original`.
+    /// Creates an alias of the resource or template whose URI on the server is `original`.
     pub fn new(original: impl Into<String>) -> Self {
         Self { original: original.into(), uri: None, name: None, title: None, description: None }
     }
 
     /// Sets the URI at which clients list and read the resource.
     ///
-    /// The URI of a template is a template that differs from the server's only before its first
-    /// `{`. A read of a URI that matches it is forwarded to the URI of the server.
+    /// If `original` is a URI template, `uri` must be a template that equals it from the first `{`
+    /// on. If a client reads a URI that matches `uri`, the server receives the corresponding URI of
+    /// its own template.
     pub fn uri(mut self, uri: impl Into<String>) -> Self {
         self.uri = Some(uri.into());
         self
     }
 
-    /// Sets the name.
+    /// Sets the display name of the resource or template. Requests identify a resource by its URI,
+    /// not by this name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Sets the title.
+    /// Sets the title of the resource or template.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Sets the description.
+    /// Sets the description of the resource or template.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self

@@ -1,16 +1,16 @@
-//! The mistakes in a list of aliases.
+//! The errors in a list of aliases.
 
 use std::fmt;
 
 use crate::{message::ItemKind, names::is_plain};
 
-/// Every mistake in a list of aliases.
+/// All errors in a list of aliases.
 ///
-/// Prints one mistake a line.
+/// The `Display` output has one line for each error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasErrors(Vec<AliasError>);
 
-/// One mistake in a list of aliases.
+/// One error in a list of aliases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasError {
     list: ItemKind,
@@ -19,14 +19,14 @@ pub struct AliasError {
     kind: AliasErrorKind,
 }
 
-/// The kind of a mistake in an alias.
+/// The kind of an error in an alias.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AliasErrorKind {
-    /// A blank name.
+    /// The name is blank.
     #[error("a blank name")]
     Blank,
-    /// The name violates the rules for tool names.
+    /// The protocol does not allow the name for a tool.
     #[error(
         "illegal tool name {name:?}: expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.`{}",
         Between(separator)
@@ -34,40 +34,41 @@ pub enum AliasErrorKind {
     IllegalName {
         /// The name.
         name: String,
-        /// The separator that names may contain, or empty.
+        /// The separator that tool names may contain, or an empty text if none is set.
         separator: String,
     },
-    /// Two aliases of one item.
+    /// An earlier alias is for the same item or argument.
     #[error("`{original}` has an alias already")]
     DuplicateOriginal {
-        /// The server's name of the item.
+        /// The server's name of the item or argument.
         original: String,
     },
-    /// Two aliases with one name.
+    /// Two aliases assign the same name.
     #[error("another alias gives the name `{name}`")]
     DuplicateName {
-        /// The name.
+        /// The name that both aliases assign.
         name: String,
     },
-    /// A key that has no effect.
+    /// The alias hides an argument, but also sets a key that has no effect on a hidden argument.
     #[error("`{key}` has no meaning with `hide`: clients see nothing of the argument")]
     Meaningless {
-        /// The key.
+        /// The key without effect.
         key: &'static str,
     },
-    /// A template that cannot be translated to the server's.
+    /// The client's URI template differs from the server's after the first `{`. An alias may only
+    /// change the part before the `{`.
     #[error(
         "`{uri}` is not a valid alias of `{original}`: expected the same from its first `{{` on"
     )]
     OtherTemplate {
-        /// The server's template or URI.
+        /// The URI or template of the server.
         original: String,
-        /// The template or URI for clients.
+        /// The URI or template that the alias sets for clients.
         uri: String,
     },
 }
 
-/// Prints the separator that names may contain.
+/// Displays the separator that tool names may contain, as a part of an error message.
 struct Between<'a>(&'a str);
 
 // === impl AliasErrors ===
@@ -77,7 +78,7 @@ impl AliasErrors {
         if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
     }
 
-    /// Iterates over the mistakes, in the order of the aliases.
+    /// Iterates over the errors, in the order of the aliases.
     pub fn iter(&self) -> std::slice::Iter<'_, AliasError> {
         self.0.iter()
     }
@@ -120,26 +121,26 @@ impl AliasError {
         Self { list, index, keys: keys.iter().map(|&key| key.to_owned()).collect(), kind }
     }
 
-    /// Returns the kind of the list: tools, prompts or resources.
+    /// Returns the kind of item that the invalid alias is for: a tool, a prompt or a resource.
     #[must_use]
     pub const fn list(&self) -> ItemKind {
         self.list
     }
 
-    /// Returns the index of the alias in its list, from zero.
+    /// Returns the zero-based index of the invalid alias in its list.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// Returns the path of the mistake in the alias: `original`, or the builder methods that lead
-    /// to it, such as `name` or `arguments`, `q`, `rename`.
+    /// Returns the keys that lead to the error within the alias, such as `name`, or `arguments`,
+    /// `q` and `rename`. If the server's name is invalid, the only key is `original`.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// Returns the kind of the mistake.
+    /// Returns the kind of the error.
     #[must_use]
     pub const fn kind(&self) -> &AliasErrorKind {
         &self.kind
@@ -156,7 +157,7 @@ impl fmt::Display for AliasError {
     }
 }
 
-// The kind is part of the `Display` output, and therefore not a source.
+// The `Display` output contains the kind, so the kind is not a source.
 impl std::error::Error for AliasError {}
 
 // === impl Between ===
@@ -164,7 +165,7 @@ impl std::error::Error for AliasError {}
 impl fmt::Display for Between<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            // The message lists these characters already.
+            // The message already lists these characters.
             plain if plain.chars().all(is_plain) => Ok(()),
             separator => write!(f, ", and `{separator}` between them"),
         }

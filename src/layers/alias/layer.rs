@@ -20,10 +20,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// A layer that replaces the names, texts and arguments of a server's items.
+/// A layer that replaces the names, texts and arguments of a server's tools, prompts and resources.
 ///
-/// See the [module docs](crate::alias) for the rules and an example. Without aliases, it changes
-/// nothing.
+/// By default there are no aliases, and the layer changes nothing. See the
+/// [module docs](crate::alias) for details and an example.
 #[derive(Clone, Default)]
 pub struct AliasLayer(Arc<Aliases>);
 
@@ -38,25 +38,28 @@ struct Aliases {
     warnings: Warnings,
 }
 
-/// State that an [`AliasLayer`] keeps about a forwarded request.
+/// The state that an [`AliasLayer`] keeps while it waits for the reply to a request.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Asked(Remembered);
 
 #[derive(Debug)]
 enum Remembered {
-    /// There are no aliases.
+    /// The layer has no aliases, so the reply is not changed.
     Nothing,
-    /// Nothing beyond what the reply contains.
+    /// A request whose reply can be translated without further state.
     Little,
-    /// A list request, with its page if the page is searched for originals.
+    /// A request for a list of items of this kind. `Some` if the items on the requested page are
+    /// compared with the aliases, to find aliases of missing items.
     List(ItemKind, Option<Page>),
-    /// A request for the item of an alias, by kind and index of the alias.
+    /// A request for an item that has an alias. The number is the index of the alias.
     Alias(ItemKind, usize),
-    /// A resource of a URI template. Boxed because it is rare and large.
+    /// A request for a resource whose URI matches an aliased URI template. Boxed because the value
+    /// is large and such requests are rare.
     Expanded(Box<Expanded>),
 }
 
-/// A resource by the client's URI and the server's.
+/// The URI of a resource as the client sent it, and the translated URI for the server.
 #[derive(Debug)]
 struct Expanded {
     asked: String,
@@ -72,11 +75,12 @@ impl AliasLayer {
         Self::default()
     }
 
-    /// Sets the separator that tool names may contain besides the characters that the protocol
-    /// allows, for names such as `github/search`. Use the separator of the router below.
+    /// Sets a separator, such as the `/` in `github/search`, that tool names may contain besides
+    /// the characters that the protocol allows. Use the separator of the
+    /// [`Router`](crate::adapter::Router) below this layer.
     ///
-    /// Set it before the tools. Unless it is 1 to 8 visible ASCII characters, it is ignored.
-    /// Defaults to no separator.
+    /// Call this method before [`tools`](Self::tools). The separator must consist of 1 to 8 visible
+    /// ASCII characters. Any other separator is ignored. Defaults to no separator.
     #[must_use]
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.aliases().separator = separator.into();
@@ -87,8 +91,10 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns every mistake: blank and illegal names, two aliases of one tool or argument, two
-    /// tools or arguments with one name, keys that have no effect on hidden arguments.
+    /// Returns an error that lists all invalid aliases. The alias of a tool is invalid if its name
+    /// is blank or illegal, or if an earlier alias is for the same tool or has the same name. The
+    /// alias of an argument is invalid if its name is blank, if an earlier alias is for the same
+    /// argument or has the same name, or if it sets a key that has no effect on a hidden argument.
     pub fn tools(
         mut self,
         aliases: impl IntoIterator<Item = ToolAlias>,
@@ -105,8 +111,8 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns every mistake: blank names, two aliases of one prompt, two prompts
-    /// under one name.
+    /// Returns an error that lists all invalid aliases. An alias is invalid if its name is blank,
+    /// or if an earlier alias is for the same prompt or has the same name.
     pub fn prompts(
         mut self,
         aliases: impl IntoIterator<Item = PromptAlias>,
@@ -122,8 +128,9 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns every mistake: blank URIs, two aliases of one URI, two resources with one URI, a
-    /// template that differs from the server's in more than its prefix.
+    /// Returns an error that lists all invalid aliases. An alias is invalid if its URI is blank, if
+    /// an earlier alias is for the same resource or has the same URI, or if its template differs
+    /// from the server's in more than the part before the first `{`.
     pub fn resources(
         mut self,
         aliases: impl IntoIterator<Item = ResourceAlias>,
@@ -135,27 +142,30 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Sets the owner of the aliased items, as named in warnings, such as ``backend `github` ``.
+    /// Sets the text by which [warnings](Self::warnings) refer to the server of the aliased items,
+    /// such as ``backend `github` ``.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
         self
     }
 
-    /// Returns the conflicts between the aliases and the server's lists: aliases of missing items
-    /// and arguments, names that another item has, and required arguments that no call can set.
+    /// Returns warnings for the operator about conflicts between the aliases and the server's
+    /// lists.
     ///
-    /// Conflicts are detected when a client lists items, and logged once. At most 1000 are kept.
+    /// There is a warning for each alias of a missing item or argument, each alias with the name of
+    /// another item, and each required argument that no call can set. The layer looks for conflicts
+    /// when a client lists items. Each warning is logged once, and at most 1000 warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
     }
 
-    /// Returns the client's name of the item that the server calls `original`: its alias, or
-    /// `original` if it has none.
+    /// Returns the client's name of the item that the server calls `original`. If the item has no
+    /// alias, its name is `original`.
     ///
-    /// Returns `None` if clients cannot request the item, because its name refers to the alias of
-    /// another item. Resources of an aliased template are not resolved.
+    /// Returns `None` if clients cannot request the item, because an alias gives its name to
+    /// another item. URIs of resources that match an aliased template are not translated.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -172,11 +182,11 @@ impl AliasLayer {
         self.0.of_kind(kind).name_of(original)
     }
 
-    /// Returns the server's name of the item that clients call `name`; the inverse of
+    /// Returns the server's name of the item that clients call `name`. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// Returns `None` if clients cannot request it, because the server's item of that name is
-    /// renamed. Resources of an aliased template are not resolved.
+    /// Returns `None` if clients cannot request the name, because the server's item with this name
+    /// is renamed. URIs of resources that match an aliased template are not translated.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -192,10 +202,11 @@ impl AliasLayer {
         self.0.resources.uris_of(uri)
     }
 
-    /// Returns the changes as seen above the layer: resource updates carry the URIs that clients
-    /// know.
+    /// Wraps a handle to the server's changes for use above this layer. The returned handle
+    /// translates the URIs of updated resources to the URIs that clients know.
     ///
-    /// Pass them to [`ServeService::changes`](crate::adapter::ServeService::changes).
+    /// Pass the returned handle to
+    /// [`ServeService::changes`](crate::adapter::ServeService::changes).
     #[must_use]
     pub fn changes(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {
@@ -205,10 +216,12 @@ impl AliasLayer {
         changes.for_listeners(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns the changes as reported by the server below the layer, if other servers report to
-    /// `changes` directly: its resource updates carry the URIs that clients know.
+    /// Returns a handle through which the server below this layer reports its changes to `changes`.
+    /// The returned handle translates the URIs of updated resources to the URIs that clients know.
     ///
-    /// Pass them to a [`RemoteService`](crate::adapter::RemoteService) that is one of several.
+    /// Use this method instead of [`changes`](Self::changes) if other servers report to the same
+    /// `changes` directly. Pass the returned handle to the
+    /// [`RemoteService`](crate::adapter::RemoteService) of the server below this layer.
     #[must_use]
     pub fn changes_below(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {
@@ -218,7 +231,8 @@ impl AliasLayer {
         changes.for_reporters(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns the aliases for modification; services built before keep theirs.
+    /// Returns a mutable reference to the aliases. Services that this layer created before are not
+    /// affected.
     fn aliases(&mut self) -> &mut Aliases {
         Arc::make_mut(&mut self.0)
     }
@@ -316,8 +330,7 @@ impl Aliases {
                 }
                 let unknown = || ControlFlow::Break(Reply::unknown(kind, name.to_owned()));
                 let Some((_, original)) = names.expanded(name) else {
-                    // As with names, a renamed resource is not available under its original URI, in
-                    // any spelling.
+                    // A renamed resource is not available under its original URI, in any spelling.
                     if names.client_uri(name).is_some() || names.may_be_read_as_renamed(name) {
                         return unknown();
                     }
@@ -367,7 +380,7 @@ impl Aliases {
         }
     }
 
-    /// Replaces the server's names in a refusal with the client's.
+    /// Replaces the server's names in a refusal with the client's names.
     fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)
@@ -393,7 +406,7 @@ impl Aliases {
             }
             (Some(known), _) if known != &**name => *name = known.to_owned().into(),
             (Some(_), _) => (),
-            // To the client, this name refers to another item.
+            // The client knows another item by the server's name.
             (None, Remembered::Alias(kind, place)) => {
                 *name = self.of_kind(*kind).alias(*place).name.clone().into();
             }
@@ -401,7 +414,7 @@ impl Aliases {
         }
     }
 
-    /// Rewrites an item of a list. Returns `false` if clients must not see it.
+    /// Rewrites an item of a list. Returns `false` if clients must not see the item.
     fn show(&self, mut item: ItemMut<'_>) -> bool {
         let kind = item.kind();
         let names = self.of_kind(kind);
@@ -454,7 +467,8 @@ impl Aliases {
         true
     }
 
-    /// Returns the schema that clients see, and records warnings about conflicts with the aliases.
+    /// Returns the input schema that clients see, and logs warnings about conflicts between the
+    /// schema and the alias.
     fn show_arguments(&self, alias: &Known, schema: &JsonObject) -> JsonObject {
         let rewritten = schema::rewrite(schema, &alias.arguments);
         let declared: Vec<_> = rewritten.declared.iter().map(String::as_str).collect();
@@ -512,7 +526,7 @@ fn put<T: From<String>>(text: &mut Option<T>, given: Option<&String>) {
     }
 }
 
-/// Overrides the annotations of a server, key by key.
+/// Replaces the annotations that the alias sets, and keeps the others.
 fn merge(annotations: &mut ToolAnnotations, given: &ToolAnnotations) {
     fn over<T: Clone>(annotation: &mut Option<T>, given: Option<&T>) {
         if given.is_some() {

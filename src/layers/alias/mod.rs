@@ -1,47 +1,59 @@
 //! Renames tools, prompts, resources and arguments, and replaces their texts.
 //!
-//! Clients list and request tools, prompts and resources by the names of an [`AliasLayer`]; the
-//! server receives its own names only. Items without an alias pass unchanged.
+//! An *alias* changes the name or texts of a tool, prompt or resource of the server. Clients list
+//! and request items by the names that an [`AliasLayer`] gives them, and the server receives only
+//! its own names. Items without an alias are unchanged.
 //!
 //! # Names
 //!
-//! An item that an alias renames is not available under its original name: requests for that name
-//! are rejected as unknown. If an alias gives a name that another item has, the name refers to the
-//! alias, and the other item is not listed. So two names can be swapped. Tool names must be valid
-//! in the protocol; with a [separator](AliasLayer::separator), its characters may stand between
-//! their parts.
+//! A renamed item is not available under its original name: a request for that name is rejected as
+//! unknown. If an alias has the name of another item, the name refers to the alias, and the other
+//! item is not listed. So aliases can swap two names.
 //!
-//! An alias of a URI template applies to all resources whose URIs match the template. They are
-//! listed, requested and linked to under the prefix that clients see, and are not available under
-//! the server's prefix, unless a resource has an alias of its own. A resource with an alias is not
-//! available under another spelling of its original URI either, by the rules of a
-//! [filter](crate::filter#uris).
+//! The name of a tool may only contain characters that the protocol allows. If a
+//! [separator](AliasLayer::separator) is set, a name may also consist of several such parts with
+//! the separator between them.
 //!
-//! The layer translates calls, gets, reads, subscriptions and completions. It also translates the
-//! URIs of contents that are read, and of resources that results embed or link to, including
-//! results of finished tasks. Refusals of layers below use the client's names. Input requests of
-//! the server, JSON-RPC errors, texts and structured content stay unchanged, whatever names they
-//! contain.
+//! An alias of a URI template renames all resources whose URIs match the template. Clients list,
+//! request and receive links to these resources under the prefix of the alias. The resources are
+//! not available under the server's prefix, except for a resource that has an alias of its own.
+//!
+//! A renamed resource is not available under other spellings of its original URI either. The docs
+//! of the filter layer [list these spellings](crate::filter#uris).
+//!
+//! The layer translates the names in requests to call, get, read, subscribe and complete, and in
+//! refusals of the layers below. It also translates the URIs of contents that clients read, and of
+//! resources that results embed or link to, including the results of finished tasks. It does not
+//! translate names in the server's requests for input, in JSON-RPC errors, in texts and in
+//! structured content.
 //!
 //! # Arguments
 //!
-//! An argument of a tool can be hidden, or have another name, a default or another description. A
-//! call that sets an argument by a name that the client cannot see is rejected. The server always
-//! receives the default of a hidden argument. Clients can guess original names: if a tool accepts
-//! any argument, unknown arguments pass, and only hidden and renamed ones are rejected. Hide an
-//! argument to set or omit it, not to keep it secret.
+//! An alias can hide an argument of a tool, or give the argument another name, a default or another
+//! description. The layer rejects a call that sets a hidden argument, or a renamed argument by its
+//! original name. The server always receives the default of a hidden argument.
 //!
-//! The input schema that clients see has the `properties`, `required` and `additionalProperties` of
-//! the root, under the clients' names. Its other keywords about the arguments, such as `allOf` and
-//! `if`, are omitted. The schema of an argument is copied with the definitions that it refers to;
-//! if a part of it is not understood, such as a reference to another document, or if the copies
-//! exceed 1 MiB, only its type, title and description are. It contains nothing else about hidden
-//! arguments and original names; texts of `title` and `description`, and the output schema, stay
-//! unchanged.
+//! Hiding fixes or omits the value of an argument, but does not keep the name of the argument
+//! secret. If a tool accepts any argument, the layer forwards unknown arguments, and rejects only
+//! hidden ones and the original names of renamed ones. So clients can guess these names.
 //!
-//! The schema may allow more than the tool accepts, but never less; a layer below, or the tool,
-//! rejects the rest. If a violation concerns a value that the client did not send, the client
-//! receives only that fact, and the details are logged.
+//! # Input schemas
+//!
+//! The input schema that clients see contains the `properties`, `required` and
+//! `additionalProperties` of the tool's schema, with the clients' names. Other keywords for the
+//! arguments as a whole, such as `allOf` and `if`, are omitted.
+//!
+//! The schema of an argument is copied with the definitions that it refers to. If the layer does
+//! not understand a part of the schema, such as a reference to another document, it copies only the
+//! type, title and description of the argument. It does the same if the copies exceed 1 MiB.
+//!
+//! The copied schemas do not mention hidden arguments or original names, except in the texts of
+//! `title` and `description`. The output schema is unchanged.
+//!
+//! The input schema that clients see may allow arguments that the tool does not accept, but it
+//! never forbids arguments that the tool accepts. The tool, or a layer below, rejects invalid
+//! arguments. If it rejects a value that the client did not send, such as a default, the client
+//! receives only a general error, and the details are logged.
 //!
 //! # Examples
 //!

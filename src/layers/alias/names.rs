@@ -20,11 +20,12 @@ pub(super) struct AliasTable {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
-    /// Templates of renamed aliases, with the index of the alias.
+    /// The renamed URI templates, each with the index of its alias.
     templates: Vec<(usize, Template)>,
-    /// Other spellings of the renamed original URIs.
+    /// Equivalent spellings of the original URIs of renamed resources.
     readings: HashSet<String>,
-    /// Tracks which originals have been listed. Resources and templates are listed separately.
+    /// The watches that find aliases of items missing from the server's lists. There are two,
+    /// because a server lists resources and URI templates separately.
     lookouts: Arc<PatternWatches>,
 }
 
@@ -34,7 +35,8 @@ struct PatternWatches {
     templates: PatternWatch<Originals>,
 }
 
-/// Originals that have not been listed, with the index of their alias.
+/// The original names of aliased items that have not been listed yet, each with the index of its
+/// alias.
 #[derive(Debug)]
 pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
@@ -45,17 +47,18 @@ pub(super) struct Alias {
     pub(super) original: String,
     /// The client's name or URI.
     pub(super) name: String,
-    /// The `name` of a resource, which does not identify it.
+    /// The display name of a resource or template, which is identified by its URI instead.
     pub(super) label: Option<String>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
     pub(super) annotations: Option<ToolAnnotations>,
     pub(super) arguments: Arguments,
-    /// The last input schema of the server, and its rewritten form.
+    /// A cache of the tool's input schema and its rewritten form.
     pub(super) schema: AliasedSchema,
 }
 
-/// A cache of the last rewritten schema, so that most lists need no rewriting.
+/// A cache of the last input schema of a tool and its rewritten form, so that an unchanged schema
+/// is not rewritten for each list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasedSchema(Arc<Mutex<Option<SchemaPair>>>);
 
@@ -63,18 +66,19 @@ type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
 /// The meaning of a name in a client's request.
 pub(super) enum Meaning<'a> {
-    /// The item of this alias.
+    /// The name refers to the item with this alias. The number is the index of the alias.
     Alias(usize, &'a Alias),
-    /// No item: the server's item of this name is renamed.
+    /// The name refers to no item, because the server's item of this name is renamed.
     Nothing,
-    /// The server's item of this name, if any.
+    /// The name refers to the server's item of this name, if there is one.
     Same,
 }
 
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Creates the table of aliases, which must have distinct originals and names.
+    /// Creates a lookup table of aliases. No two aliases may be for the same item or have the same
+    /// client's name.
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
         let places = aliases.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -89,7 +93,8 @@ impl AliasTable {
         Self { aliases, by_original, by_name, templates, readings: HashSet::new(), lookouts }
     }
 
-    /// Creates the table of aliases of URIs. Other spellings of renamed URIs are rejected.
+    /// Creates a lookup table of aliases of URIs, which also contains equivalent spellings of the
+    /// renamed URIs.
     pub(super) fn of_uris(aliases: Vec<Alias>) -> Self {
         let renamed = aliases.iter().filter(|alias| alias.is_renamed());
         let readings = renamed.filter_map(|alias| Readings::of(&alias.original));
@@ -102,7 +107,7 @@ impl AliasTable {
         self.aliases.is_empty()
     }
 
-    /// Returns the server's and the client's name of each alias.
+    /// Returns the server's name and the client's name of each alias.
     pub(super) fn pairs(&self) -> Vec<(&str, &str)> {
         self.aliases.iter().map(|alias| (&*alias.original, &*alias.name)).collect()
     }
@@ -111,7 +116,7 @@ impl AliasTable {
         &self.aliases[place]
     }
 
-    /// Returns the watch for originals in lists of this kind.
+    /// Returns the watch that finds aliases of items missing from lists of this kind.
     pub(super) fn pattern_watch(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
@@ -128,13 +133,15 @@ impl AliasTable {
         }
     }
 
-    /// Returns the alias of the server's item `original`, with its index.
+    /// Returns the alias for the server's item `original`, and the index of the alias.
     pub(super) fn of_original(&self, original: &str) -> Option<(usize, &Alias)> {
         let place = *self.by_original.get(original)?;
         Some((place, &self.aliases[place]))
     }
 
-    /// Returns the alias that takes the name of a server's item without an alias.
+    /// Returns the alias that hides the server's item `original`, because it gives the name of this
+    /// item to another item. Returns `None` if there is no such alias, or if the item itself has an
+    /// alias.
     pub(super) fn instead_of(&self, original: &str) -> Option<&Alias> {
         if self.by_original.contains_key(original) {
             return None;
@@ -142,7 +149,8 @@ impl AliasTable {
         self.by_name.get(original).map(|&place| &self.aliases[place])
     }
 
-    /// Returns the client's name of the server's item `original`, if clients can request it.
+    /// Returns the client's name of the server's item `original`, or `None` if clients cannot
+    /// request the item.
     pub(super) fn name_of<'a>(&'a self, original: &'a str) -> Option<&'a str> {
         match self.of_original(original) {
             Some((_, alias)) => Some(&alias.name),
@@ -151,21 +159,22 @@ impl AliasTable {
         }
     }
 
-    /// Returns the server's URI of a client's URI that matches a renamed template, with the index
-    /// of the alias.
+    /// Translates a client's URI that matches a renamed template to the server's URI. Also returns
+    /// the index of the template's alias.
     pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
         let mut templates = self.templates.iter();
         templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
     }
 
-    /// Returns `true` if a server may read a URI as another spelling of a renamed resource. The
-    /// caller checks the URI as written.
+    /// Returns `true` if a server may treat a client's URI as another spelling of the original URI
+    /// of a renamed resource. Only checks other spellings: the caller must check the URI as
+    /// written.
     pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
         self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
-    /// Returns `true` if a server may read the URI that a template was translated to as a resource
-    /// that is renamed by its own alias.
+    /// Returns `true` if a server may treat `uri` as the original URI of a renamed resource with an
+    /// alias of its own. `uri` is a client's URI that was translated by a template.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());
@@ -176,7 +185,7 @@ impl AliasTable {
         if !self.aliases.iter().any(Alias::is_renamed) {
             return false;
         }
-        // A URI without readings may be read as any other.
+        // A URI without readings may stand for any other URI.
         let Some(readings) = Readings::of(uri) else { return true };
         self.readings.contains(uri)
             || readings
@@ -184,7 +193,8 @@ impl AliasTable {
                 .any(|reading| self.readings.contains(&reading) || is_renamed(&reading))
     }
 
-    /// Returns the client's URI of a server's URI, or `None` if no alias changes it.
+    /// Returns the URI by which clients know the resource with the server's URI `original`, or
+    /// `None` if no alias changes the URI.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         match self.of_original(original) {
             Some((_, alias)) => alias.is_renamed().then(|| alias.name.clone()),
@@ -192,7 +202,7 @@ impl AliasTable {
         }
     }
 
-    /// Returns all URIs by which clients may know a resource.
+    /// Returns all URIs by which clients may know the resource with the server's URI `original`.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
         let shown = self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
         let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
@@ -246,8 +256,8 @@ impl Alias {
 // === impl AliasedSchema ===
 
 impl AliasedSchema {
-    /// Returns the rewritten schema, and calls `make` only if the schema has changed. The lock is
-    /// not held during `make`.
+    /// Returns the rewritten form of an input schema. If the schema equals the last one, returns
+    /// the cached form. Otherwise calls `make` to rewrite it, without holding the lock.
     pub(super) fn of(
         &self,
         schema: &Arc<JsonObject>,

@@ -1,16 +1,20 @@
-//! Rewrites a tool's input schema for the arguments that clients know.
+//! Rewrites a tool's input schema so that it describes the arguments as clients know them.
 //!
-//! The `properties` and `required` of the root are rewritten, and its `additionalProperties` are
-//! kept. Other keywords of the root that describe the arguments, such as `anyOf`, are omitted. The
-//! schema of an argument is copied with the definitions that it refers to, if each part of it is
-//! understood; otherwise only its type, title and description are kept. So the rewritten schema may
-//! allow more than the tool accepts, since a layer below checks that, but never less.
+//! The rewritten schema contains the `properties` and `required` of the original root, with the
+//! clients' names, and its `additionalProperties`. Other keywords of the root that describe the
+//! arguments, such as `anyOf`, are omitted.
 //!
-//! The rewritten schema contains nothing about hidden arguments and original names: unknown
-//! keywords are omitted, and a definition that describes the arguments as a whole, as in a tool
-//! that takes a tree of its own arguments, is not copied.
+//! If every part of an argument's schema is understood, the schema is copied with the definitions
+//! that it refers to. Otherwise only the argument's type, title and description are copied. So the
+//! rewritten schema never forbids what the tool accepts. It may allow more, because a layer below
+//! or the tool checks the arguments again.
 //!
-//! The amount of work is bounded. Arguments beyond the bound are listed without their schema.
+//! The rewritten schema must not reveal hidden arguments and original names. So unknown keywords
+//! are omitted, and definitions that describe the arguments as a whole are not copied. Such
+//! definitions occur if the arguments are recursive, as in a tool that takes a tree.
+//!
+//! The number of visited schemas and copied bytes is limited. If an argument's schema exceeds a
+//! limit, only its type, title and description are copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +28,9 @@ use crate::{
     schema::keywords::{self, AppliesTo, Subschema},
 };
 
-/// Keywords that hold definitions.
+/// The keywords whose members are definitions.
 const DEFINING: [&str; 2] = ["$defs", "definitions"];
-/// Other known keywords, whose values describe the argument that they are in.
+/// Other keywords that are understood. Their values are not schemas, and are copied unchanged.
 const PLAIN: [&str; 26] = [
     "contentEncoding",
     "contentMediaType",
@@ -55,11 +59,11 @@ const PLAIN: [&str; 26] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// A parameter that a client sends as an HTTP header, of which only the argument's value is sent.
+/// The keyword that names the HTTP header in which clients send the value of an argument.
 const HEADER: &str = "x-mcp-header";
-/// Keywords of an argument that are kept if the others are not.
+/// The keywords of an argument's schema that are kept even if the rest of the schema is not copied.
 const OUTLINE: [&str; 3] = ["type", "title", "description"];
-/// Keywords that restrict a value, but are not understood: the schema in which they are is not
+/// Keywords that restrict a value but are not understood. A schema that contains one of them is not
 /// copied.
 const FOREIGN: [&str; 8] = [
     "$dynamicRef",
@@ -72,66 +76,69 @@ const FOREIGN: [&str; 8] = [
     "id",
 ];
 
-/// Maximum number of schemas that describe all arguments.
+/// Maximum number of schemas to visit that describe the arguments as a whole, such as those in
+/// `allOf`.
 const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
 /// Maximum depth of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
-/// Maximum size of the copied schemas in total, in approximate bytes of JSON.
+/// Maximum total size of all copied schemas, in approximate bytes of JSON.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-/// Size of the braces of a schema.
+/// Number of bytes that the braces of a schema count as.
 const BRACES: usize = 2;
 
-/// A schema as clients see it.
+/// The input schema that clients see, and the tool's arguments that conflict with the aliases.
 pub(super) struct Rewritten {
     pub(super) schema: JsonObject,
-    /// The tool's names of its arguments, as far as the schema declares them.
+    /// The arguments that the schema declares, by their original names.
     pub(super) declared: BTreeSet<String>,
-    /// Arguments that clients cannot set, because their name refers to another.
+    /// Arguments that clients cannot set, because an alias gives their name to another argument.
     pub(super) shadowed: BTreeSet<String>,
     /// Required arguments that no call can set.
     pub(super) unset: BTreeSet<String>,
 }
 
-/// The parts of a schema that describe all arguments, in its root and in the schemas that apply in
-/// place.
+/// The arguments that a tool's input schema declares, collected from the root and from all other
+/// schemas that describe the arguments as a whole, such as those in `allOf` and those behind a
+/// `$ref`.
 struct InPlace<'a> {
     root: &'a JsonObject,
     arguments: &'a Arguments,
     declared: BTreeSet<String>,
     shadowed: BTreeSet<String>,
     unset: BTreeSet<String>,
-    /// References to the definitions among them, and whether they apply to every call.
+    /// The visited definitions, by reference. The value is `true` if the definition applies to
+    /// every call, and `false` if it may apply only to some calls, such as one in `anyOf`.
     definitions: BTreeMap<&'a str, bool>,
-    /// Whether all of them are known.
+    /// Whether every schema that describes the arguments as a whole was found and visited.
     is_complete: bool,
-    /// The remaining number of schemas.
+    /// The number of schemas that may still be visited.
     left: usize,
 }
 
 /// Copies the schemas of arguments.
 struct Copier<'a> {
     root: &'a JsonObject,
-    /// References to the definitions that describe all arguments.
+    /// The definitions that describe the arguments as a whole, by reference. They are not copied.
     in_place: BTreeMap<&'a str, bool>,
     /// Names and values that clients must not see.
     secrets: Vec<&'a str>,
-    /// References to definitions that are copied or will be.
+    /// References to all definitions that copied schemas refer to, whether already copied or not.
     definitions: BTreeSet<&'a str>,
-    /// Definitions still to be copied.
+    /// References to definitions that are still to be copied.
     wanted: Vec<&'a str>,
-    /// The remaining size.
+    /// The number of bytes that may still be copied.
     left: BoundedCounter,
 }
 
-/// The copied schema of an argument.
+/// The result of copying the schema of an argument.
 struct Copy<'a> {
     schema: Option<Value>,
-    /// Whether it refers to definitions.
+    /// Whether the copied schema refers to definitions.
     has_references: bool,
     original: &'a Value,
 }
 
-/// Rewrites the schema of a tool for the arguments that clients know.
+/// Rewrites a tool's input schema so that it describes the arguments as clients know them.
 pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     let in_place = InPlace::new(root, arguments);
     let InPlace { declared, shadowed, unset, definitions, is_complete, .. } = in_place;
@@ -141,7 +148,8 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
         secrets: arguments.secrets().collect(),
         definitions: BTreeSet::new(),
         wanted: Vec::new(),
-        // Nothing is copied if any part could describe all arguments.
+        // If some schemas were not visited, any definition could describe the arguments as a whole.
+        // So nothing is copied.
         left: BoundedCounter::new(if is_complete { MAX_SCHEMA_BYTES } else { 0 }),
     };
     let mut copies = Vec::new();
@@ -179,7 +187,7 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
         shown.insert("properties".to_owned(), Value::Object(properties.collect()));
     }
     let required = required(root, arguments);
-    // Old dialects require at least one element.
+    // Old dialects of JSON Schema require at least one element in `required`.
     if !required.is_empty() {
         shown.insert("required".to_owned(), required.into());
     }
@@ -193,13 +201,15 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     Rewritten { schema: shown, declared, shadowed, unset }
 }
 
-/// Returns the schema of all other arguments, unless another keyword describes some of them.
+/// Returns the value of `additionalProperties`, which describes the arguments that are not
+/// declared. Returns `None` if it is missing, or if other keywords may also describe these
+/// arguments.
 fn additional_properties(root: &JsonObject) -> Option<&Value> {
     let is_alone = !root.contains_key("patternProperties") && !root.contains_key("$ref");
     root.get("additionalProperties").filter(|_| is_alone)
 }
 
-/// Returns the arguments that clients must set.
+/// Returns the arguments that clients must set, by the clients' names.
 fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     if root.contains_key("$ref") {
         return Vec::new();
@@ -213,7 +223,8 @@ fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     names.map(Value::from).collect()
 }
 
-/// Returns the part of an argument's schema that is understood in any case.
+/// Returns the type, title and description of an argument's schema, for use if the schema is not
+/// copied.
 fn outline(schema: &Value) -> Value {
     let mut shown = Map::new();
     if let Value::Object(members) = schema {
@@ -243,8 +254,8 @@ fn described(schema: Value, argument: &Argument) -> Value {
     shown.into()
 }
 
-/// Returns the keyword and the name of a reference to a definition of the root, unless the name is
-/// escaped.
+/// Splits a reference such as `#/$defs/Name` into the keyword and the name of a definition of the
+/// root. Returns `None` for any other reference, and if the name contains an escape.
 fn definition(reference: &str) -> Option<(&str, &str)> {
     let (keyword, name) = reference.strip_prefix("#/")?.split_once('/')?;
     let is_plain = !name.contains(['/', '~', '%']);
@@ -269,8 +280,8 @@ impl<'a> InPlace<'a> {
         in_place
     }
 
-    /// Collects the names in a schema that describes all arguments. `applies` is `true` if it
-    /// applies to every call.
+    /// Collects the arguments that a schema declares, and visits the schemas in it that describe
+    /// the same arguments. `applies` is `true` if the schema applies to every call.
     fn visit(&mut self, schema: &'a JsonObject, depth: usize, applies: bool) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             self.is_complete = false;
@@ -319,7 +330,7 @@ impl<'a> InPlace<'a> {
             self.is_complete = false;
             return;
         };
-        // Visited again if only now it is known to apply to every call.
+        // Visit a known definition again if it now turns out to apply to every call.
         let known = self.definitions.get(reference).copied();
         if known.is_none_or(|known| applies && !known) {
             self.definitions.insert(reference, applies);
@@ -347,7 +358,8 @@ impl<'a> Copier<'a> {
         Copy { schema: copied, has_references, original: schema }
     }
 
-    /// Copies a schema; `None` if a part of it is not understood, or it is nested too deep.
+    /// Copies a schema. Returns `None` if a part of the schema is not understood, if the schema is
+    /// nested too deep, or if too few bytes are left.
     fn copy_schema(&mut self, schema: &'a Value, refers: &mut bool) -> Option<Value> {
         if is_deeper(schema, MAX_SCHEMA_DEPTH) { None } else { self.copy(schema, refers) }
     }
@@ -378,7 +390,7 @@ impl<'a> Copier<'a> {
                 (key, value) if keywords::is_data(key) || PLAIN.contains(&key) || key == HEADER => {
                     self.copy_data(value)?
                 }
-                // It restricts nothing, and may mention any argument.
+                // An unknown keyword restricts nothing, and may mention any argument.
                 _ => continue,
             };
             copied.insert(key.clone(), value);
@@ -386,12 +398,13 @@ impl<'a> Copier<'a> {
         Some(copied.into())
     }
 
-    /// Copies a value that is not a schema.
+    /// Copies a value that is not a schema. Returns `None` if too few bytes are left.
     fn copy_data(&mut self, data: &Value) -> Option<Value> {
         self.left.holds(data).then(|| data.clone())
     }
 
-    /// Requests a definition, and returns the reference to it.
+    /// Returns a reference for use in a copied schema, and schedules its definition to be copied.
+    /// Returns `None` if the definition does not exist or must not be copied.
     fn refer(&mut self, reference: &'a str) -> Option<Value> {
         let (keyword, name) = definition(reference)?;
         let exists = self.root.get(keyword).is_some_and(|all| all.get(name).is_some());
@@ -405,8 +418,8 @@ impl<'a> Copier<'a> {
         Some(reference.into())
     }
 
-    /// Copies all referenced definitions, by keyword and name. `None` if one of them is not
-    /// understood.
+    /// Copies all definitions that the copied schemas refer to, and returns them by keyword and
+    /// name. Returns `None` if one of them cannot be copied.
     fn copy_definitions(&mut self) -> Option<BTreeMap<&'a str, JsonObject>> {
         let mut copied: BTreeMap<_, JsonObject> = BTreeMap::new();
         while let Some(reference) = self.wanted.pop() {

@@ -2,25 +2,26 @@
 
 use regex::Regex;
 
-/// Operators of expressions that can expand to more than a path segment.
+/// Operators with which an expression of a URI template may expand to more than one path segment.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
-/// A URI template that clients see with another prefix.
+/// A URI template that has one prefix on the server and another for clients. The prefix is the part
+/// before the first `{`.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     /// The server's prefix.
     original: String,
     /// The clients' prefix.
     shown: String,
-    /// The pattern of the rest of both templates.
+    /// The pattern of the part after the prefix, which both templates share.
     end: Regex,
 }
 
 // === impl Template ===
 
 impl Template {
-    /// Creates a pair of templates that differ only in their prefix. Returns `None` if they differ
-    /// in more, or if either is not a template.
+    /// Creates a translation between two templates. Returns `None` if the templates differ in more
+    /// than their prefix, or if one of them is not a template.
     pub(super) fn new(original: &str, shown: &str) -> Option<Self> {
         let (original, end) = original.split_at(original.find('{')?);
         let (shown, end_shown) = shown.split_at(shown.find('{')?);
@@ -31,12 +32,14 @@ impl Template {
         Some(Self { original: original.to_owned(), shown: shown.to_owned(), end })
     }
 
-    /// Returns the server's URI of a client's URI that matches the template.
+    /// Translates a client's URI to the server's URI. Returns `None` if the URI does not match the
+    /// template.
     pub(super) fn original_of(&self, shown: &str) -> Option<String> {
         self.swap(shown, &self.shown, &self.original)
     }
 
-    /// Returns the client's URI of a server's URI that matches the template.
+    /// Translates a server's URI to the client's URI. Returns `None` if the URI does not match the
+    /// template.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         self.swap(original, &self.original, &self.shown)
     }
@@ -47,7 +50,8 @@ impl Template {
     }
 }
 
-/// Builds a regular expression that matches at least all expansions of a URI template ([RFC 6570]).
+/// Builds a regular expression that matches all expansions of a URI template ([RFC 6570]), and
+/// possibly other texts.
 ///
 /// [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
 fn expression(mut template: &str) -> String {

@@ -7,34 +7,38 @@ use tokio::time::Instant;
 use super::{Budget, Refill};
 use crate::message::Tally;
 
-/// The used and reserved amounts of a budget. Defaults to an unused budget.
+/// The spent and reserved amounts of a budget. Defaults to an unused budget.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     tally: Tally,
-    /// `None` if there is no refill; then the current time is not read.
+    /// The state of the refill. If `None`, the budget has no refill, and the current time is never
+    /// read.
     clock: Option<Clock>,
 }
 
-/// The refill and the time of the last one.
+/// The refill of a budget, and the time of the last refill.
 #[derive(Debug)]
 struct Clock {
     refill: Refill,
-    /// The maximum amount that counts as spent, so that a refill recovers from any sum of
-    /// charges.
+    /// The maximum spent amount, as in [`Budget::most_spent`].
     most: u64,
-    /// The time of the last refill. It advances by whole intervals, so that no time is lost
-    /// between them.
+    /// The time of the last refill. It advances by whole intervals, so that no time between refills
+    /// is lost.
     since: Instant,
 }
 
 // === impl Balance ===
 
 impl Balance {
-    /// Reserves an amount, or returns the time until enough is left, if it is known.
+    /// Reserves an amount. If the limit or refill of `budget` has changed since the last
+    /// reservation, the new one is used from now on.
     ///
-    /// The limit and refill of `budget` apply from now on, even if earlier ones differed.
+    /// # Errors
+    ///
+    /// If too little is left, returns the time until refills have added enough. Returns `None` if
+    /// this time is unknown, or if there will never be enough.
     pub(super) fn reserve(&mut self, budget: &Budget, amount: u64) -> Result<(), Option<Duration>> {
-        // The time is read once.
+        // Read the time only once.
         if self.clock.is_some() || budget.refilled().is_some() {
             let now = Instant::now();
             self.tick_at(now);
@@ -50,7 +54,8 @@ impl Balance {
         }
     }
 
-    /// Charges the actual amount and releases the reserved one.
+    /// Charges the actual amount of a call, and releases the amount `held` that was reserved for
+    /// the call.
     pub(super) fn close(&mut self, held: u64, actual: u64) {
         // Refills that are already due must not offset this charge.
         self.tick();
@@ -60,13 +65,13 @@ impl Balance {
         }
     }
 
-    /// Returns the amount left of a limit.
+    /// Returns the part of `limit` that is neither spent nor reserved.
     pub(super) fn left(&mut self, limit: u64) -> u64 {
         self.tick();
         self.tally.left(limit)
     }
 
-    /// Returns `true` if the balance equals a new one.
+    /// Returns `true` if nothing is spent or reserved, as in a new balance.
     pub(super) fn is_full(&mut self) -> bool {
         self.tick();
         self.tally.is_full()
@@ -85,8 +90,8 @@ impl Balance {
         }
     }
 
-    /// Sets the refill from now on. The first interval starts with the first charge of a full
-    /// balance.
+    /// Sets the refill to that of `budget`. If the balance is full, also starts the first interval
+    /// at `now`.
     fn wind(&mut self, budget: &Budget, now: Instant) {
         let most = budget.most_spent();
         match (&mut self.clock, budget.refilled()) {
@@ -101,7 +106,8 @@ impl Balance {
 // === impl Clock ===
 
 impl Clock {
-    /// Returns the amount refilled since the last call.
+    /// Returns the amount to refill for the whole intervals that have passed since the last refill,
+    /// and records `now` as the end of the last of them.
     fn due(&mut self, now: Instant) -> u128 {
         // If the clock went backward, no time has passed.
         let passed = now.saturating_duration_since(self.since);
@@ -118,7 +124,8 @@ impl Clock {
         ticks.saturating_mul(self.refill.amount().into())
     }
 
-    /// Returns the time until `missing` is refilled, if it can be computed.
+    /// Returns the time until the amount `missing` has been refilled. Returns `None` if nothing is
+    /// ever refilled, or if the time is too long for a [`Duration`].
     fn until(&self, missing: u128) -> Option<Duration> {
         let (amount, every) = (self.refill.amount(), self.refill.every());
         if amount == 0 || every.is_zero() {

@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use crate::{json_pointer, pattern::Selection};
 
-/// Reads the actual cost of a call from its result.
+/// A function that reads the actual cost of a call from its result.
 type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 
-/// The cost of a call of the selected tools, in any unit: cents, tokens, rows.
+/// The cost of each call of the selected tools. The unit can be anything, such as cents, tokens or
+/// rows.
 ///
 /// ```
 /// use mcp_composite::{budget::Cost, pattern::Selection};
@@ -26,9 +27,11 @@ pub struct Cost {
     known: Known,
 }
 
-/// The cost of one call, as far as it is known before the call. Defaults to one unit.
+/// The estimated cost of one call, and the function that reads the actual cost. Defaults to an
+/// estimate of one unit.
 ///
-/// Every charged call carries a price, so its size is that of a pointer.
+/// The type is only as large as a pointer, because the future of every charged call contains a
+/// price.
 #[derive(Clone, Default)]
 pub(super) struct Price(Option<Arc<Known>>);
 
@@ -40,11 +43,12 @@ struct Known {
 
 /// The location of the actual cost in a result.
 enum CostLocation {
-    /// In the structured content.
+    /// In the structured content, at this pointer.
     Structured(String),
-    /// In the member of `_meta` that has this name.
+    /// In `_meta`. The first text is the name of a member, and the second is a pointer into its
+    /// value.
     Meta(String, String),
-    /// Somewhere in the result as JSON.
+    /// Elsewhere in the JSON of the result, at this pointer.
     Any(String),
 }
 
@@ -53,15 +57,15 @@ enum CostLocation {
 impl Cost {
     /// Creates a cost of `units` for each call of the selected tools.
     ///
-    /// Calls with a cost of zero are not charged to cost budgets, unless their
-    /// [actual](Self::actual) cost is read from the result.
+    /// If `units` is zero and no [actual](Self::actual) cost is set, the calls are free: they are
+    /// not charged to cost budgets.
     #[must_use]
     pub const fn new(tools: Selection, units: u64) -> Self {
         Self { tools, known: Known { estimate: units, actual: None } }
     }
 
-    /// Sets the function that reads the actual cost of a call from its result. If it returns
-    /// `None`, the reserved amount is charged.
+    /// Sets the function that reads the actual cost of a call from its result. If the function
+    /// returns `None`, the estimated cost is charged.
     #[must_use]
     pub fn actual<F>(mut self, actual: F) -> Self
     where
@@ -71,10 +75,10 @@ impl Cost {
         self
     }
 
-    /// Reads the actual cost at a JSON Pointer ([RFC 6901]) into the result, such as
+    /// Reads the actual cost of a call at a JSON Pointer ([RFC 6901]) into its result, such as
     /// `/_meta/usage/total`.
     ///
-    /// If there is no non-negative integer, the reserved amount is charged.
+    /// If the pointer does not point to a non-negative integer, the estimated cost is charged.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]
@@ -88,7 +92,7 @@ impl Cost {
         Price(Some(Arc::new(self.known.clone())))
     }
 
-    /// Returns the tools that the cost applies to.
+    /// Returns the tools whose calls have this cost.
     pub(super) const fn tools_of(&self) -> &Selection {
         &self.tools
     }
@@ -111,12 +115,14 @@ impl Price {
         self.0.as_ref().map_or(1, |known| known.estimate)
     }
 
-    /// Returns `true` if the call is known to be free.
+    /// Returns `true` if the call is free: the estimated cost is zero, and no actual cost is read
+    /// from the result.
     pub(super) fn is_nothing(&self) -> bool {
         self.0.as_ref().is_some_and(|known| known.estimate == 0 && known.actual.is_none())
     }
 
-    /// Returns the cost of a call with this result.
+    /// Returns the actual cost of a call with this result. If no actual cost can be read, returns
+    /// the estimate.
     pub(super) fn actual(&self, result: Option<&CallToolResult>) -> u64 {
         let actual = self.0.as_ref().and_then(|known| known.actual.as_ref());
         let actual = actual.zip(result).and_then(|(actual, result)| actual(result));
@@ -127,8 +133,10 @@ impl Price {
 // === impl CostLocation ===
 
 impl CostLocation {
-    /// Parses a pointer. Servers report costs in `structuredContent` or `_meta`, which are JSON
-    /// values already; for other pointers the whole result is serialized.
+    /// Parses a pointer.
+    ///
+    /// Servers usually report costs in `structuredContent` or `_meta`, which are JSON values
+    /// already. For a pointer to any other part, the whole result is converted to JSON.
     fn of(pointer: &str) -> Self {
         let within = |part: &str| {
             let rest = pointer.strip_prefix(part)?;

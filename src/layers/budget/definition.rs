@@ -32,40 +32,43 @@ pub struct Budget {
     max_per_call: Option<u64>,
 }
 
-/// The unit of a budget.
+/// The unit in which a budget limits calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Calls, each as one.
+    /// The number of calls.
     Calls,
-    /// Bytes of tool results: texts, keys and data, a few for anything else.
+    /// The size of tool results: the number of bytes of all texts, keys and data, and a few bytes
+    /// for each other value.
     ///
-    /// The size is unknown before the call, so calls are allowed while anything is left, and
-    /// the last ones may exceed the limit.
+    /// The size of a result is unknown before the call. So calls are allowed while any bytes are
+    /// left, and the last of these calls may exceed the limit.
     Bytes,
     /// The [cost](super::Cost) of calls.
     Cost,
 }
 
-/// The scope of a budget: the calls that share it.
+/// The scope of a budget, which determines the calls that share the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Per {
-    /// All calls of one run, which is one call of a client and the calls it leads to.
+    /// All calls of one run share the budget. A run consists of one call of a client and the calls
+    /// that it leads to.
     ///
-    /// Such a budget is never refilled, since a run ends.
+    /// A budget per run is never refilled, because it ends with its run.
     Run,
-    /// All calls of one [caller](super::BudgetLayer::caller).
+    /// All calls of one [caller](super::BudgetLayer::caller) share the budget.
     Caller,
-    /// All calls.
+    /// All calls share the budget.
     #[default]
     Global,
 }
 
-/// The refill of a budget: an amount at a fixed interval, up to the limit.
+/// The refill of a budget, which adds an amount to the budget at a fixed interval, up to the limit.
 ///
-/// The interval starts when a full budget is first charged. Charges beyond the limit must be
-/// refilled first, but at most [`Budget::max_per_call`] if that is more than the limit.
+/// The first interval starts when a call is charged to a full budget. If calls have spent more than
+/// the limit, the excess must be refilled before new calls are allowed. [`Budget::most_spent`] caps
+/// the excess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
     amount: u64,
@@ -76,13 +79,15 @@ pub struct Refill {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// The name is blank. Clients see the name of an exhausted budget.
+    /// The name is blank. A budget needs a name, because clients see it if the budget is exhausted.
     #[error("expected a name, found blanks")]
     Blank,
-    /// The name is reserved: clients see it when a run exceeds its cost limit.
+    /// The name is `max_cost`. It is reserved, because clients see it if a run exceeds its cost
+    /// limit.
     #[error("the name `{0}` is that of a setting of composites, expected another")]
     Reserved(String),
-    /// Another budget has this name, by which stores keep the balance.
+    /// Another budget has the same name. Names must differ, because stores identify balances by
+    /// them.
     #[error("there are two budgets `{0}`")]
     Duplicate(String),
     /// The refill amount is zero, so the budget would never be refilled.
@@ -98,8 +103,8 @@ pub enum BudgetError {
 impl Budget {
     /// Creates a budget of `limit` units that all calls share, without a refill.
     ///
-    /// A budget with a limit of zero rejects every call that it selects, except free calls if
-    /// it counts [cost](Unit::Cost).
+    /// If `limit` is zero, the budget rejects every call of the selected tools. Free calls are
+    /// still allowed if the unit is [cost](Unit::Cost).
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, unit: Unit, limit: u64) -> Self {
         Self {
@@ -113,8 +118,8 @@ impl Budget {
         }
     }
 
-    /// Selects the tools whose calls are charged, by their names below the aliases. Defaults
-    /// to all tools.
+    /// Sets the tools whose calls are charged. The patterns are matched against the names of tools
+    /// below alias layers. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         self.tools = tools;
@@ -126,56 +131,59 @@ impl Budget {
         &self.tools
     }
 
-    /// Sets the calls that share the budget. Defaults to all calls.
+    /// Sets the scope, which determines the calls that share the budget. Defaults to
+    /// [`Per::Global`], with which all calls share it.
     #[must_use]
     pub const fn per(mut self, per: Per) -> Self {
         self.per = per;
         self
     }
 
-    /// Sets the refill. Defaults to no refill.
+    /// Sets the refill, which adds an amount at a fixed interval. Defaults to no refill.
     #[must_use]
     pub const fn refill(mut self, refill: Refill) -> Self {
         self.refill = Some(refill);
         self
     }
 
-    /// Returns the name, which clients see in errors.
+    /// Returns the name of the budget, which clients see in errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the unit.
+    /// Returns the unit in which the budget limits calls.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Returns the limit: the balance of an unused budget.
+    /// Returns the limit of the budget, which is the amount that is left before any call.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns `true` if calls of this tool are charged.
+    /// Returns `true` if calls of this tool are charged to the budget.
     #[must_use]
     pub fn selects(&self, tool: &str) -> bool {
         self.tools.selects(tool)
     }
 
-    /// Sets the maximum charge of one call, whatever cost its server reports.
+    /// Sets the maximum amount that one call is charged, even if its server reports a higher cost.
     ///
-    /// Defaults to the limit of the budget, so that one result cannot overdraw it. With a
-    /// [refill](Self::refill), the total spent never exceeds the larger of this and the limit,
-    /// so that the budget recovers in foreseeable time.
+    /// Defaults to the limit of the budget, so that a single call cannot spend more than the whole
+    /// budget. If the budget has a [refill](Self::refill), the amount that all calls together have
+    /// spent is also capped: at the larger of `units` and the limit. So the budget always recovers
+    /// in foreseeable time.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
         self.max_per_call = Some(units);
         self
     }
 
-    /// Returns the maximum charge of one call.
+    /// Returns the maximum charge of one call: [`max_per_call`](Self::max_per_call) if set, or the
+    /// limit.
     #[must_use]
     pub const fn most_per_call(&self) -> u64 {
         match self.max_per_call {
@@ -184,24 +192,24 @@ impl Budget {
         }
     }
 
-    /// Returns the maximum amount that counts as spent if the budget is
-    /// [refilled](Self::refill): the larger of its limit and the maximum charge of one call.
+    /// Returns the maximum spent amount that a store records for a budget with a
+    /// [refill](Self::refill). It is the larger of the limit and the maximum charge of one call.
     ///
-    /// A store does not count amounts beyond it, which concurrent calls may spend. Otherwise each
-    /// of these calls would delay the recovery by a whole budget.
+    /// Concurrent calls may together spend more than this maximum, but stores ignore the excess.
+    /// Otherwise each of these calls could delay the recovery of the budget by a whole refill.
     #[must_use]
     pub const fn most_spent(&self) -> u64 {
         let most_per_call = self.most_per_call();
         if most_per_call > self.limit { most_per_call } else { self.limit }
     }
 
-    /// Returns the scope: the calls that share the budget.
+    /// Returns the scope, which determines the calls that share the budget.
     #[must_use]
     pub const fn shared_per(&self) -> Per {
         self.per
     }
 
-    /// Returns the refill, if there is one.
+    /// Returns the refill, or `None` if the budget is never refilled.
     #[must_use]
     pub const fn refilled(&self) -> Option<Refill> {
         self.refill
@@ -236,8 +244,8 @@ impl Budget {
 impl Refill {
     /// Creates a refill of `amount` at each interval `every`, up to the limit.
     ///
-    /// Nothing is refilled if either is zero; see
-    /// [`try_budget`](super::BudgetLayer::try_budget).
+    /// Nothing is refilled if the amount or the interval is zero.
+    /// [`try_budget`](super::BudgetLayer::try_budget) rejects a budget with such a refill.
     #[must_use]
     pub const fn new(amount: u64, every: Duration) -> Self {
         Self { amount, every }
@@ -249,7 +257,7 @@ impl Refill {
         self.amount
     }
 
-    /// Returns the interval.
+    /// Returns the interval between two refills.
     #[must_use]
     pub const fn every(self) -> Duration {
         self.every

@@ -1,4 +1,4 @@
-//! A budget store in the memory of this process.
+//! A budget store in the memory of the process.
 
 #[cfg(test)]
 mod tests;
@@ -16,29 +16,30 @@ use std::{
 use super::{
     definition::Budget,
     reservation::{Reservation, Shared, lock},
-    store::{BudgetStore, Denied, OpenBudget, Permit, Reserving},
+    store::{BudgetPermit, BudgetStore, Denied, OpenBudget, ReserveReply},
 };
 
-/// Default maximum number of callers kept for each budget.
+/// Default maximum number of callers whose balances are kept for each budget.
 const MAX_CALLERS: usize = 100_000;
-/// Number of locks that callers are spread over.
+/// Number of shards into which the callers of a budget are divided. Each shard has its own lock.
 const SHARDS: usize = 16;
-/// Number of callers checked for eviction when a new one is added: more than one, so that
-/// unneeded entries are evicted faster than new ones arrive.
+/// Number of callers checked for eviction whenever a new caller is added. The number is more than
+/// one, so that unneeded callers are evicted faster than new callers arrive.
 const LOOKS: usize = 2;
-/// Number of callers of each shard checked for eviction when there is no room for a new one.
+/// Number of callers checked for eviction in each shard if the maximum number of callers is
+/// reached.
 const LOOKS_FOR_ROOM: usize = 8;
 
-/// A budget store in the memory of this process.
+/// A [`BudgetStore`] in the memory of the process.
 ///
-/// It is a handle: its clones share their balances, and so do all layers that use it as their
-/// [store](super::BudgetLayer::store).
+/// A `MemoryBudgets` is a handle: all clones of it share the balances, and so do all layers that
+/// use a clone as their [store](super::BudgetLayer::store).
 ///
-/// A caller is evicted when its budget is full again and it has no running call. If the budget
-/// is never refilled, its callers are kept for the lifetime of the process. So the number of
-/// callers is [limited](Self::max_callers), and calls of further callers are rejected. Evicting
-/// old callers instead would reset their budgets, which an attacker could cause with forged
-/// callers.
+/// For each budget, the store keeps a balance per caller. It evicts a caller whose balance is full
+/// again and who has no running call. If a budget is never refilled, its callers are kept for the
+/// lifetime of the process. So the number of callers is [limited](Self::max_callers), and calls of
+/// further callers are rejected. The store does not evict old callers instead, because this would
+/// reset their balances, and an attacker could cause it with forged callers.
 ///
 /// # Examples
 ///
@@ -52,13 +53,13 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// ```
 #[derive(Clone)]
 pub struct MemoryBudgets {
-    /// A list, not a map, because there are so few budgets that a search is faster than hashing
-    /// the name. Locked only for the lookup.
+    /// The balances of each budget. A list is faster than a map here, because there are only a few
+    /// budgets. The lock is held only for the lookup.
     budgets: Arc<RwLock<Vec<Named>>>,
     max_callers: usize,
 }
 
-/// The maximum number of callers is reached.
+/// The error if the maximum number of callers is reached.
 #[derive(Debug, thiserror::Error)]
 #[error("there are {max_callers} callers with a part of the budget used (`max_callers`)")]
 struct TooManyCallers {
@@ -67,7 +68,7 @@ struct TooManyCallers {
 
 type Named = (Arc<str>, Arc<Usage>);
 
-/// An opened budget.
+/// A budget that was opened in the store, with its balances.
 struct Open {
     budget: Budget,
     kept: Arc<Usage>,
@@ -76,18 +77,19 @@ struct Open {
 
 /// The balances of a budget.
 struct Usage {
-    /// The balance of all calls, or of unidentified callers.
+    /// The balance that all calls share if the budget is global. If the budget is per caller, all
+    /// unidentified callers share this balance.
     shared: Shared,
     callers: [Mutex<Callers>; SHARDS],
     /// Number of callers in all shards.
     count: AtomicUsize,
 }
 
-/// Some callers of a budget.
+/// The callers of a budget in one shard.
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,
-    /// Each caller once, in the order they are checked for eviction.
+    /// Each caller once, in the order in which the callers are checked for eviction.
     round: VecDeque<Arc<str>>,
 }
 
@@ -100,17 +102,18 @@ impl MemoryBudgets {
         Self { budgets: Arc::default(), max_callers: MAX_CALLERS }
     }
 
-    /// Sets the maximum number of callers of each budget. Each takes one to two hundred bytes.
+    /// Sets the maximum number of callers of each budget. Each caller takes one to two hundred
+    /// bytes of memory. Defaults to 100 000.
     #[must_use]
     pub const fn max_callers(mut self, callers: usize) -> Self {
         self.max_callers = callers;
         self
     }
 
-    /// Returns the remaining amount of a budget: that of a caller if the budget is [per
-    /// caller](super::Per::Caller), or the shared one of unidentified callers for `None`.
+    /// Returns the amount of a budget that is neither spent nor reserved for running calls.
     ///
-    /// Amounts reserved for running calls are not included.
+    /// For a budget [per caller](super::Per::Caller), returns the amount that `caller` has left.
+    /// `None` stands for all unidentified callers, which share one balance.
     #[must_use]
     pub fn remaining(&self, budget: &Budget, caller: Option<&str>) -> u64 {
         let kept = self.kept(budget);
@@ -121,7 +124,7 @@ impl MemoryBudgets {
         balance.map_or(budget.limit(), |balance| lock(&balance).left(budget.limit()))
     }
 
-    /// Returns the number of callers that are kept for a budget.
+    /// Returns the number of callers whose balances are kept for a budget.
     #[must_use]
     pub fn callers(&self, budget: &Budget) -> usize {
         self.kept(budget).count.load(Ordering::Relaxed)
@@ -132,11 +135,11 @@ impl MemoryBudgets {
         budget: &Budget,
         caller: Option<&str>,
         amount: u64,
-    ) -> Result<Permit, Denied> {
+    ) -> Result<BudgetPermit, Denied> {
         self.kept(budget).reserve(budget, caller, amount, self.max_callers)
     }
 
-    /// Returns the balances of a budget.
+    /// Returns the balances of a budget. Adds the budget first if the store does not know it.
     fn kept(&self, budget: &Budget) -> Arc<Usage> {
         let name = budget.shared_name();
         let is_it = |(other, _): &Named| Arc::ptr_eq(other, name) || other == name;
@@ -146,7 +149,7 @@ impl MemoryBudgets {
         }
         drop(budgets);
         let mut budgets = self.budgets.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have added it meanwhile.
+        // Another thread may have added the budget meanwhile.
         let place = budgets.iter().position(is_it).unwrap_or_else(|| {
             budgets.push((name.clone(), Arc::default()));
             budgets.len() - 1
@@ -156,8 +159,8 @@ impl MemoryBudgets {
 }
 
 impl BudgetStore for MemoryBudgets {
-    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
-        Reserving::Now(self.try_reserve(budget, caller, amount))
+    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply {
+        ReserveReply::Ready(self.try_reserve(budget, caller, amount))
     }
 
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
@@ -183,8 +186,8 @@ impl fmt::Debug for MemoryBudgets {
 // === impl Open ===
 
 impl OpenBudget for Open {
-    fn reserve(&self, caller: Option<&str>, amount: u64) -> Reserving {
-        Reserving::Now(self.kept.reserve(&self.budget, caller, amount, self.max_callers))
+    fn reserve(&self, caller: Option<&str>, amount: u64) -> ReserveReply {
+        ReserveReply::Ready(self.kept.reserve(&self.budget, caller, amount, self.max_callers))
     }
 }
 
@@ -197,7 +200,7 @@ impl Usage {
         caller: Option<&str>,
         amount: u64,
         max_callers: usize,
-    ) -> Result<Permit, Denied> {
+    ) -> Result<BudgetPermit, Denied> {
         let balance = match caller {
             None => self.shared.clone(),
             Some(caller) => self
@@ -205,12 +208,13 @@ impl Usage {
                 .ok_or_else(|| Denied::Unavailable(TooManyCallers { max_callers }.into()))?,
         };
         match Reservation::new(balance, budget, amount) {
-            Ok(reservation) => Ok(Permit::of_memory(reservation)),
+            Ok(reservation) => Ok(BudgetPermit::of_memory(reservation)),
             Err(retry_after) => Err(Denied::Over { retry_after }),
         }
     }
 
-    /// Returns the balance of a caller, or `None` if the caller is new and there is no room.
+    /// Returns the balance of a caller. Adds the caller first if it is new. Returns `None` if the
+    /// maximum number of callers is reached.
     fn caller(&self, caller: &str, max_callers: usize) -> Option<Shared> {
         if let Some(balance) = self.shard(caller).balances.get(caller) {
             return Some(balance.clone());
@@ -226,14 +230,15 @@ impl Usage {
         }
         let (balance, is_new) = self.shard(caller).get_or_insert(caller);
         if !is_new {
-            // A concurrent call of the same caller was first.
+            // A concurrent call has added the caller first.
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
         Some(balance)
     }
 
     fn shard(&self, caller: &str) -> MutexGuard<'_, Callers> {
-        // Forged callers can target a shard, but only contend with each other there.
+        // An attacker can choose callers so that all are in one shard. They then only slow down the
+        // callers of that shard.
         let sum = caller.bytes().fold(0, |sum: usize, byte| sum.wrapping_add(byte.into()));
         lock(&self.callers[sum % SHARDS])
     }
@@ -262,7 +267,7 @@ impl Default for Usage {
 // === impl Callers ===
 
 impl Callers {
-    /// Returns the balance of a caller, and whether it is new.
+    /// Returns the balance of a caller, and `true` if the caller was added by this call.
     fn get_or_insert(&mut self, caller: &str) -> (Shared, bool) {
         if let Some(balance) = self.balances.get(caller) {
             return (balance.clone(), false);
@@ -273,13 +278,13 @@ impl Callers {
         (balance, true)
     }
 
-    /// Checks `looks` callers, evicts those whose balance equals a new one, and returns the
-    /// number of evicted callers.
+    /// Checks the next `looks` callers, and evicts those whose balance is full and who have no
+    /// running call. Returns the number of evicted callers.
     fn forget_some(&mut self, looks: usize) -> usize {
         let mut forgotten = 0;
         for _ in 0..looks.min(self.round.len()) {
             let Some(caller) = self.round.pop_front() else { break };
-            // `get_mut` fails while a permit shares the balance.
+            // `Arc::get_mut` returns `None` while a reservation shares the balance.
             let balance = self.balances.get_mut(&caller).and_then(Arc::get_mut);
             let is_needed = balance.is_none_or(|balance| {
                 !balance.get_mut().unwrap_or_else(PoisonError::into_inner).is_full()

@@ -1,4 +1,5 @@
-//! Reserves the budgets of a call one by one, and settles them with its reply.
+//! Reserves an amount of each budget before a call, and settles the reservations when the call's
+//! reply arrives.
 
 use std::{borrow::Cow, cell::LazyCell, mem, sync::Arc, time::Duration};
 
@@ -8,17 +9,17 @@ use super::{
     cost::Price,
     definition::{Budget, MAX_COST, Per, Unit},
     rules::Rules,
-    store::{Denied, OpenBudget, Permit, Reserving},
+    store::{BudgetPermit, Denied, OpenBudget, ReserveReply},
 };
 use crate::{
     message::{Account, Hold, ItemKind, Refusal, Reply, Request},
     pattern::Selection,
 };
 
-/// The rules of a budget layer, with their budgets opened in the store.
+/// The rules of a budget layer, with the budgets opened in the store.
 pub(super) struct Charged {
     rules: Arc<Rules>,
-    /// In the order of the rules, like the prices.
+    /// The budgets in the order of `rules.budgets`. The prices have the order of `rules.costs`.
     budgets: Box<[Open]>,
     prices: Box<[(Selection, Price)]>,
 }
@@ -29,21 +30,22 @@ struct Open {
     store: Option<Box<dyn OpenBudget>>,
 }
 
-/// The reservations of a call in progress, budget by budget.
+/// A call for which not all budgets are reserved yet.
 ///
-/// Dropping it releases the reservations made so far.
+/// Dropping the value releases the reservations made so far.
 pub(super) struct Charging {
-    /// The index of the next budget.
+    /// The index of the budget to be reserved next.
     next: usize,
-    /// The caller, once it was determined.
+    /// The identity of the caller. The outer `None` means that the caller has not been determined
+    /// yet, and `Some(None)` that it is unidentified.
     caller: Option<Option<String>>,
     charges: Charges,
 }
 
-/// The reservations of a call. Drop releases them, or charges the estimate if the call
-/// was [forwarded](Self::forwarded).
+/// All reservations of a call. If the call was [forwarded](Self::forwarded), dropping the value
+/// charges the estimated amounts. Otherwise, dropping it releases the reservations.
 ///
-/// Kept small because it is stored in the future of the call.
+/// The type is kept small because it is stored in the future of the call.
 #[derive(Default)]
 pub(super) struct Charges {
     price: Price,
@@ -51,7 +53,7 @@ pub(super) struct Charges {
     is_forwarded: bool,
 }
 
-/// The unit that a budget counts, and its maximum per call.
+/// The unit of a budget, and the maximum amount that one call is charged.
 #[derive(Clone, Copy)]
 struct Count {
     unit: Unit,
@@ -63,20 +65,20 @@ struct Count {
 enum Amounts {
     #[default]
     Nothing,
-    /// One budget: the common case, without an allocation.
-    One(Count, Permit),
+    /// A reservation of one budget. This is the common case, which needs no allocation.
+    One(Count, BudgetPermit),
     Several(Vec<(Count, Reserved)>),
 }
 
 enum Reserved {
-    /// By the account of a run.
+    /// Reserved in the account of a run.
     Held(Hold),
-    /// By a store.
-    Permitted(Permit),
+    /// Reserved by a store.
+    Permitted(BudgetPermit),
 }
 
 /// The pending reply of a store to a reservation.
-pub(super) type StoreReply = BoxFuture<'static, Result<Permit, Denied>>;
+pub(super) type StoreReply = BoxFuture<'static, Result<BudgetPermit, Denied>>;
 
 // === impl Charged ===
 
@@ -98,7 +100,8 @@ impl Charged {
         &self.rules
     }
 
-    /// Returns the price of a call of a tool.
+    /// Returns the price of a call of a tool: that of the first cost that selects the tool, or one
+    /// unit if none does.
     fn price(&self, tool: &str) -> Price {
         let price = self.prices.iter().find(|(tools, _)| tools.selects(tool));
         price.map(|(_, price)| price.clone()).unwrap_or_default()
@@ -108,7 +111,7 @@ impl Charged {
 // === impl Open ===
 
 impl Open {
-    fn reserve(&self, rules: &Rules, caller: Option<&str>, amount: u64) -> Reserving {
+    fn reserve(&self, rules: &Rules, caller: Option<&str>, amount: u64) -> ReserveReply {
         match &self.store {
             Some(store) => store.reserve(caller, amount),
             None => rules.store.0.reserve(&self.budget, caller, amount),
@@ -119,7 +122,12 @@ impl Open {
 // === impl Charging ===
 
 impl Charging {
-    /// Reserves the cost of the call from the cost limit of its run.
+    /// Begins to charge a call. If the call belongs to a run, reserves the call's estimated cost
+    /// from the cost limit of the run.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal if the cost exceeds the rest of the limit of the run or of an outer run.
     pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
         let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
         let mut charges = Charges { price, amounts: Amounts::Nothing, is_forwarded: false };
@@ -128,14 +136,15 @@ impl Charging {
         {
             let hold = account.reserve_cost(charges.price.estimate());
             let hold = hold.ok_or_else(|| over(MAX_COST, None))?;
-            // Without a maximum: the limit of a run bounds only that run.
+            // The charge needs no maximum, because it affects only this run and its outer runs.
             let count = Count { unit: Unit::Cost, max: u64::MAX };
             charges.amounts.add(count, Reserved::Held(hold));
         }
         Ok(Self { next: 0, caller: None, charges })
     }
 
-    /// Reserves budget by budget, until a store reply must be awaited.
+    /// Reserves the remaining budgets one by one. If a store does not reply immediately, stops and
+    /// returns the pending reply. Returns `None` once all budgets are reserved.
     pub(super) fn go_on(
         &mut self,
         charged: Option<&Charged>,
@@ -161,8 +170,10 @@ impl Charging {
                 };
                 match reserving {
                     None => {}
-                    Some(Reserving::Now(reserved)) => charges.add(rules, budget, reserved, tool)?,
-                    Some(Reserving::Later(asked)) => return Ok(Some(asked)),
+                    Some(ReserveReply::Ready(reserved)) => {
+                        charges.add(rules, budget, reserved, tool)?
+                    }
+                    Some(ReserveReply::Pending(asked)) => return Ok(Some(asked)),
                 }
             }
             *next += 1;
@@ -170,11 +181,11 @@ impl Charging {
         Ok(None)
     }
 
-    /// Adds the reservation of an awaited store reply.
+    /// Adds the reservation from a store's reply that was awaited.
     pub(super) fn answered(
         &mut self,
         charged: Option<&Charged>,
-        reserved: Result<Permit, Denied>,
+        reserved: Result<BudgetPermit, Denied>,
         request: &Request,
     ) -> Result<(), Refusal> {
         let asked = charged.and_then(|charged| Some((charged, charged.budgets.get(self.next)?)));
@@ -183,7 +194,7 @@ impl Charging {
         self.charges.add(&charged.rules, budget, reserved, called(request))
     }
 
-    /// Returns all reservations, once every budget is reserved.
+    /// Returns all reservations. Must be called only after every budget is reserved.
     pub(super) fn done(self) -> Charges {
         self.charges
     }
@@ -192,27 +203,27 @@ impl Charging {
 // === impl Charges ===
 
 impl Charges {
-    /// Marks the call as forwarded: from now on the tool may run even if the caller
-    /// abandons the call.
+    /// Marks the call as forwarded. From now on the tool may run, even if the caller abandons the
+    /// call.
     pub(super) const fn forwarded(&mut self) {
         self.is_forwarded = true;
     }
 
-    /// Returns `true` if nothing is reserved, so that the reply changes nothing.
+    /// Returns `true` if nothing is reserved, so that nothing needs to be settled after the reply.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         matches!(self.amounts, Amounts::Nothing)
     }
 
-    /// Releases the reservations: the call did not reach the tool.
+    /// Releases the reservations, because the call did not reach the tool.
     pub(super) fn give_back(mut self) {
         self.is_forwarded = false;
     }
 
-    /// Charges the actual amounts if the tool ran, and releases the reservations otherwise.
+    /// Charges the actual amounts if the tool ran. Otherwise, releases the reserved amounts.
     pub(super) fn settle(mut self, reply: &Reply) {
         self.is_forwarded = false;
-        // A refused call did not reach the tool; one that asks for input has not run it yet.
+        // A refused call did not reach the tool. A tool that requests input has not run yet.
         if reply.refusal().is_some() || reply.asks() {
             return;
         }
@@ -231,7 +242,7 @@ impl Charges {
         !is_free && budget.selects(tool)
     }
 
-    /// Returns the amount to reserve while the actual one is unknown.
+    /// Returns the amount to reserve before a call, when the actual amount is unknown.
     fn estimate(&self, unit: Unit) -> u64 {
         match unit {
             Unit::Calls => 1,
@@ -247,7 +258,7 @@ impl Charges {
         account: Option<&Arc<Account>>,
     ) -> Result<(), Refusal> {
         let (name, limit) = (budget.shared_name(), budget.limit());
-        // The account exists: with a budget of runs, every call belongs to a run.
+        // The account exists, because with a budget per run every call belongs to a run.
         let hold = account.and_then(|account| account.reserve(name, amount, limit));
         let hold = hold.ok_or_else(|| over(name, None))?;
         self.amounts.add(Count::of(budget), Reserved::Held(hold));
@@ -258,7 +269,7 @@ impl Charges {
         &mut self,
         rules: &Rules,
         budget: &Budget,
-        reserved: Result<Permit, Denied>,
+        reserved: Result<BudgetPermit, Denied>,
         tool: &str,
     ) -> Result<(), Refusal> {
         match reserved {
@@ -327,7 +338,8 @@ impl Amounts {
         };
     }
 
-    /// Charges the actual amount of each unit, up to the budget's maximum per call.
+    /// Settles each reservation with the actual amount in its unit, which is capped at the budget's
+    /// maximum charge per call.
     fn settle(self, actual: impl Fn(Unit) -> u64) {
         let actual = |count: Count| actual(count.unit).min(count.max);
         match self {

@@ -1,22 +1,26 @@
 //! Budgets: limits on the number, size and cost of tool calls.
 //!
-//! A [`Budget`] is an amount of calls, bytes or [cost](Cost) that calls of the selected tools
-//! share: all calls, the calls of each caller, or the calls of each run. A [`BudgetLayer`]
-//! charges every `tools/call` to each budget that selects its tool, and rejects calls if not
-//! enough is left. Place it below a [`CompositeLayer`](crate::composite::CompositeLayer), so
-//! that the calls of a composite are charged one by one, like direct calls.
+//! A [`Budget`] is an amount of calls, bytes or [cost](Cost) that several calls share: all calls,
+//! the calls of one caller, or the calls of one run. A [`BudgetLayer`] charges every `tools/call`
+//! to each budget that selects the called tool, and rejects the call if too little is left. Place
+//! the layer below a [`CompositeLayer`](crate::composite::CompositeLayer), so that the calls of a
+//! composite are charged one by one, like direct calls.
 //!
-//! A budget limits consumption. To limit concurrent calls, use Tower's `ConcurrencyLimit`.
+//! A budget limits the total consumption. To limit the number of concurrent calls, use Tower's
+//! `ConcurrencyLimit`.
 //!
 //! # What is charged, and when
 //!
-//! An amount is *reserved* before the call: one call, or the estimated cost. For bytes nothing
-//! is reserved, but some must be left. So concurrent calls never exceed a budget of calls.
-//! After the reply, the actual amount is *settled*, even if it is more than is left; calls are
-//! then rejected until the overdraft is refilled. The charge of one call is at most the limit
-//! of the budget, or [`max_per_call`](Budget::max_per_call). The total spent of a budget with a
-//! refill is [capped](Budget::most_spent) likewise: whatever servers report and however many
-//! calls run concurrently, the budget is full again after one complete refill.
+//! Before a call, the layer *reserves* an amount of each budget: one call, or the estimated cost.
+//! So concurrent calls never exceed a budget of calls. For a budget of bytes, the layer reserves
+//! nothing, but rejects the call if nothing is left.
+//!
+//! After the reply, the layer *settles* the reservation: it charges the actual amount, even if that
+//! is more than is left. Further calls are then rejected until the overdraft is refilled. The
+//! charge of one call is at most the limit of the budget, or [`max_per_call`](Budget::max_per_call)
+//! if set. If a budget has a refill, the amount that all calls together have spent is
+//! [capped](Budget::most_spent) too. So whatever servers report, and however many calls run
+//! concurrently, the budget always recovers in foreseeable time.
 //!
 //! | the call ends with | its reservation is |
 //! |---|---|
@@ -30,23 +34,30 @@
 //! | a panic, or dropped: canceled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
 //! | dropped before it was forwarded | released |
 //!
-//! A forwarded call is charged even if the caller abandons it or a timeout ends it, since the
+//! A forwarded call is charged even if the caller abandons it or a timeout ends it, because the
 //! tool may have run. Otherwise a client would pay nothing for calls that it cancels just before
-//! their replies, and nothing for a tool that is slower than the timeout of its backend. The
-//! error of an unsent call must be a [`BackendError`](crate::message::BackendError), or a
-//! [`BoxError`](tower::BoxError) with one among its sources; calls that end with another error
-//! are charged. Budgets of runs are reserved first, then those of callers, then global ones; a
-//! rejection releases all earlier reservations.
+//! their replies, and nothing for a tool that is slower than the timeout of its backend.
 //!
-//! The error of a rejected call has the name of the budget and, if known, the time to retry
-//! after. This estimate assumes that no other call comes first, and that the running calls use
-//! what they have reserved. If a store is unavailable and grants no permit, the tool is
-//! temporarily unavailable; the reason is logged, at most once in ten seconds as a warning.
+//! A call that fails is not charged if its error proves that the call was not sent. The layer only
+//! recognizes such an error if it is a [`BackendError`](crate::message::BackendError), or a
+//! [`BoxError`](tower::BoxError) with one among its sources. A call that ends with any other error
+//! is charged.
 //!
-//! # What a run may cost
+//! Budgets per run are reserved first, then budgets per caller, then global budgets. If one of
+//! them rejects the call, all earlier reservations are released.
 //!
-//! The cost of every call is charged to its run, even if no budget counts cost. The `max_cost`
-//! of a composite limits it.
+//! The error of a rejected call contains the name of the budget and, if known, the time after which
+//! to retry. This time is an estimate: it assumes that no other call comes first, and that each
+//! running call uses exactly the amount that is reserved for it.
+//!
+//! If a store is unavailable and grants no permit, the call is rejected with an error that the tool
+//! is temporarily unavailable. The reason is logged as a warning, but at most once in ten seconds.
+//! Further rejections in this time are logged at debug level.
+//!
+//! # The cost limit of a run
+//!
+//! The cost of every call in a run is charged to the run, even if no budget has the unit
+//! [`Cost`](Unit::Cost). The `max_cost` of a composite limits the cost of its runs.
 //!
 #![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/budgets.md")]
@@ -103,7 +114,7 @@ pub use self::{
     definition::{Budget, BudgetError, Per, Refill, Unit},
     memory::MemoryBudgets,
     service::Budgeted,
-    store::{BudgetStore, Denied, Held, OpenBudget, Permit, Reserving},
+    store::{BudgetPermit, BudgetStore, Denied, OpenBudget, ReserveReply, Settle},
 };
 use self::{
     metering::Charged,
@@ -116,17 +127,17 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// Charges calls to budgets.
+/// A layer that charges calls to budgets, and rejects calls if a budget is used up.
 ///
-/// Defaults to no budgets. Then only calls of runs with a cost limit are charged; all others
-/// pass unchanged.
+/// By default there are no budgets. The layer then charges the cost of each call in a run to the
+/// run, and forwards all other calls.
 ///
-/// Its clones, and all services that it wraps, share the balances.
+/// All clones of the layer, and all services that they wrap, share the balances of the budgets.
 ///
 /// See the [module docs](crate::budget) for the charges and an example.
 #[derive(Clone, Default)]
 pub struct BudgetLayer {
-    /// `None` if there is nothing to charge.
+    /// `None` if no budget, cost, store or caller is set.
     rules: Option<Arc<Rules>>,
 }
 
@@ -139,11 +150,11 @@ impl BudgetLayer {
         Self::default()
     }
 
-    /// Adds a budget, replacing one of the same name.
+    /// Adds a budget. Replaces an earlier budget with the same name.
     ///
-    /// Do not name it `max_cost`: composites report the [cost
+    /// Do not name a budget `max_cost`, because errors refer to the [cost
     /// limit](crate::composite::CompositeTool::max_cost) of a run by this name.
-    /// [`try_budget`](Self::try_budget) rejects that name.
+    /// [`try_budget`](Self::try_budget) rejects the name.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         let budgets = &mut self.rules().budgets;
@@ -153,12 +164,12 @@ impl BudgetLayer {
         self
     }
 
-    /// Adds a budget, after validating it.
+    /// Validates a budget and adds it.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is a budget of the same name, the name is blank or `max_cost`,
-    /// or the amount or interval of the refill is zero.
+    /// Returns an error if the layer already has a budget of the same name, if the name is blank or
+    /// `max_cost`, or if the amount or interval of the refill is zero.
     pub fn try_budget(self, budget: Budget) -> Result<Self, BudgetError> {
         budget.check()?;
         let mut budgets = self.rules.iter().flat_map(|rules| &rules.budgets);
@@ -168,27 +179,29 @@ impl BudgetLayer {
         Ok(self.budget(budget))
     }
 
-    /// Adds the cost of calls of some tools. The first cost that selects a tool applies; calls
-    /// of other tools cost one unit.
+    /// Sets the cost of each call of the tools that `cost` selects. If several costs select a tool,
+    /// the one that was added first is used. If no cost selects a tool, each call of the tool costs
+    /// one unit.
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
         self.rules().costs.push(cost);
         self
     }
 
-    /// Sets the store that keeps the balances. Defaults to [memory](MemoryBudgets) that only
-    /// this layer uses.
+    /// Sets the store for the balances of budgets that outlive a run: global budgets and budgets
+    /// per caller. Defaults to a store in [memory](MemoryBudgets) that only this layer and its
+    /// clones use.
     #[must_use]
     pub fn store(mut self, store: impl BudgetStore + 'static) -> Self {
         self.rules().store = Store(Arc::new(store));
         self
     }
 
-    /// Sets the function that identifies the caller, for budgets [per caller](Per::Caller). All
-    /// unidentified callers share one balance.
+    /// Sets the function that identifies the caller of a request, for budgets [per
+    /// caller](Per::Caller). All callers for which the function returns `None` share one balance.
     ///
-    /// The identity must not be forgeable, such as an authenticated subject: a client that
-    /// can pose as another caller gets another balance.
+    /// Clients must not be able to forge the identity, because a client that poses as another
+    /// caller uses that caller's balance. For example, use an authenticated subject.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -198,7 +211,7 @@ impl BudgetLayer {
         self
     }
 
-    /// Returns the patterns for tool names, each with the setting that contains it.
+    /// Returns the tool patterns of all budgets and costs, each with the name of its setting.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         self.rules.iter().flat_map(|rules| {
             let budgets =

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Time between two warnings.
+/// Minimum time between two warnings.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The time of the last warning about an unavailable store.
@@ -19,7 +19,8 @@ pub(super) struct Outage {
 // === impl Outage ===
 
 impl Outage {
-    /// Returns `true` if a warning is due. Otherwise every rejected call would log the same.
+    /// Returns `true` if no warning was logged in the last ten seconds, and records that one is
+    /// logged now. So not every rejected call logs the same warning.
     pub(super) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,12 +7,14 @@ use std::{
 
 use super::{balance::Balance, definition::Budget};
 
-/// A balance that reservations share: a caller with an open reservation is not evicted.
+/// A balance that is shared by all open reservations of it. A caller with an open reservation is
+/// not evicted.
 pub(super) type Shared = Arc<Mutex<Balance>>;
 
-/// A reserved amount of one balance. Dropping it releases the amount, unless it was settled.
+/// A reserved amount of one balance. Dropping the reservation releases the amount, unless the
+/// reservation has been settled.
 pub(super) struct Reservation {
-    /// `None` once it is settled.
+    /// `None` once the reservation is settled.
     balance: Option<Shared>,
     amount: u64,
 }
@@ -20,7 +22,12 @@ pub(super) struct Reservation {
 // === impl Reservation ===
 
 impl Reservation {
-    /// Reserves an amount, or returns the time until enough is left, if it is known.
+    /// Reserves an amount of a balance.
+    ///
+    /// # Errors
+    ///
+    /// If too little is left, returns the time until enough is left. Returns `None` if this time is
+    /// unknown.
     pub(super) fn new(
         balance: Shared,
         budget: &Budget,
@@ -30,7 +37,7 @@ impl Reservation {
         reserved.map(|()| Self { balance: Some(balance), amount })
     }
 
-    /// Charges the actual amount.
+    /// Charges the actual amount instead of the reserved amount.
     pub(super) fn settle(mut self, actual: u64) {
         self.close(actual);
     }
@@ -48,7 +55,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Ignores poisoning: no code panics while holding one of these locks.
+/// Locks a mutex. Ignores poisoning, because no code panics while holding one of these locks.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

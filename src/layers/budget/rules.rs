@@ -14,7 +14,7 @@ use crate::message::{Context, ContextKey};
 /// The budgets and costs of a layer, and the store of their balances.
 #[derive(Clone, Default)]
 pub(super) struct Rules {
-    /// In the order they are charged in.
+    /// The budgets in the order in which they are reserved. Budgets per run come first.
     pub(super) budgets: Vec<Budget>,
     pub(super) costs: Vec<Cost>,
     pub(super) store: Store,
@@ -28,19 +28,19 @@ pub(super) struct Store(pub(super) Arc<dyn BudgetStore>);
 // === impl Rules ===
 
 impl Rules {
-    /// Returns `true` if there are budgets or costs. A store or a caller alone charges nothing;
-    /// costs matter to the cost limits of runs as well.
+    /// Returns `true` if there is any budget or cost. A cost matters even without budgets, because
+    /// it is charged to runs with a cost limit. A store or a caller alone has no effect.
     pub(super) const fn charge_anything(&self) -> bool {
         !(self.budgets.is_empty() && self.costs.is_empty())
     }
 
-    /// Returns `true` if there are budgets of runs.
+    /// Returns `true` if there are budgets per run.
     pub(super) fn charge_runs(&self) -> bool {
-        // They come first.
+        // Budgets per run come first.
         self.budgets.first().is_some_and(|budget| budget.shared_per() == Per::Run)
     }
 
-    /// Returns the caller, if it is identified.
+    /// Returns the caller of a request, or `None` if the caller is unidentified.
     pub(super) fn caller(&self, context: &Context) -> Option<String> {
         self.caller.as_ref().and_then(|caller| caller(context))
     }

@@ -15,11 +15,12 @@ use crate::message::{Refusal, Reply, Request, is_unsent};
 
 /// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.
 ///
-/// It is ready when `S` is. While a call waits for a store, it keeps the ready `S`; a rejected
-/// call releases it.
+/// `Budgeted` is ready when the wrapped service is ready. If a call must wait for a store, its
+/// future keeps the instance of the wrapped service that is ready. If a call is rejected, that
+/// instance is dropped, which releases its readiness.
 #[derive(Clone)]
 pub struct Budgeted<S> {
-    /// `None` if there is nothing to charge.
+    /// `None` if there are no budgets and no costs.
     charged: Option<Arc<Charged>>,
     inner: S,
 }
@@ -55,7 +56,7 @@ struct Waiting<S> {
     request: Request,
 }
 
-/// The phase of a call.
+/// The next phase of a call whose budgets are being reserved.
 enum CallPhase {
     /// All budgets are reserved.
     Charged(Charges),
@@ -76,7 +77,7 @@ impl<S> Budgeted<S> {
 }
 
 impl<S: Clone> Budgeted<S> {
-    /// Takes the ready service, and leaves a clone that is not ready.
+    /// Takes the wrapped service that is ready, and leaves a clone that is not ready.
     fn take_ready(&mut self) -> S {
         let later = self.inner.clone();
         mem::replace(&mut self.inner, later)
@@ -114,7 +115,7 @@ impl<S> Budgeted<S>
 where
     S: Service<Request, Response = Reply> + Clone,
 {
-    /// Reserves the budgets of a call, and forwards it once all are reserved.
+    /// Reserves the budgets of a call, and forwards the call once all budgets are reserved.
     fn charge(&mut self, mut request: Request) -> State<S, S::Future> {
         let charged = self.charged.as_deref();
         if charged.is_some_and(|charged| charged.rules().charge_runs()) {
@@ -190,7 +191,7 @@ where
                     match &reply {
                         Ok(reply) => charges.settle(reply),
                         Err(error) if is_unsent(error) => charges.give_back(),
-                        // The tool may have run.
+                        // The tool may have run, so the estimates are charged.
                         Err(_) => drop(charges),
                     }
                     return Poll::Ready(reply);

@@ -7,24 +7,28 @@ use tower::BoxError;
 
 use super::{definition::Budget, reservation::Reservation};
 
-/// Keeps the balances of budgets that outlive a run.
+/// A store that keeps the balances of all budgets that outlive a run: global budgets and budgets
+/// per caller.
 ///
-/// Balances are keyed by the name of the budget and the caller. An amount is reserved before
-/// a call, and settled with the actual amount after it.
+/// The store keeps one balance for each budget name and caller. A layer reserves an amount before
+/// each call, and settles the reservation with the actual amount after the call.
 pub trait BudgetStore: fmt::Debug + Send + Sync {
-    /// Reserves an amount of a budget, if enough is left.
+    /// Reserves an amount of a budget. Returns [`Denied::Over`] if not enough is left.
     ///
-    /// `caller` is set for a budget [per caller](super::Per::Caller). An amount of zero is
-    /// reserved if anything is left; it is used for calls whose consumption is unknown in
-    /// advance.
-    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving;
+    /// `caller` is `None` for a global budget, and for unidentified callers of a budget [per
+    /// caller](super::Per::Caller).
+    ///
+    /// An `amount` of zero means that the consumption of the call is unknown in advance. In this
+    /// case, the store must grant the reservation if anything is left, and deny it otherwise.
+    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply;
 
-    /// Opens a budget, so that work that depends only on the budget is done once and not with
-    /// each reservation.
+    /// Opens a budget for many reservations. So work that depends only on the budget, such as
+    /// looking it up, is done once instead of for each reservation.
     ///
-    /// A layer opens its budgets when it wraps a service. An open budget must reserve exactly
-    /// what [`reserve`](Self::reserve) would. Defaults to `None`: then
-    /// [`reserve`](Self::reserve) is called each time.
+    /// A layer opens its budgets when it wraps a service. If this method returns an [`OpenBudget`],
+    /// the layer calls [`OpenBudget::reserve`] instead of [`reserve`](Self::reserve), and both must
+    /// have the same effect. The default implementation returns `None`, so that the layer calls
+    /// [`reserve`](Self::reserve).
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         let _ = budget;
         None
@@ -32,8 +36,8 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
 
     /// Waits until all settled and released amounts have reached the backing store.
     ///
-    /// Closing a [`Gateway`](crate::config::Gateway) waits for this, for at most five seconds.
-    /// Defaults to returning immediately.
+    /// Closing a [`Gateway`](crate::config::Gateway) awaits the returned future for at most five
+    /// seconds. The future of the default implementation is ready immediately.
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
@@ -41,28 +45,28 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
 
 /// A budget [opened](BudgetStore::open) by a [`BudgetStore`].
 pub trait OpenBudget: Send + Sync {
-    /// Reserves an amount, if enough is left; see [`BudgetStore::reserve`].
-    fn reserve(&self, caller: Option<&str>, amount: u64) -> Reserving;
+    /// Reserves an amount of the budget, like [`BudgetStore::reserve`].
+    fn reserve(&self, caller: Option<&str>, amount: u64) -> ReserveReply;
 }
 
 /// The reply of a [`BudgetStore`] to a reservation.
 #[expect(clippy::exhaustive_enums, reason = "a store around another must handle both")]
-pub enum Reserving {
-    /// An immediate reply.
-    Now(Result<Permit, Denied>),
-    /// A reply that must be awaited. If it is dropped before, nothing is reserved.
-    Later(BoxFuture<'static, Result<Permit, Denied>>),
+pub enum ReserveReply {
+    /// The store has replied immediately.
+    Ready(Result<BudgetPermit, Denied>),
+    /// The reply must be awaited. If the future is dropped before the reply, nothing is reserved.
+    Pending(BoxFuture<'static, Result<BudgetPermit, Denied>>),
 }
 
 /// A reserved amount of a budget.
 ///
-/// [`settle`](Self::settle) charges the actual amount; dropping the permit releases it. A
-/// permit is bound to its store and budget, so it cannot be settled elsewhere. It cannot be
-/// settled twice:
+/// [`settle`](Self::settle) charges the actual amount. Dropping the permit without settling it
+/// releases the reserved amount. A permit is bound to its store and budget, so it cannot be settled
+/// elsewhere. A permit cannot be settled twice:
 ///
 /// ```compile_fail,E0382
-/// # use mcp_composite::budget::Permit;
-/// fn charge_twice(permit: Permit) {
+/// # use mcp_composite::budget::BudgetPermit;
+/// fn charge_twice(permit: BudgetPermit) {
 ///     permit.settle(1);
 ///     permit.settle(1);
 /// }
@@ -71,8 +75,8 @@ pub enum Reserving {
 /// nor settled through a reference:
 ///
 /// ```compile_fail,E0507
-/// # use mcp_composite::budget::Permit;
-/// fn charge_others(permit: &Permit) {
+/// # use mcp_composite::budget::BudgetPermit;
+/// fn charge_others(permit: &BudgetPermit) {
 ///     permit.settle(1);
 /// }
 /// ```
@@ -80,37 +84,37 @@ pub enum Reserving {
 /// nor cloned:
 ///
 /// ```compile_fail,E0277
-/// # use mcp_composite::budget::Permit;
+/// # use mcp_composite::budget::BudgetPermit;
 /// fn is_copied<T: Clone>() {}
-/// is_copied::<Permit>();
+/// is_copied::<BudgetPermit>();
 /// ```
 #[must_use = "dropped, it is given back"]
-pub struct Permit(Of);
+pub struct BudgetPermit(Of);
 
 enum Of {
     Nothing,
-    /// A reservation of [`MemoryBudgets`](super::MemoryBudgets), unboxed.
+    /// A reservation of [`MemoryBudgets`](super::MemoryBudgets), stored without a box.
     Memory(Reservation),
-    Elsewhere(Box<dyn Held>),
+    Elsewhere(Box<dyn Settle>),
 }
 
-/// The reservation behind a [`Permit`]. The store must release the amount when this is
-/// dropped without being settled.
-pub trait Held: Send + Sync {
+/// The reservation behind a [`BudgetPermit`]. If the reservation is dropped without being settled,
+/// the store must release the reserved amount.
+pub trait Settle: Send + Sync {
     /// Charges the actual amount, even if it is more than was reserved or is left.
     ///
-    /// This cannot wait: a remote store is updated in the background.
+    /// This method cannot wait, so an implementation must update a remote store in the background.
     fn settle(self: Box<Self>, actual: u64);
 }
 
-/// The reason why nothing was reserved.
+/// The reason why a [`BudgetStore`] reserved nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denied {
-    /// Not enough is left.
+    /// Not enough of the budget is left.
     #[error("not enough is left")]
     Over {
-        /// Time until enough is left, if it is known.
+        /// The time until enough is left, or `None` if this time is unknown.
         retry_after: Option<Duration>,
     },
     /// The store is unavailable.
@@ -118,21 +122,21 @@ pub enum Denied {
     Unavailable(BoxError),
 }
 
-// === impl Permit ===
+// === impl BudgetPermit ===
 
-impl Permit {
+impl BudgetPermit {
     /// Creates a permit for an amount that a store has reserved.
-    pub fn new(held: impl Held + 'static) -> Self {
+    pub fn new(held: impl Settle + 'static) -> Self {
         Self(Of::Elsewhere(Box::new(held)))
     }
 
-    /// Creates a permit without a reservation, such as for a store that is unavailable and
-    /// should not block calls.
+    /// Creates a permit without a reservation, for example if a store is unavailable but calls
+    /// should still be allowed.
     pub const fn free() -> Self {
         Self(Of::Nothing)
     }
 
-    /// Charges the actual amount.
+    /// Charges the actual amount instead of the reserved amount.
     pub fn settle(self, actual: u64) {
         match self.0 {
             Of::Nothing => {}
@@ -147,7 +151,7 @@ impl Permit {
 }
 
 impl<S: BudgetStore + ?Sized> BudgetStore for Arc<S> {
-    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
+    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply {
         (**self).reserve(budget, caller, amount)
     }
 
@@ -156,17 +160,17 @@ impl<S: BudgetStore + ?Sized> BudgetStore for Arc<S> {
     }
 }
 
-impl fmt::Debug for Reserving {
+impl fmt::Debug for ReserveReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Now(reserved) => f.debug_tuple("Now").field(reserved).finish(),
-            Self::Later(_) => f.write_str("Later"),
+            Self::Ready(reserved) => f.debug_tuple("Ready").field(reserved).finish(),
+            Self::Pending(_) => f.write_str("Pending"),
         }
     }
 }
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for BudgetPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").finish_non_exhaustive()
+        f.debug_struct("BudgetPermit").finish_non_exhaustive()
     }
 }

@@ -191,9 +191,9 @@ impl Noting {
 }
 
 impl BudgetStore for Noting {
-    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
+    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply {
         self.note(format!("{amount} of {} for {caller:?}", budget.name()));
-        Reserving::Now(Ok(Permit::free()))
+        ReserveReply::Ready(Ok(BudgetPermit::free()))
     }
 
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
@@ -204,9 +204,9 @@ impl BudgetStore for Noting {
 }
 
 impl OpenBudget for Opened {
-    fn reserve(&self, caller: Option<&str>, amount: u64) -> Reserving {
+    fn reserve(&self, caller: Option<&str>, amount: u64) -> ReserveReply {
         self.0.note(format!("{amount} of what is open for {caller:?}: {}", self.1));
-        Reserving::Now(Ok(Permit::free()))
+        ReserveReply::Ready(Ok(BudgetPermit::free()))
     }
 }
 

@@ -9,14 +9,16 @@ use crate::{
     uri::Readings,
 };
 
-/// Maximum number of steps to compare the values of a completion with the rules.
+/// Maximum number of steps in which the values of one completion are compared with the rules.
+/// Values that would exceed it are removed.
 const MAX_COMPARISON_STEPS: usize = 500_000;
-/// Placeholder in a URI for any text without `/`: letters that no URI reading changes.
+/// Placeholder in a URI for any text without `/`. It consists of lower-case letters, because URI
+/// normalization never changes them.
 const SEGMENT: &str = "zzsegmentzz";
-/// Placeholder in a URI for any text.
+/// Placeholder in a URI for any text, such as `a/b`.
 const ANYTHING: &str = "zzanythingzz";
 
-/// A request for values of one argument of a resource template.
+/// A request for completions of one argument of a resource template.
 #[derive(Debug)]
 pub(super) struct Completion {
     template: String,
@@ -32,14 +34,15 @@ struct Operator {
     first: &'static str,
     separator: &'static str,
     is_named: bool,
-    /// Whether reserved characters are kept unencoded.
+    /// Whether the operator leaves reserved characters unencoded.
     allows_reserved: bool,
 }
 
 // === impl Completion ===
 
 impl Completion {
-    /// Returns the requested completion, if it is for a resource template.
+    /// Returns the completion request if it refers to a resource template, or `None` if it refers
+    /// to a prompt.
     pub(super) fn of(params: &CompleteRequestParams) -> Option<Self> {
         let Reference::Resource(resource) = &params.r#ref else { return None };
         let others = params.context.as_ref().and_then(|context| context.arguments.clone());
@@ -50,12 +53,13 @@ impl Completion {
         })
     }
 
-    /// Drops the values with which the template may expand to a resource that is not permitted,
-    /// and the total, which counts such values too.
+    /// Removes each completion value with which the template may expand to a hidden resource. Also
+    /// removes the `total`, because it counts the removed values too.
     ///
-    /// The server may have ignored the other arguments, or the client may have invented them. So
-    /// a value stays only if it is permitted for every expansion of the other expressions of the
-    /// template; an expression that escapes `/` expands to any text without it.
+    /// The values of the template's other arguments do not matter: the server may have ignored
+    /// them, or the client may have invented them. So a value is kept only if the resource is
+    /// permitted for every expansion of the template's other expressions. An expression that
+    /// escapes `/` may expand to any text without `/`, and any other expression to any text.
     pub(super) fn retain(
         &self,
         info: &mut CompletionInfo,
@@ -78,15 +82,16 @@ impl Completion {
         });
     }
 
-    /// Returns `true` if URIs with this value can be compared with rules: the scheme is known,
-    /// and no text contains a placeholder.
+    /// Returns `true` if the template, expanded with this value, can be compared with rules. The
+    /// template must begin with a literal scheme, and neither the template nor the value may
+    /// contain the text of a placeholder.
     fn is_comparable(&self, value: &str) -> bool {
         let scheme = self.template.split('{').next().unwrap_or_default();
         let has_wildcard = |text: &str| has_wildcard(&text.to_ascii_lowercase());
         scheme.contains(':') && !has_wildcard(&self.template) && !has_wildcard(value)
     }
 
-    /// Returns the URIs with this value, with wildcards for the other arguments.
+    /// Expands the template with this value, and with placeholders for the other arguments.
     fn pattern(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| {
             let (operator, variables) = Operator::of(expression);
@@ -118,12 +123,13 @@ impl Completion {
         })
     }
 
-    /// Returns the URI with this value; unknown arguments stay unexpanded.
+    /// Expands the template with this value and the client's values of the other arguments. An
+    /// expression is left unexpanded if none of its arguments is known.
     fn expand(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| self.expand_expression(expression, value, encodes, uri))
     }
 
-    /// Returns the template with each of its expressions expanded.
+    /// Returns the template with each expression replaced by the text that `expand` appends.
     fn expand_each(&self, expand: impl Fn(&str, &mut String)) -> String {
         let mut uri = String::with_capacity(2 * self.template.len());
         let mut rest = self.template.as_str();
@@ -170,7 +176,7 @@ impl Completion {
 // === impl Operator ===
 
 impl Operator {
-    /// Returns the operator of an expression, and the rest of it.
+    /// Returns the operator of an expression, and the variables after the operator.
     fn of(expression: &str) -> (Self, &str) {
         let operator = |first, separator, is_named, allows_reserved| Self {
             first,
@@ -191,7 +197,8 @@ impl Operator {
         }
     }
 
-    /// Adds a value.
+    /// Appends a value to a URI. Percent-encodes the value if `encodes` is `true` and the operator
+    /// does not allow reserved characters.
     fn push(&self, value: &str, encodes: bool, uri: &mut String) {
         if encodes && !self.allows_reserved {
             encode(value, uri);
@@ -200,7 +207,8 @@ impl Operator {
         }
     }
 
-    /// Returns the wildcard for the values of an expression with their separators.
+    /// Returns the placeholder that stands for any expansion of an expression with this operator,
+    /// even of several values.
     fn wildcard(&self) -> &'static str {
         if self.allows_reserved || self.separator == "/" { ANYTHING } else { SEGMENT }
     }
@@ -212,7 +220,8 @@ fn name(variable: &str) -> &str {
     name.strip_suffix('*').unwrap_or(name)
 }
 
-/// Returns the length of a prefix modifier in characters, if there is one.
+/// Returns the length of a variable's prefix modifier in characters, such as 3 for `name:3`, or
+/// `None` if the variable has no such modifier.
 fn prefix_length(variable: &str) -> Option<usize> {
     variable.split_once(':')?.1.parse().ok()
 }
@@ -221,8 +230,8 @@ fn has_wildcard(uri: &str) -> bool {
     uri.contains(SEGMENT) || uri.contains(ANYTHING)
 }
 
-/// Returns `true` if each URI of a pattern is permitted in all its spellings; `denied` are URIs
-/// that are denied by their canonical spelling.
+/// Returns `true` if the rules permit every URI that results from `pattern` by filling in its
+/// placeholders, in all spellings. `denied` contains the canonical spellings of denied URIs.
 fn permits_each(
     pattern: &str,
     resources: &Selection,
@@ -239,14 +248,15 @@ fn permits_each(
         && !others.any(|uris| resources.may_deny(&uris, budget) || may_be_denied(&uris, budget))
 }
 
-/// Returns the URIs of a pattern.
+/// Returns the set of all URIs that result from `pattern` by filling in its placeholders.
 fn uris(pattern: &str) -> TextSet {
     let mut uris = TextSet::default();
     let mut rest = pattern;
     if let Some(scheme) = pattern.find("://") {
         let (before, after) = pattern.split_at(scheme + 3);
         let end = after.find(['/', '?', '#']).unwrap_or(after.len());
-        // An authority has several spellings: with a port and a user, and without.
+        // An authority has several spellings, such as with a user or a port. So if it contains a
+        // placeholder, the set contains every authority.
         let authority = match &after[..end] {
             authority if authority.contains(ANYTHING) => Some(Part::Anything),
             authority if authority.contains(SEGMENT) => Some(Part::Segment),
@@ -278,7 +288,7 @@ fn push_parts(mut rest: &str, uris: &mut TextSet) {
     uris.push(Part::Text(rest.to_owned()));
 }
 
-/// Appends a text, percent-encoding all but unreserved characters.
+/// Appends a text to a URI. Percent-encodes all characters except unreserved ones.
 fn encode(text: &str, uri: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {

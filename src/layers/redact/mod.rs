@@ -1,61 +1,66 @@
 //! Redaction of tool results by JSON Pointers.
 //!
-//! A [`RedactLayer`] removes parts of tool results before any layer above receives them: they
-//! reach no composite, log or client. Place it below everything that uses results; it selects
-//! tools by the names that their servers gave them.
+//! A [`RedactLayer`] removes parts of tool results before any layer above receives them, so the
+//! removed values reach no composite, log or client. Place the layer below all layers that use
+//! results. The names by which it selects tools are those of the wrapped service.
 //!
 //! # Pointers
 //!
-//! Redacted values are selected by JSON Pointers ([RFC 6901]) into the structured content:
-//! `/user/email` is the member `email` of the member `user`, and an empty pointer is the whole
-//! value. A segment `*` matches any one member or element, and `**` matches any number of
-//! segments, including none: `/rows/*/ssn`, `/**/password`. A member named `*` or `**` cannot
-//! be addressed on its own.
+//! JSON Pointers ([RFC 6901]) select the redacted values in the structured content:
+//! `/user/email` selects the member `email` of the member `user`, and an empty pointer selects
+//! the whole value. A segment `*` matches any one member or element, as in `/rows/*/ssn`. A
+//! segment `**` matches any number of segments, including none, as in `/**/password`. A member
+//! named `*` or `**` cannot be selected on its own.
 //!
-//! - [`Redaction::new`] replaces each selected value by `"[redacted]"`, including everything
-//!   in it and the names of its members. The name of the value itself stays; if the name is
-//!   secret, point to the enclosing object.
+//! - [`Redaction::new`] replaces each selected value with `"[redacted]"`. If the value is an
+//!   object, the names of its members are replaced too. The name of the selected value itself is
+//!   kept. If this name is secret, select the enclosing object.
 //! - [`Redaction::only`] keeps only the selected values, and the arrays and objects that
 //!   contain them. Other members are removed with their names, and other elements are
-//!   replaced by `"[redacted]"`.
+//!   replaced with `"[redacted]"`.
 //!
-//! If the structured content is an object and redacted as a whole, it becomes `{}`: clients
-//! before 2026-07-28 accept only objects there.
+//! If the structured content is an object and is redacted as a whole, it becomes `{}`, because
+//! clients of protocol versions before 2026-07-28 accept only objects as structured content.
 //!
-//! # What else could say it
+//! # Other parts of the result
 //!
-//! Redacted values must not appear elsewhere in the result, so for a selected tool:
+//! Other parts of a result may repeat redacted values. So if a redaction selects a tool, the layer
+//! also changes the following parts of the tool's results:
 //!
 //! - A text that is the JSON of the structured content is regenerated from the redacted
 //!   content. If there is no structured content, a text that is the JSON of an array or an
 //!   object is redacted instead. Every other text, image, audio, link and resource is
-//!   replaced by the text `[redacted]`.
-//! - `_meta` of the result and its blocks is dropped, and so are the annotations of the
-//!   blocks: `lastModified`, `priority` and `audience`.
-//! - The same applies to a result with `isError`. A JSON-RPC error keeps its code, but its
-//!   message only states that the tool failed, and its `data` is dropped. Error -32021 keeps
+//!   replaced with the text `[redacted]`.
+//! - `_meta` of the result and of its content blocks is removed. The annotations of the blocks are
+//!   removed too: `lastModified`, `priority` and `audience`.
+//! - A result with `isError` is changed in the same way. A JSON-RPC error keeps its code, but its
+//!   message only states that the tool failed, and its `data` is removed. Error -32021 keeps
 //!   the client capabilities that the tool requires.
-//! - Requests for input, tasks, and any other replies are replaced by an error. The task itself
-//!   continues, since this layer makes no calls to cancel it.
+//! - A request for input, a task or any other reply is replaced with an error. The task still
+//!   continues on the server, because this layer makes no calls to cancel it.
 //!
-//! With [`keep_texts`](Redaction::keep_texts), texts that are not JSON pass, including those
-//! of errors, and so do images, links, resources, requests for input and, except with `only`,
-//! `_meta` and the annotations of all of these. JSON that differs from the structured content
-//! is redacted by the same pointers.
+//! With [`keep_texts`](Redaction::keep_texts), the layer keeps images, links, resources, requests
+//! for input, and texts that are not JSON, including error messages. It also keeps `_meta` and
+//! annotations, except with [`only`](Redaction::only). A text that is JSON but differs from the
+//! structured content is redacted by the same pointers.
 //!
-//! Even then, a text that begins with `{` or `[` and does not parse as JSON is replaced by
-//! `[redacted]`, since other parsers might accept it: concatenated values, numbers such as
-//! `1e999`, arrays nested more than 127 levels deep, but also words in brackets. If the message
-//! of an error begins like that, it is replaced by one that states that the tool failed.
+//! Even with `keep_texts`, a text that begins with `{` or `[` and does not parse as JSON is
+//! replaced with `[redacted]`, because other parsers might accept it. Examples are concatenated
+//! values, numbers such as `1e999`, and arrays nested more than 127 levels deep, but also words in
+//! brackets. An error message that begins with `{` or `[` is replaced with a message that states
+//! that the tool failed.
 //!
-//! # What is not looked at
+//! # What is not redacted
 //!
-//! Read resources, prompts, requests and notifications of a server during a call, the results
-//! of tasks, and the arguments of calls. A redacted call never becomes a task, but a client
-//! that knows the id of a task created elsewhere can fetch its result with `tasks/get`. Values
-//! that a tool repeats elsewhere in its structured content stay there. A redacted result may
-//! no longer match the tool's output schema, which is advertised unchanged: a string may
-//! replace a number, and required members may be missing.
+//! The layer does not change prompts, resources that a client reads, the results of tasks, the
+//! arguments of calls, and the requests and notifications that a server sends during a call.
+//!
+//! - A redacted call never becomes a task. However, a client that knows the id of a task created
+//!   elsewhere can fetch the result with `tasks/get`.
+//! - If a tool repeats a redacted value in a part of the structured content that no pointer
+//!   selects, the repetition is kept.
+//! - A redacted result may no longer match the tool's output schema, which is advertised
+//!   unchanged. For example, a string may replace a number, and required members may be missing.
 //!
 //! # Examples
 //!
@@ -111,10 +116,10 @@ use crate::{
     pattern::{Patterns, Selection},
 };
 
-/// Redacts parts of tool results.
+/// A layer that redacts parts of tool results.
 ///
-/// Defaults to no redactions; then the layer changes nothing. If several redactions select a
-/// tool, all of them apply to its results.
+/// By default there are no redactions, and the layer changes nothing. If several redactions select
+/// a tool, all of them change the tool's results.
 ///
 /// See the [module docs](self) for the changes to a result, and for an example.
 #[derive(Clone, Debug, Default)]
@@ -123,7 +128,7 @@ pub struct RedactLayer(Vec<Redaction>);
 /// Middleware that [`RedactLayer`] puts in front of a service.
 pub type Redact<S> = Intercepted<RedactRule, S>;
 
-/// A redaction of the results of the selected tools.
+/// A redaction of the results of selected tools.
 #[derive(Clone, Debug)]
 pub struct Redaction {
     tools: Selection,
@@ -132,12 +137,12 @@ pub struct Redaction {
     keeps_texts: bool,
 }
 
-/// Which values a redaction keeps.
+/// The values that a redaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
-    /// Values that are not selected by the pointers.
+    /// The values that no pointer selects.
     Others,
-    /// Values that are selected by the pointers.
+    /// Only the values that a pointer selects.
     These,
 }
 
@@ -170,11 +175,12 @@ impl Redaction {
         Ok(Self { keeping: Keeping::These, ..Self::new(tools, pointers)? })
     }
 
-    /// Keeps texts that are not JSON, and [other parts](self#what-else-could-say-it) that
-    /// pointers cannot address. Use it for tools that do not repeat redacted values there.
+    /// Keeps texts that are not JSON, and [other parts](self#other-parts-of-the-result) of a result
+    /// that pointers cannot select. Call this only if the selected tools do not repeat redacted
+    /// values in these parts.
     ///
-    /// Unless the redaction is [`only`](Self::only), this includes `_meta` and annotations such
-    /// as `lastModified`.
+    /// `_meta` and annotations such as `lastModified` are also kept, unless the redaction was
+    /// created with [`only`](Self::only).
     #[must_use]
     pub const fn keep_texts(mut self) -> Self {
         self.keeps_texts = true;
@@ -191,7 +197,7 @@ impl RedactLayer {
         Self::default()
     }
 
-    /// Adds a redaction.
+    /// Adds a redaction. Earlier redactions are kept.
     #[must_use]
     pub fn redaction(mut self, redaction: Redaction) -> Self {
         self.0.push(redaction);
@@ -200,7 +206,7 @@ impl RedactLayer {
 }
 
 impl RedactLayer {
-    /// Returns the patterns for tool names, each with the setting that contains it.
+    /// Returns the tool patterns of all redactions, each with the name of its setting.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.0.iter().map(|redaction| &redaction.tools);
         selections.flat_map(Selection::parts).map(|patterns| ("redactions.tools", patterns))

@@ -1,4 +1,4 @@
-//! JSON Pointers with wildcards, and the values that they select.
+//! JSON Pointers with wildcards, and the redaction of the values that they select.
 
 use std::fmt;
 
@@ -27,18 +27,20 @@ enum Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointerError {
     pointer: String,
-    /// The position of the first invalid byte.
+    /// The byte offset of the error in `pointer`.
     position: usize,
     reason: &'static str,
 }
 
-/// A set of pointers into a value.
+/// A set of JSON Pointers that select values.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers(Vec<Pointer>);
 
-/// The partial matches of pointers with the path to a value.
+/// The progress of all pointers at some path into a value. Only contains pointers that match the
+/// path, or that may still match a longer path.
 ///
-/// For each pointer that can still match there or below: its index, and its next segment.
+/// Each entry contains the index of a pointer and the index of its next segment. A pointer with
+/// `**` may have several entries.
 #[derive(Clone, Debug)]
 struct Positions(Vec<(usize, usize)>);
 
@@ -52,7 +54,7 @@ impl Pointers {
         pointers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Replaces all selected values by the mark.
+    /// Replaces all selected values with [`MARK`].
     pub(super) fn redact(&self, value: &mut Value) {
         let way = self.begin();
         if self.is_there(&way) {
@@ -62,8 +64,8 @@ impl Pointers {
         }
     }
 
-    /// Keeps the selected values and their containers. Other members are removed, and other
-    /// elements are replaced by the mark.
+    /// Keeps only the selected values, and the arrays and objects that contain them. Removes other
+    /// members, and replaces other elements with [`MARK`].
     pub(super) fn keep_only(&self, value: &mut Value) {
         if !self.keep_from(value, &self.begin()) {
             take_all(value);
@@ -93,8 +95,8 @@ impl Pointers {
         }
     }
 
-    /// Keeps the selected parts of a value. Returns `false` if there are none, and the caller
-    /// must remove the value.
+    /// Removes the parts of a value that no pointer selects. Returns `false` if no part is
+    /// selected. In this case, the caller must remove the value itself.
     fn keep_from(&self, value: &mut Value, way: &Positions) -> bool {
         if self.is_there(way) {
             return true;
@@ -104,7 +106,7 @@ impl Pointers {
         }
         match value {
             Value::Object(members) => {
-                // Removed with its name, which may be sensitive as well.
+                // Remove a member with its name, which may be sensitive as well.
                 members.retain(|name, member| self.keep_from(member, &self.step(way, name)));
                 !members.is_empty()
             }
@@ -146,7 +148,8 @@ impl Pointers {
         next
     }
 
-    /// Adds the position of a pointer, and the positions after any `**` that it may skip.
+    /// Adds the position of `pointer` before its segment `step`. If the segment is `**`, also adds
+    /// the position after the segment, because `**` may match no segments at all.
     fn reach(&self, way: &mut Positions, pointer: usize, step: usize) {
         let mut step = step;
         loop {
@@ -160,14 +163,15 @@ impl Pointers {
         }
     }
 
-    /// Returns `true` if a pointer matches the path completely.
+    /// Returns `true` if a pointer matches the current path completely, and so selects the value
+    /// there.
     fn is_there(&self, way: &Positions) -> bool {
         way.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
     }
 }
 
-/// Redacts a whole value. An object stays an object: older clients accept no other structured
-/// content.
+/// Redacts a whole value. An object becomes `{}`, because older clients accept only objects as
+/// structured content. Any other value becomes [`MARK`].
 fn take_all(value: &mut Value) {
     match value {
         Value::Object(members) => members.clear(),
@@ -202,13 +206,13 @@ impl Pointer {
 // === impl PointerError ===
 
 impl PointerError {
-    /// Returns the invalid text.
+    /// Returns the text that is not a JSON Pointer.
     #[must_use]
     pub fn pointer(&self) -> &str {
         &self.pointer
     }
 
-    /// Returns the byte offset of the error.
+    /// Returns the byte offset of the error in the text.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.position

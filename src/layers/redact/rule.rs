@@ -14,23 +14,26 @@ use crate::{
 };
 
 /// The rule of a [`RedactLayer`](super::RedactLayer).
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct RedactRule(pub(super) Arc<[Redaction]>);
 
-/// The redactions that apply to the result of a call, by index.
+/// The indices of the redactions that select the called tool.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Selected(Box<[usize]>);
 
-/// The combined redactions of one call.
+/// All redactions of the result of one call, which are made together.
 struct Together<'r> {
     redactions: Vec<&'r Redaction>,
 }
 
-/// The classification of a text.
+/// A text, classified by whether it is JSON.
 enum Text {
-    /// The JSON of this array or object.
+    /// The text is the JSON of this array or object.
     Json(Value),
-    /// A text that begins like JSON but does not parse; other parsers may accept it.
+    /// The text begins like an array or object but does not parse as JSON. Another parser may
+    /// accept it.
     Unreadable,
     Words,
 }
@@ -57,7 +60,7 @@ impl Intercept for RedactRule {
 }
 
 impl RedactRule {
-    /// Returns the redactions that apply to the results of a tool, if there are any.
+    /// Returns the redactions that select a tool, or `None` if there are none.
     fn select(&self, tool: &str) -> Option<Selected> {
         let selects = |place: &usize| self.0[*place].tools.selects(tool);
         let redactions: Box<[_]> = (0..self.0.len()).filter(selects).collect();
@@ -69,7 +72,7 @@ impl RedactRule {
 
 impl Together<'_> {
     fn reply(&self, reply: &mut Reply) {
-        // A refusal comes from this crate, and contains nothing from a tool.
+        // A refusal was created by this crate, and contains nothing from a tool.
         if reply.refusal().is_some() {
             return;
         }
@@ -115,7 +118,7 @@ impl Together<'_> {
     }
 
     fn value(&self, value: &mut Value) {
-        // The pointers are not evaluated deeper, and no transport delivers deeper values.
+        // The pointers are evaluated recursively. No transport delivers deeper values.
         if is_deeper(value, MAX_JSON_DEPTH) {
             *value = MARK.into();
             return;
@@ -164,7 +167,8 @@ impl Together<'_> {
         self.redactions.iter().all(|redaction| redaction.keeps_texts)
     }
 
-    /// Returns `true` if `_meta` is kept. Pointers cannot select it, so `only` always drops it.
+    /// Returns `true` if `_meta` and annotations are kept. They are always removed by
+    /// [`Redaction::only`], because pointers cannot select them.
     fn keeps_meta(&self) -> bool {
         let keeps = |redaction: &Redaction| redaction.keeping == Keeping::Others;
         self.keeps_texts() && self.redactions.iter().all(|redaction| keeps(redaction))
@@ -175,7 +179,7 @@ impl Together<'_> {
 
 impl Text {
     fn of(text: &str) -> Self {
-        // Some readers skip a byte order mark.
+        // Some parsers skip a byte order mark.
         let begins = text.trim_start_matches(|it: char| it.is_whitespace() || it == '\u{feff}');
         if !begins.starts_with(['{', '[']) {
             return Self::Words;
@@ -184,7 +188,7 @@ impl Text {
     }
 }
 
-/// Drops `_meta` and the annotations of a block, and `_meta` of a resource in it.
+/// Removes `_meta` and the annotations of a block, and `_meta` of a resource in the block.
 fn drop_metadata(block: &mut ContentBlock) {
     match block {
         ContentBlock::Text(text) => (text.meta, text.annotations) = (None, None),

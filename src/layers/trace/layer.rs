@@ -1,4 +1,4 @@
-//! The layer that creates a span for each request and propagates its context.
+//! The layer that creates a span for each request and propagates its trace context.
 
 use std::sync::Arc;
 
@@ -7,17 +7,18 @@ use tower_layer::Layer;
 use super::{Propagate, Trace, names::KnownNames};
 use crate::message::Tracing;
 
-/// Creates a span for each request, and propagates its context.
+/// A layer that creates a `tracing` span for each request, and propagates the trace context of the
+/// span to backends.
 ///
-/// It is the outermost layer of a [`StackLayer`](crate::stack::StackLayer), even if it was not
-/// set. By default, spans are created without arguments and results if a subscriber enables
-/// them, and backends receive the trace context as documented at [`Propagate`].
+/// A [`StackLayer`](crate::stack::StackLayer) always has a trace layer as its outermost layer, even
+/// if none was set. By default, a span does not contain arguments and results, and is only created
+/// if a subscriber enables it. Backends receive the trace context as documented at [`Propagate`].
 ///
-/// See the [module docs](crate::trace) for the spans, and for an example.
+/// See the [module docs](crate::trace) for a list of the spans and for an example.
 #[derive(Clone, Debug, Default)]
 pub struct TraceLayer {
     tracing: Tracing,
-    /// The tools that are known to exist.
+    /// The names of tools that are known to exist before a server has listed any tools.
     tools: Vec<Arc<str>>,
 }
 
@@ -30,10 +31,10 @@ impl TraceLayer {
         Self::default()
     }
 
-    /// Sets the propagation of trace contexts.
+    /// Sets how trace contexts are propagated from requests to spans and to backends.
     ///
-    /// It applies to everything that the request leads to: the branches of composites, and the
-    /// calls that tools make within it.
+    /// The setting affects everything that a request leads to, such as the branches of composites,
+    /// and the calls that tools make while they handle the request.
     #[must_use]
     pub fn propagate(mut self, propagate: impl Propagate + 'static) -> Self {
         self.tracing.propagate = Some(Arc::new(propagate));
@@ -45,17 +46,17 @@ impl TraceLayer {
     /// (`mcp.resource.uri`) and the messages of errors (`otel.status_description`). Defaults to
     /// `false`.
     ///
-    /// **All of these may be secret, and go wherever spans go**: to the log and to exporters.
-    /// Only values that [`redact`](crate::redact) removes from results are never in spans.
-    /// Arguments and results of more than 8 KiB are omitted.
+    /// **These contents may be secret, and go wherever spans go**: to the log and to exporters. The
+    /// only values left out are those that [`redact`](crate::redact) removes from results, and
+    /// arguments and results of more than 8 KiB.
     #[must_use]
     pub const fn contents(mut self, contents: bool) -> Self {
         self.tracing.contents = contents;
         self
     }
 
-    /// Sets whether requests, and the runs that they lead to, are
-    /// [measured](crate::metrics). Defaults to `false`.
+    /// Sets whether [metrics](crate::metrics) are recorded for requests, and for the runs of
+    /// composites that they start. Defaults to `false`.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub const fn metrics(mut self, metrics: bool) -> Self {
@@ -63,7 +64,7 @@ impl TraceLayer {
         self
     }
 
-    /// Adds the names of tools that are known to exist.
+    /// Adds names of tools that are known to exist, so that spans and metrics may contain them.
     pub(crate) fn tools<'t>(mut self, tools: impl IntoIterator<Item = &'t str>) -> Self {
         self.tools.extend(tools.into_iter().map(Arc::from));
         self

@@ -1,4 +1,4 @@
-//! Tracing: spans of requests, runs and branches, and the propagation of their context.
+//! Tracing: spans of requests, runs and branches, and the propagation of trace contexts.
 //!
 #![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/observability.md")]

@@ -9,15 +9,16 @@ use rmcp::model::ServerResult;
 
 use crate::message::{ItemKind, Reply};
 
-/// Maximum number of known names of a kind.
+/// Maximum number of tool names, and of prompt names, that are kept.
 const MAX_TRACED_NAMES: usize = 1000;
 /// Maximum length of a name in bytes, which is the protocol's recommendation for tool names.
 const MAX_TRACED_NAME: usize = 128;
 
-/// The known names of tools and prompts.
+/// The names of tools and prompts that are known to exist.
 ///
-/// A client may call any name, and a backend for spans and metrics keeps a series for each
-/// name. So only names that were listed or have answered are known.
+/// A client may call any name, and a telemetry backend stores a time series for each name. To bound
+/// the number of series, a name is only known once a server has listed the tool or prompt, or has
+/// answered a request for it without a failure.
 #[derive(Debug, Default)]
 pub(super) struct KnownNames {
     tools: Known,
@@ -37,7 +38,8 @@ impl KnownNames {
         self.known(kind).is_some_and(|known| contains(known, name))
     }
 
-    /// Adds the name of an existing item.
+    /// Records the name of an existing tool or prompt. Does nothing if the name is not [safe to
+    /// record](is_fit), or if the maximum number of names is reached.
     pub(super) fn learn(&self, kind: ItemKind, name: &str) {
         let Some(known) = self.known(kind) else { return };
         if is_fit(name) && !contains(known, name) {
@@ -48,7 +50,7 @@ impl KnownNames {
         }
     }
 
-    /// Adds the names that a reply lists.
+    /// Records the names of all tools or prompts that a reply lists.
     pub(super) fn learn_listed(&self, reply: &Reply) {
         match reply.result() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -71,7 +73,7 @@ impl KnownNames {
     }
 }
 
-/// Returns `true` if the name is short and has no control characters, so it is safe to record.
+/// Returns `true` if the name is safe to record: it has 1 to 128 bytes and no control characters.
 pub(super) fn is_fit(name: &str) -> bool {
     (1..=MAX_TRACED_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }

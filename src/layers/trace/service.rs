@@ -23,7 +23,7 @@ use crate::{
 
 /// Middleware that [`TraceLayer`](super::TraceLayer) puts in front of a service.
 ///
-/// It is ready when the service is.
+/// `Trace` is ready when the wrapped service is ready.
 #[derive(Clone, Debug)]
 pub struct Trace<S> {
     inner: S,
@@ -40,13 +40,15 @@ pin_project! {
     }
 }
 
-/// A request that is traced or measured. If it is dropped before the reply, it is recorded as
-/// canceled.
+/// A request that is traced or measured. If the value is dropped before the reply arrives, the
+/// request is recorded as canceled. If it is dropped by a panic, the request is recorded as
+/// panicked.
 struct ObservedRequest {
     span: Span,
     begun: Instant,
     method: &'static str,
-    /// The tool or prompt of the request, if there is one.
+    /// The tool or prompt that the request calls. `None` for other requests, and if the name is not
+    /// safe to record.
     target: Option<(ItemKind, String)>,
     names: Arc<KnownNames>,
     contents: bool,
@@ -107,7 +109,7 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // Taken out of the future, so that a panic drops it while unwinding.
+        // Take the observed request out of the future, so that a panic drops it while unwinding.
         let Some(mut watched) = this.watched.take() else { return this.reply.poll(cx) };
         let reply = watched.span.in_scope(|| this.reply.poll(cx));
         match &reply {
@@ -133,7 +135,7 @@ impl ObservedRequest {
             span,
             begun: Instant::now(),
             method,
-            // Unfit names are never known.
+            // An unfit name is never known, so it need not be kept.
             target: target
                 .filter(|(_, name)| is_fit(name))
                 .map(|(kind, name)| (kind, name.to_owned())),
@@ -144,12 +146,13 @@ impl ObservedRequest {
         }
     }
 
-    /// Records the reply to the request, if there is one.
+    /// Records the end of the request. `reply` is `None` if the service failed.
     fn answer(&mut self, reply: Option<&Reply>) {
         let Some(reply) = reply else { return self.end(&End::UNANSWERED) };
         let end = End::of_reply(reply);
         self.names.learn_listed(reply);
-        // Some servers report a missing tool as a failed one.
+        // A failure does not prove that the tool exists: some servers report a missing tool as a
+        // failed call.
         if let Some((kind, name)) = &self.target
             && end.status != "failed"
         {

@@ -11,10 +11,10 @@ use crate::{
     spans::{End, MAX_CONTENT, json, name, record_result},
 };
 
-/// Maximum length of an id or version from a client.
+/// Maximum length, in bytes, of an id or a version that a client sent.
 const MAX_CLIENT_ID: usize = 128;
 
-/// Creates the span, with all fields that it may ever have.
+/// Creates the span of a request, including the fields whose values are recorded later.
 ///
 /// The fields are only evaluated if a subscriber enables the span.
 pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
@@ -44,9 +44,10 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     )
 }
 
-/// Records the contents of a reply in the span of its request.
+/// Records the tool result or the error message of a reply in the span of its request.
 ///
-/// Exporters treat a status description as an error, so it is only set for errors.
+/// The error message is only recorded if `end` has an error, because exporters treat every span
+/// with a status description as failed.
 pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     if let Some(result) = reply.tool_result() {
         record_result(span, result);
@@ -58,7 +59,8 @@ pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     }
 }
 
-/// Returns the method of a request, as one of few values, and its tool or prompt, if any.
+/// Returns the method of a request, and the tool or prompt that the request calls. Returns `_OTHER`
+/// for a method that the protocol does not define, so that there are only a few different methods.
 pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &str)>) {
     let method = known_method(request.method()).unwrap_or("_OTHER");
     let target = match (method, request.subject()) {
@@ -68,7 +70,8 @@ pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &
     (method, target)
 }
 
-/// Returns the name of the span before the request is answered.
+/// Returns the initial name of a request's span. It contains the name of the called tool or prompt
+/// only if the tool or prompt is known to exist.
 fn known_name(request: &Request, names: &KnownNames) -> Cow<'static, str> {
     let (method, target) = operation(request);
     name(method, target.filter(|(kind, name)| names.knows(*kind, name)))
@@ -95,7 +98,8 @@ fn resource(request: &Request) -> Option<&str> {
     }
 }
 
-/// Returns the client's protocol version, from the request or from the initialization.
+/// Returns the protocol version of the client, from the request's `_meta` or else from the
+/// initialization of the connection.
 fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     match context.meta().get("io.modelcontextprotocol/protocolVersion") {
         Some(Value::String(version)) => {
@@ -110,7 +114,7 @@ fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns a text from a client, unless it is too long or unfit.
+/// Returns a text from a client, or `None` if the text is too long or not safe to record.
 fn short_text<T: AsRef<str>>(text: Option<T>) -> Option<T> {
     text.filter(|text| text.as_ref().len() <= MAX_CLIENT_ID && is_fit(text.as_ref()))
 }

@@ -1,4 +1,4 @@
-//! Content blocks: whole, cut or replaced by a note.
+//! Cuts content blocks, or replaces them with a note.
 
 use std::borrow::Cow;
 
@@ -14,39 +14,44 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, meta_of},
 };
 
-/// Maximum size of a block besides its text, in bytes, for the text to be cut.
+/// Maximum size, in bytes, of a block without its text. If it is larger, the text is not cut: the
+/// block is kept whole or replaced with a note.
 const MAX_BESIDE: usize = 2 * 1024;
-/// Maximum length of a label that is kept when other metadata is omitted, in bytes.
+/// Maximum length, in bytes, of a label in a block's metadata. A longer label is omitted with the
+/// other metadata.
 const MAX_LABEL: usize = 256;
 /// Maximum number of characters of a MIME type in a note.
 const MAX_MIME: usize = 64;
-/// Minimum size that must be left for the text, in bytes, for metadata to be kept.
+/// The metadata of a cut block is kept only if at least this many bytes are left for the text, and
+/// at least as many as the metadata takes.
 const ENOUGH_TEXT: usize = 64;
 
-/// A block and its size.
+/// A content block of a result, and its size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'r> {
     block: &'r ContentBlock,
     kind: Kind,
-    /// Size as JSON, without the text if that repeats the structured content.
+    /// The size of the block as JSON. If its text repeats the structured content, the size does not
+    /// include the text.
     pub(super) whole: usize,
     pub(super) least: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A text that can be cut, or the text of a resource.
+    /// A text block or a resource whose text can be cut.
     Text,
-    /// A text that is rendered again from the structured content.
+    /// A block whose text is rendered again from the structured content.
     Repeats,
-    /// A block that is kept whole or replaced, such as an image.
+    /// A block that is kept whole or replaced with a note, such as an image.
     Undivided,
 }
 
 // === impl Block ===
 
 impl<'r> Block<'r> {
-    /// Measures a block. `repeats` is `true` if its text repeats the structured content.
+    /// Measures the size of a block. `repeats` is `true` if the text of the block repeats the
+    /// structured content.
     pub(super) fn new(block: &'r ContentBlock, repeats: bool) -> Self {
         let undivided = |whole| {
             let least = json_bytes(&note_of(block)).min(whole);
@@ -72,8 +77,8 @@ impl<'r> Block<'r> {
         self.kind == Kind::Undivided
     }
 
-    /// Cuts the block to `share` bytes, which must be at least `least`. `repeated` renders a text
-    /// that repeats the structured content.
+    /// Cuts the block to `share` bytes, which must be at least `least`. If the block's text repeats
+    /// the structured content, `repeated` is called to render the new text.
     pub(super) fn cut(
         &self,
         share: usize,
@@ -121,7 +126,8 @@ impl<'r> Block<'r> {
     }
 }
 
-/// Returns the text of a block that can be cut.
+/// Returns the text of a text block or text resource. Returns `None` for other blocks, whose
+/// contents cannot be cut.
 pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
     match block {
         ContentBlock::Text(text) => Some(&text.text),
@@ -133,7 +139,7 @@ pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Returns the encoded data of a block.
+/// Returns the Base64 data of an image, audio or blob, or `None` for other blocks.
 fn data_of(block: &ContentBlock) -> Option<&str> {
     match block {
         ContentBlock::Image(image) => Some(&image.data),
@@ -146,8 +152,8 @@ fn data_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Returns the block with another text. Without `has_meta`, only the labels of its metadata are
-/// kept.
+/// Returns a copy of the block with another text. If `has_meta` is `false`, only the [`labels`] of
+/// the block's metadata are kept.
 fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock {
     let meta_of = |meta: &Option<MetaObject>| {
         if has_meta { meta.clone() } else { labels(meta.as_ref()) }
@@ -179,7 +185,7 @@ fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock
     }
 }
 
-/// Returns the note that replaces a block.
+/// Returns the text block that replaces an omitted block.
 fn note_of(block: &ContentBlock) -> ContentBlock {
     let (kind, mime) = match block {
         ContentBlock::Text(_) => ("text", None),

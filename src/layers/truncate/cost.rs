@@ -1,16 +1,17 @@
-//! The JSON cost of the parts of a value.
+//! Computes the size that the parts of a JSON value take up in a tool result.
 
 use serde_json::Value;
 
 use crate::json_size::{json_bytes, record_inspected};
 
-/// The mark at the end of a text that was cut.
+/// The mark at the end of a cut text.
 pub(super) const MARK: &str = "…";
 
-/// The cost of parts of a value: bytes of JSON, in the value and in texts that repeat it.
+/// Computes the cost of the parts of a JSON value. The cost of a part is its number of bytes as
+/// JSON, both in the value itself and in all texts of the result that repeat the value.
 ///
-/// In a text, the JSON of a value is escaped once more. So the cost of a text that is rendered
-/// again from the shortened value is known for each part, without trial and error.
+/// In a text that repeats the value, the JSON is escaped once more. Because the cost of each part
+/// includes the texts, their size is known before they are rendered from the shortened value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     /// Whether the value itself is part of the result.
@@ -19,27 +20,28 @@ pub(super) struct Cost {
     texts: usize,
 }
 
-/// The cost of one character, by its kind of escape.
+/// The cost of a character that needs an escape, or of a byte that needs none.
 #[derive(Clone, Copy)]
 struct Prices {
     plain: usize,
-    /// A quote or a backslash.
+    /// The cost of a quote or a backslash.
     slashed: usize,
-    /// A control character with a short escape, such as `\n`.
+    /// The cost of a control character with a short escape, such as `\n`.
     short: usize,
-    /// Any other control character, `\u0000`.
+    /// The cost of any other control character, which is escaped like `\u0000`.
     long: usize,
 }
 
 // === impl Cost ===
 
 impl Cost {
-    /// The cost of a value in the result.
+    /// Computes the cost of a value that is in the result and that no text repeats.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// The cost of a value that only texts repeat.
+    /// Computes the cost of a value that is itself not in the result. Add the texts that repeat the
+    /// value with [`and_texts`](Self::and_texts).
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 
-    /// Adds a number of texts that repeat the value.
+    /// Adds `texts` to the number of texts that repeat the value.
     pub(super) const fn and_texts(self, texts: usize) -> Self {
         Self { texts: self.texts + texts, ..self }
     }
@@ -59,16 +61,17 @@ impl Cost {
         self.text(key) + self.mark()
     }
 
-    /// Returns the cost of a text of which only the mark is left.
+    /// Returns the cost of a text that is cut completely, so that only the mark and its quotes
+    /// remain.
     pub(super) const fn cut_text(self) -> usize {
         2 * self.quote() + MARK.len() * self.prices().plain
     }
 
-    /// Returns the cost of a text with its quotes.
+    /// Returns the cost of a text, including its quotes.
     pub(super) fn text(self, text: &str) -> usize {
         record_inspected(text.len());
         let prices = self.prices();
-        // Counted in a form that compilers can vectorize: most texts need few escapes.
+        // Count in passes that compilers can vectorize. Most texts need few escapes.
         let bytes = text.as_bytes();
         let slashed = count(bytes, |byte| byte == b'"' || byte == b'\\');
         let control = count(bytes, |byte| byte < 0x20);
@@ -96,7 +99,7 @@ impl Cost {
         bytes * self.prices().plain
     }
 
-    /// Returns the beginning of a text that costs at most `budget`, without quotes.
+    /// Returns the longest beginning of a text that costs at most `budget` without quotes.
     pub(super) fn beginning(self, text: &str, budget: usize) -> &str {
         let prices = self.prices();
         let mut left = budget;
@@ -119,8 +122,8 @@ impl Cost {
         text
     }
 
-    /// Cuts a text to `budget`, including the mark and quotes. Also returns the number of bytes
-    /// kept.
+    /// Cuts a text and appends the mark, so that it costs at most `budget`, including the mark and
+    /// the quotes. Also returns the number of bytes of the original text that are kept.
     pub(super) fn cut(self, text: &str, budget: usize) -> (String, usize) {
         let beginning = self.beginning(text, budget.saturating_sub(self.cut_text()));
         (format!("{beginning}{MARK}"), beginning.len())
@@ -141,7 +144,7 @@ impl Cost {
     }
 }
 
-/// Counts the bytes that match, in chunks whose counts fit into a byte.
+/// Counts the bytes for which `is` returns `true`, in chunks whose counts fit into a byte.
 fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     let pieces = bytes.chunks(usize::from(u8::MAX));
     pieces.map(|piece| usize::from(piece.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()

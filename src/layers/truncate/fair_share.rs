@@ -7,37 +7,42 @@ pub(super) struct Part {
     pub(super) least: usize,
     /// Full size.
     pub(super) whole: usize,
-    /// Whether there is no size between the two.
+    /// Whether the part can only have its minimum or its full size, but no size in between.
     pub(super) all_or_least: bool,
 }
 
-/// A part of a list, which may also be omitted.
+/// A part of a list, which may be omitted if it is not required.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    /// Additional size, such as that of its key and a comma.
+    /// The number of bytes that are needed besides the part if it is kept, such as for its key and
+    /// a comma.
     pub(super) beside: usize,
     pub(super) part: Part,
     pub(super) is_required: bool,
 }
 
-/// The parts of a list that are kept, and their shares.
+/// The parts of a list that are kept, and the size that each of them gets.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    /// Their indexes in the list, in order.
+    /// The indices of the kept parts in the list, in order.
     pub(super) places: Vec<usize>,
     pub(super) shares: Vec<usize>,
 }
 
-/// In a list of many parts, a part of up to this many bytes is kept whole or omitted: a few whole
-/// parts are better than many fragments.
+/// In a list of many parts, a part of up to this many bytes is kept whole or omitted, because a few
+/// whole parts are better than many fragments.
 const WORTH: usize = 1024;
-/// Maximum number of parts that share evenly in any case.
+/// A list of at most this many parts always shares its budget evenly.
 const FEW: usize = 8;
-/// More parts share evenly if each gets at least this many bytes.
+/// A list of more than [`FEW`] parts shares its budget evenly only if each part gets at least this
+/// many bytes.
 const EVEN: usize = 256;
 
-/// Chooses the first parts of a list of `count` that fit the budget, and those that are required,
-/// whose minimum is `reserved`.
+/// Chooses the parts of a list that are kept, and shares the budget among them.
+///
+/// Keeps all required parts, and as many of the other parts as fit the budget, from the first on.
+/// `count` is the number of parts in the list, and `reserved` the minimum size of all required
+/// parts together.
 pub(super) fn choose(
     budget: usize,
     count: usize,
@@ -68,7 +73,7 @@ pub(super) fn choose(
             worth
         } else {
             is_full = true;
-            // The first part is not omitted for being large.
+            // If the first part is too large, it is cut instead of omitted.
             if !places.is_empty() || need.beside + part.least > left {
                 if reserved == 0 {
                     break;
@@ -85,10 +90,10 @@ pub(super) fn choose(
     Chosen { places, shares: shares(budget.saturating_sub(beside), parts) }
 }
 
-/// Shares `budget` among the parts so that none has more than another that could use it: small
-/// parts are whole, and the largest are cut first.
+/// Shares `budget` fairly among the parts, and returns the size of each.
 ///
-/// If the budget is less than the minimum of all parts, each gets its minimum.
+/// Small parts keep their full size, and all larger parts are cut to the same size. If the budget
+/// is less than the minimum of all parts together, each part gets its minimum.
 pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     let level = level(budget, &parts);
     let mut gave_up = false;
@@ -96,19 +101,19 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
         part.whole = part.least;
         gave_up = true;
     }
-    // The other parts share what these do not use.
+    // The other parts share the bytes that these parts do not use.
     let level = if gave_up { self::level(budget, &parts) } else { level };
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// Returns the largest equal share after every part has its minimum.
+/// Returns the maximum size of a part with which all parts together fit the budget.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();
     if used(most) <= budget {
         return most;
     }
-    // `used` grows with the level.
+    // Bisect the levels: `used` grows with the level.
     let (mut low, mut high) = (0, most);
     while high - low > 1 {
         let middle = low + (high - low) / 2;

@@ -1,4 +1,4 @@
-//! Compares a JSON text with a value, without building another value.
+//! Compares a JSON text with a value, without parsing the text into another value.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use serde_json::{Number, Value};
 
 use crate::json_size::record_inspected;
 
-/// Returns `true` if a text is the JSON of this array or object, with its members in any order.
+/// Returns `true` if `text` is the JSON of the array or object `value`, in any order of members.
+/// Returns `false` if `value` is of any other type.
 pub(super) fn repeats(text: &str, value: &Value) -> bool {
     let begins = |with: char| text.trim_start().starts_with(with);
     let may_be = match value {
@@ -23,10 +24,10 @@ pub(super) fn repeats(text: &str, value: &Value) -> bool {
     Same(value).deserialize(&mut json).is_ok() && json.end().is_ok()
 }
 
-/// A [`DeserializeSeed`] that accepts only this value.
+/// A [`DeserializeSeed`] that accepts only the JSON of this value.
 struct Same<'v>(&'v Value);
 
-/// A [`DeserializeSeed`] that looks up the key of a member without allocating it.
+/// A [`DeserializeSeed`] that reads a key and returns the member with this key, without allocating.
 struct Key<'v>(&'v serde_json::Map<String, Value>);
 
 // === impl Same ===
@@ -84,7 +85,7 @@ impl<'de> Visitor<'de> for Same<'_> {
                 return Self::when(false);
             }
         }
-        // Reads the end of the array, so that the next value can be read after it.
+        // Read the end of the array, so that the next value can be read after it.
         Self::when(elements.next_element::<serde::de::IgnoredAny>()?.is_none())
     }
 
@@ -95,8 +96,8 @@ impl<'de> Visitor<'de> for Same<'_> {
             members.next_value_seed(Same(member))?;
             seen += 1;
         }
-        // A duplicate key could hide a missing one. This is harmless, because the text is rendered
-        // again from the value.
+        // A duplicate key could make up for a missing key. This is harmless, because the text is
+        // rendered again from the value.
         Self::when(seen == expected.len())
     }
 }

@@ -1,64 +1,85 @@
 //! Truncates tool results to a maximum size.
 //!
 //! Every byte of a tool result costs model tokens. A [`TruncateLayer`] shortens the results of
-//! `tools/call` that are larger than [`max_result_bytes`], measured as JSON, and reports the
-//! omissions. It belongs above a [`CompositeLayer`](crate::composite::CompositeLayer): pipelines
-//! work with the full results of their steps, and only results that leave the stack are shortened.
+//! `tools/call` that are larger than [`max_result_bytes`], measured as JSON, and reports what it
+//! omits. Put the layer above a [`CompositeLayer`](crate::composite::CompositeLayer), so that the
+//! steps of composites receive full results, and only results that leave the stack are shortened.
 //!
-//! # What is left
+//! # How results are shortened
 //!
-//! - The available size is shared fairly, so that no part has more than another that could use it:
-//!   between structured content, content and `_meta`; in each of these between branches of a
-//!   fan-out, blocks, members and elements. So small parts stay whole, and the largest are cut
-//!   first.
-//! - Objects keep all members if the minimum of each fits, otherwise the first ones. Arrays and
-//!   `content` keep the first elements; if there are many, an element of up to 1 KiB is kept whole
-//!   or omitted. Numbers, `true`, `false`, `null` and keys are never cut.
-//! - Cut texts end in `…`, and are never cut within a character. A text block that is the JSON of
-//!   the structured content, or of the output of its branch, is rendered again from the shortened
-//!   value, without spaces. Other JSON in a text is treated as plain text.
-//! - Images, audio, blobs and links are kept whole or replaced by a text that reports the omission.
-//! - Entries of `_meta` are kept whole or omitted. The `_meta` of a text that is cut always keeps
-//!   the names of its branch and tool.
+//! - The available size is shared fairly: small parts stay whole, and the largest parts are cut
+//!   first. Structured content, content and `_meta` share the size of the result. Within each of
+//!   them, branches of a fan-out, content blocks, members and elements share its size in the same
+//!   way.
+//! - An object keeps all members if there is room for the minimum size of each. Otherwise it keeps
+//!   the first members.
+//! - Arrays and `content` keep the first elements. In a list of many elements, an element of up to
+//!   1 KiB is kept whole or omitted.
+//! - Numbers, `true`, `false`, `null` and keys are never cut.
+//! - A cut text ends in `…`, and is never cut within a character.
+//! - A text block that repeats the JSON of the structured content, or of the output of its branch,
+//!   is rendered again from the shortened value, without spaces. Any other JSON in a text is
+//!   treated as plain text.
+//! - Images, audio, blobs and links are kept whole or replaced with a text that reports the
+//!   omission.
+//! - Entries of `_meta` are kept whole or omitted. The `_meta` of a cut text block always keeps the
+//!   names of the branch and the tool.
 //! - `isError` is unchanged.
 //!
-//! Structured content still fits the tool's `outputSchema`. If the shortened value does not, it is
-//! cut again so that required members, enough elements, and texts with a pattern, a format or an
-//! enumeration are kept; if it still does not fit, it is omitted. Some clients report an error if a
-//! tool with an `outputSchema` returns no structured content: set a limit that the results of such
-//! tools do not exceed, or use a schema that allows less. Tools are listed for their schemas only
-//! when a result has to be shortened. If listing fails, the result is not checked against a schema.
+//! # Output schemas
+//!
+//! Shortened structured content still matches the tool's `outputSchema`. If it does not match at
+//! first, the layer cuts the original again, and this time keeps required members, the minimum
+//! number of elements, and texts with a pattern, a format or an enumeration. If the value still
+//! does not match, the structured content is omitted.
+//!
+//! Some clients report an error if a tool with an `outputSchema` returns no structured content. For
+//! such tools, set a limit that their results do not exceed, or use a schema that requires less.
+//!
+//! The layer lists tools to read their schemas, but only when it has to shorten structured content.
+//! If listing fails, the shortened content is not checked against a schema.
 //!
 //! # Omission notices
 //!
-//! Two additions do not count toward the limit: a text of up to half a KiB that lists the
-//! omissions, and the same as data under [`SHORTENED`] in `_meta`. The data are `omissions`, a list
-//! of at most 32 `{ pointer, reason, kept, of, unit }`, and their total `count`, together at most 8
-//! KiB. The pointers refer to the result. A reason is `size` or `schema`, a unit `bytes`,
-//! `elements`, `members` or `blocks`. If the limit is smaller than any result, only these additions
-//! remain.
+//! The layer adds two notices to a shortened result. They do not count toward the limit:
 //!
-//! # Keeping the whole
+//! - a text block of up to half a KiB that describes the omissions
+//! - an object of up to 8 KiB in `_meta`, with the key [`SHORTENED`]. Its member `omissions` lists
+//!   up to 32 omissions as `{ pointer, reason, kept, of, unit }`, and its member `count` is the
+//!   number of all omissions.
 //!
-//! With [`keep`], the full result is put into a [`Store`], and the reply links to it:
-//! `mcp-composite://results/…`, of type `application/json`. The layer answers `resources/read` of
-//! these URIs with the full result, for the caller that it was made for. For other callers, and
-//! after it has expired, the resource does not exist. If it cannot be stored, the result is
-//! shortened without a link, and a warning is logged.
+//! In an omission, `pointer` is a JSON Pointer to a part of the result. Of this part's original
+//! size `of`, only `kept` is left, measured in the `unit`: `bytes`, `elements`, `members` or
+//! `blocks`. The `reason` is `size` or `schema`. If the limit is smaller than any result, only the
+//! notices remain.
 //!
-//! If `initialize` and `server/discover` pass through the layer, it adds the resources capability
-//! to their results. If another service answers them, use [`declare`](TruncateLayer::declare).
+//! # Storing full results
 //!
-//! # What it takes
+//! With [`keep`], the layer puts the full result into a [`Store`] whenever it shortens a result.
+//! The reply then also contains a link to a resource of type `application/json` with the URI
+//! `mcp-composite://results/…`, and the text notice ends with this URI. The link and the URI do not
+//! count toward the limit. If the result cannot be stored, the reply has no link, and a warning is
+//! logged.
 //!
-//! The layer measures large results, and copies only the parts that are kept. With a limit that is
-//! small compared to the result, this takes less than twice as long as serializing the result to
-//! JSON once. If the limit keeps about half of very many small members or elements, it can take
-//! longer, because each is a separate value in the copy.
+//! The layer answers a `resources/read` request for the URI of a stored result, but only for the
+//! caller whose call created the result. For other callers, and after the result has expired, the
+//! layer answers that the resource is unknown.
+//!
+//! The layer adds the resources capability to the results of `initialize` and `server/discover`
+//! that pass through it. If another service answers these requests, call
+//! [`declare`](TruncateLayer::declare).
+//!
+//! # Cost
+//!
+//! The layer measures large results, and copies only the parts that are kept. If the limit is small
+//! compared to the result, this takes less than twice as long as serializing the result to JSON
+//! once. It can take longer if the layer keeps about half of very many small members or elements,
+//! because each of them becomes a separate value in the copy.
 //!
 //! # What is not shortened
 //!
-//! Errors, requests for user input, results of tasks, prompts and resources.
+//! The layer does not shorten errors, requests for user input, results of tasks, prompts and
+//! resources.
 //!
 //! # Examples
 //!
@@ -118,7 +139,7 @@ use crate::{
     store::{Store, caller_key},
 };
 
-/// The key in a result's `_meta` that lists the omissions.
+/// The key in a shortened result's `_meta` whose value lists the omissions.
 pub const SHORTENED: &str = "mcp-composite/shortened";
 
 /// Futures of the services in this module.
@@ -126,11 +147,11 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// A layer that shortens results above a maximum size.
+/// A layer that shortens tool results above a maximum size.
 ///
-/// Defaults to no limit, in which case it changes nothing.
+/// By default there is no limit, and the layer changes nothing.
 ///
-/// See the [module docs](self) for the rules and an example.
+/// See the [module docs](self) for details and an example.
 #[derive(Clone, Debug, Default)]
 pub struct TruncateLayer(pub(crate) Settings);
 
@@ -151,26 +172,28 @@ impl TruncateLayer {
         Self::default()
     }
 
-    /// Sets the maximum size of a tool's result, in bytes of JSON, without the [omission
-    /// notices](self#omission-notices). Defaults to no limit.
+    /// Sets the maximum size of a tool's result, in bytes of JSON. The [omission
+    /// notices](self#omission-notices) do not count. Defaults to no limit.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.0.max_result_bytes = Some(bytes);
         self
     }
 
-    /// Stores the full result of each shortened one as a resource.
+    /// Stores the full result in `store` whenever a result is shortened, so that clients can read
+    /// it as a resource. By default, full results are discarded.
     #[must_use]
     pub fn keep(mut self, store: Arc<dyn Store>) -> Self {
         self.0.store = Some(store);
         self
     }
 
-    /// Sets the function that returns the caller of a request. Only the same caller can read a
-    /// stored result.
+    /// Sets the function that identifies the caller of a request. A stored result can only be read
+    /// by the caller whose call created it.
     ///
-    /// By default, all callers are the same, as are all for which the function returns `None`: any
-    /// of them can read a result if it has the URI, which cannot be guessed.
+    /// All callers for which the function returns `None` can read each other's results. Without a
+    /// function, all callers can. But a caller must know the URI of a result to read it, and the
+    /// URI cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -180,9 +203,9 @@ impl TruncateLayer {
         self
     }
 
-    /// Adds the resources capability if the layer [stores](Self::keep) results.
+    /// Adds the resources capability to `capabilities` if the layer [stores](Self::keep) results.
     ///
-    /// Use it for servers whose description does not pass through the layer, such as that of a
+    /// Call this method for a server whose capabilities do not pass through the layer, such as a
     /// [`ServeService`](crate::adapter::ServeService) with a description of its own.
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         if self.0.store.is_some() {
@@ -192,7 +215,7 @@ impl TruncateLayer {
 }
 
 catalog_setters! {
-    /// Without it, a change of a schema takes effect within a minute.
+    /// If no epoch is set, the layer notices a changed output schema within about a minute.
     TruncateLayer: 0.catalogs
 }
 
@@ -205,7 +228,7 @@ impl Settings {
         self.max_result_bytes.is_none() && self.store.is_none()
     }
 
-    /// Returns the key of the caller of a request, which owns its stored results.
+    /// Returns the key that identifies the caller of a request as the owner of stored results.
     fn owner(&self, context: &Context) -> Vec<u8> {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));
         caller_key(caller.as_deref())

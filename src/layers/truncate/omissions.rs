@@ -8,14 +8,16 @@ use super::cost::MARK;
 
 use crate::json_pointer;
 
-/// Maximum number of omissions listed.
+/// Maximum number of listed omissions.
 const MAX_PLACES: usize = 32;
-/// Maximum length of a pointer, in bytes. A longer one is shortened to that of a parent.
+/// Maximum length, in bytes, of a pointer to an omission. If the pointer is longer, the pointer to
+/// a parent is reported instead.
 const MAX_POINTER: usize = 120;
-/// Maximum length of the note, in bytes.
+/// Maximum length, in bytes, of the note without the count at its end. Omissions that do not fit
+/// are only counted.
 const MAX_NOTE: usize = 480;
 
-/// A location in a result, linked to its parents.
+/// A location in a result, linked to the locations of its parents.
 #[derive(Clone, Copy)]
 pub(super) struct Location<'p> {
     within: Option<&'p Self>,
@@ -28,7 +30,8 @@ enum Segment<'p> {
     Element(usize),
 }
 
-/// The omissions of a result.
+/// The omissions of a result. Only the first [`MAX_PLACES`] of them are listed, and the others are
+/// counted.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
     places: Vec<Omission>,
@@ -49,11 +52,12 @@ struct Omission {
 pub(super) enum Reason {
     /// The part is too large.
     Size,
-    /// The shortened part would not fit the tool's schema.
+    /// The part is not shortened but omitted, because a shorter value would not match the tool's
+    /// schema.
     Schema,
 }
 
-/// The unit of an omission.
+/// The unit in which the size of an omission is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Bytes,
@@ -83,7 +87,8 @@ impl<'p> Location<'p> {
         Location { within: Some(self), step: Segment::Element(place) }
     }
 
-    /// Returns the JSON Pointer, or that of a parent if it would be too long.
+    /// Returns the JSON Pointer to the location. If the pointer is longer than [`MAX_POINTER`],
+    /// returns the pointer to the closest parent whose pointer is not.
     fn pointer(&self) -> String {
         let mut steps = Vec::new();
         let mut place = Some(self);
@@ -135,14 +140,14 @@ impl Omissions {
         self.count == 0
     }
 
-    /// Adds the omissions of another part.
+    /// Adds the omissions of another part of the result.
     pub(super) fn append(&mut self, other: Self) {
         self.count += other.count;
         self.places.extend(other.places);
         self.places.truncate(MAX_PLACES);
     }
 
-    /// Returns the omissions as a text for the content.
+    /// Returns a note that describes the omissions, for the content of the result.
     pub(super) fn note(&self) -> String {
         let mut note = "this result was shortened: ".to_owned();
         let mut told = 0;

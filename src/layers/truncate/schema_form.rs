@@ -1,4 +1,4 @@
-//! The parts of a value that a schema requires to be kept.
+//! Finds the parts of a value that must be kept for the value to match its schema.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -10,15 +10,17 @@ use crate::schema::{
     refs,
 };
 
-/// Maximum number of forms of one schema. Further places have no requirements.
+/// Maximum number of [forms](Form) that are built for one schema. Further places of the value are
+/// cut without requirements.
 const MAX_FORMS: usize = 4_096;
-/// Maximum number of schemas that apply to one place.
+/// Maximum number of schemas whose requirements are combined for one place of a value.
 const MAX_APPLYING_SCHEMAS: usize = 32;
 
-/// The combined requirements of all schemas that may apply to one place in a value.
+/// The form of one place in a value: the combined requirements of all schemas that may apply to
+/// the place.
 ///
-/// They are too strict if only one of the schemas applies, and too lenient if the schemas use other
-/// keywords. The shortened value is validated afterwards.
+/// The requirements are too strict if only one of the schemas applies, and too lenient if a schema
+/// uses keywords that are not considered here. So a shortened value must still be validated.
 #[derive(Debug, Default)]
 pub(super) struct Form<'s> {
     /// Whether the value must not be cut.
@@ -27,22 +29,22 @@ pub(super) struct Form<'s> {
     pub(super) min_items: usize,
     required: BTreeSet<&'s str>,
     members: HashMap<&'s str, FormId>,
-    /// The form of the members that are not named.
+    /// The form of all members that are not listed in `members`.
     others: FormId,
     first_elements: Vec<FormId>,
-    /// The form of the elements after the first ones.
+    /// The form of all elements after those in `first_elements`.
     elements: FormId,
 }
 
 /// The forms of all places in a value.
 #[derive(Debug)]
 pub(super) struct Forms<'s> {
-    /// The document that references lead into.
+    /// The schema document in which references are resolved.
     root: Option<&'s JsonObject>,
     forms: Vec<Form<'s>>,
-    /// Forms by their schemas.
+    /// The forms created so far, by the addresses of the schemas that they combine.
     made: HashMap<Vec<*const JsonObject>, FormId>,
-    /// Forms that are not built yet, and their schemas.
+    /// The forms that are not built yet, each with the schemas that it combines.
     waiting: VecDeque<(FormId, Vec<&'s JsonObject>)>,
 }
 
@@ -50,14 +52,14 @@ pub(super) struct Forms<'s> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 
-/// Keywords of values that would become invalid if cut.
+/// Keywords that a value usually violates if it is cut. A value with one of them is kept whole.
 const FIXING: [&str; 7] =
     ["const", "contains", "contentEncoding", "contentMediaType", "enum", "format", "pattern"];
 
 // === impl Forms ===
 
 impl<'s> Forms<'s> {
-    /// Creates forms without requirements: everything may be cut.
+    /// Creates forms without requirements, with which every part may be cut.
     pub(super) fn free() -> Forms<'static> {
         Forms {
             root: None,
@@ -67,12 +69,12 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Creates the forms of the values of a schema.
+    /// Creates the forms of all places in a value that must match this schema.
     pub(super) fn of(schema: &'s Value) -> Self {
         // The first form has no requirements, and the second is that of the whole value.
         let mut forms = Self { root: schema.as_object(), ..Forms::free() };
         forms.id_of(vec![schema]);
-        // Not recursive, because references may nest deeper than the stack allows.
+        // Build the forms in a loop, because references may nest deeper than a stack allows.
         while let Some((id, schemas)) = forms.waiting.pop_front() {
             forms.forms[id.0] = forms.form(&schemas);
         }
@@ -88,7 +90,7 @@ impl<'s> Forms<'s> {
     }
 
     pub(super) fn member(&self, form: FormId, name: &str) -> FormId {
-        // No lookup without requirements.
+        // A form without requirements has no other forms to look up.
         if form == FormId::default() { form } else { self.get(form).member(name) }
     }
 
@@ -96,7 +98,8 @@ impl<'s> Forms<'s> {
         if form == FormId::default() { form } else { self.get(form).element(place) }
     }
 
-    /// Returns the form of these schemas, and queues it if it is new.
+    /// Returns the id of the form that combines these schemas. If there is no such form yet, queues
+    /// it to be built.
     fn id_of(&mut self, schemas: Vec<&'s Value>) -> FormId {
         let schemas = self.applying(schemas);
         let key: Vec<_> = schemas.iter().map(|schema| std::ptr::from_ref(*schema)).collect();
@@ -158,7 +161,8 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Returns these schemas and all that they apply to the same place, each once.
+    /// Returns these schemas, and all schemas that they apply to the same place, such as those in
+    /// `allOf` and those behind a `$ref`. Omits duplicates.
     fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s JsonObject> {
         let mut applying: Vec<&'s JsonObject> = Vec::new();
         let mut waiting: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();

@@ -31,15 +31,16 @@ use crate::{
 
 /// Middleware that [`TruncateLayer`](super::TruncateLayer) puts in front of a service.
 ///
-/// Ready when `S` is, and calls the `S` that was ready. A request for a stored result is answered
-/// without `S`, and releases its readiness.
+/// `Truncate` is ready when the wrapped service is ready, and calls the instance that is ready
+/// rather than a clone. A request that reads a stored result is answered without calling the
+/// wrapped service, and releases its readiness.
 pub struct Truncate<S> {
     settings: Arc<Settings>,
     inner: S,
     catalogs: Catalogs<Outputs>,
 }
 
-/// The output schemas of tools that have one, by their names.
+/// The output schemas of tools, by tool name. Tools without an output schema have no entry.
 #[derive(Debug, Default)]
 pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
 
@@ -81,7 +82,7 @@ impl<S> Truncate<S> {
         Self { settings, inner, catalogs }
     }
 
-    /// Returns the service behind the layer.
+    /// Returns a reference to the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -138,7 +139,7 @@ where
         State::Passed { reply: self.inner.call(request) }
     }
 
-    /// Calls a tool immediately, and shortens its result.
+    /// Calls a tool immediately, and returns a future that waits for the result and shortens it.
     fn bounded(
         &mut self,
         request: Request,
@@ -149,7 +150,7 @@ where
         let settings = self.settings.clone();
         let owner = settings.store.as_ref().map(|_| settings.owner(request.context()));
         let reply = self.inner.call(request);
-        // The clone holds no readiness, so no other request waits for it.
+        // The clone has not been polled for readiness, so it holds no slot that others wait for.
         let inner = self.inner.clone();
         async move {
             let mut reply = reply.await?;
@@ -167,7 +168,7 @@ where
             };
             let shortened = shorten(result, limit, schema.as_deref());
             let whole = mem::replace(result, shortened.result);
-            // Nothing was omitted; a text was only rendered without spaces.
+            // Nothing was omitted. Only texts were rendered again without spaces.
             if shortened.told.is_empty() {
                 return Ok(reply);
             }
@@ -215,15 +216,17 @@ impl<S: fmt::Debug> fmt::Debug for Truncate<S> {
     }
 }
 
-/// Adds the capabilities of the layer to a server's description.
+/// Waits for the reply to a request for capabilities, and adds the layer's capabilities to it.
 async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let mut reply = reply.await?;
     declare_in(&mut reply);
     Ok(reply)
 }
 
-/// Returns the output schema of a tool, if it has one and tools can be listed. Drops the inner
-/// service before anything else is awaited.
+/// Returns the output schema of a tool, or `None` if the tool has none or tools cannot be listed.
+///
+/// The inner service is dropped as soon as the tools are known, so that it is not kept while the
+/// caller awaits anything else.
 async fn output_schema<S: ToolService>(
     tool: &str,
     mut lookup: Lookup<Outputs>,

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{json_size::json_bytes, message::branch::branch_of, schema::InputSchema};
 
-/// `,"structuredContent":`
+/// The length of `,"structuredContent":`.
 const STRUCTURED: usize = 21;
-/// `,"_meta":{}`
+/// The length of `,"_meta":{}`.
 const META: usize = 11;
 
 /// A shortened result and its omissions.
@@ -28,7 +28,8 @@ pub(super) struct Shortened {
     pub(super) told: Omissions,
 }
 
-/// Shortens a result to `limit` bytes. Its structured content still fits the schema, or is omitted.
+/// Shortens a result to `limit` bytes. Structured content that would no longer match the schema is
+/// omitted.
 pub(super) fn shorten(
     result: &CallToolResult,
     limit: usize,
@@ -49,7 +50,7 @@ pub(super) fn shorten(
     if fits(&cut) {
         return cut;
     }
-    // Measured again with the schema only if needed, because its forms take longer to look up.
+    // Measure with the schema only if needed, because looking up its forms takes longer.
     let minded = schema.and_then(|schema| {
         let schema = Value::Object((**schema.schema()).clone());
         survey.cut_with(limit, &Forms::of(&schema), Cost::STANDING)
@@ -67,13 +68,14 @@ struct Survey<'r> {
     result: &'r CallToolResult,
     structured: Option<&'r Value>,
     blocks: Vec<Block<'r>>,
-    /// The value that each block repeats, by index.
+    /// For each block, the value that the block's text repeats, if any.
     repeated: Vec<Option<Repeated<'r>>>,
-    /// The blocks of each branch, and each other block, by index.
+    /// The indices of the blocks in groups. The blocks of one branch form a group, and so does each
+    /// block without a branch.
     units: Vec<Vec<usize>>,
     /// The number of texts that repeat the structured content.
     texts: usize,
-    /// The number of texts that repeat the output of a branch.
+    /// For each branch name, the number of texts that repeat the output of the branch.
     branches: HashMap<&'r str, usize>,
 }
 
@@ -124,7 +126,8 @@ impl<'r> Survey<'r> {
         survey
     }
 
-    /// Cuts the result with its structured content, if the minimum of that fits.
+    /// Cuts the result, including its structured content. Returns `None` if there is no structured
+    /// content, or if even its minimum size does not fit the limit.
     fn cut_with(&self, limit: usize, forms: &Forms<'_>, cost: Cost) -> Option<Shortened> {
         let structured = self.structured?;
         let guide = Guide { forms, cost: cost.and_texts(self.texts), branches: &self.branches };
@@ -133,8 +136,9 @@ impl<'r> Survey<'r> {
             .then(|| self.cut(limit, Some(&measured), Omissions::default()))
     }
 
-    /// Cuts the result without its structured content. Texts that repeat it are still rendered from
-    /// the shortened value.
+    /// Cuts the result, and omits its structured content. If there is room, texts that repeat the
+    /// structured content are rendered from its shortened value. Otherwise they are cut like plain
+    /// text.
     fn without_structured(&self, limit: usize, reason: Reason) -> Shortened {
         let mut told = Omissions::default();
         if let Some(structured) = self.structured {
@@ -142,7 +146,7 @@ impl<'r> Survey<'r> {
             told.add(&place, reason, 0, json_bytes(structured), Unit::Bytes);
         }
         if self.texts == 0 {
-            // Texts that repeat a part of it are treated as plain text.
+            // Texts that repeat only the output of a branch are treated as plain text.
             return Survey::new(self.result, None).cut(limit, None, told);
         }
         let free = Forms::free();
@@ -163,14 +167,14 @@ impl<'r> Survey<'r> {
         mut told: Omissions,
     ) -> Shortened {
         let meta = self.result.meta.iter().flat_map(|meta| meta.iter());
-        // Including a colon and a comma.
+        // The size of an entry includes a colon and a comma.
         let entries: Vec<_> = meta
             .map(|(key, value)| (key, value, json_bytes(key) + json_bytes(value) + 2))
             .collect();
         let content = self.blocks.iter().map(|block| block.whole + 1).sum();
         let structured_part =
             structured.map_or(Part::new(0, 0), |it| Part::new(it.size.least, it.size.whole));
-        // The other parts share what an omitted entry does not use.
+        // The other parts share the bytes that an omitted entry does not use.
         let entry_parts =
             entries.iter().map(|(_, _, size)| Part { least: 0, whole: *size, all_or_least: true });
         let parts = [structured_part, Part::new(0, content)].into_iter().chain(entry_parts);
@@ -196,7 +200,7 @@ impl<'r> Survey<'r> {
         Shortened { result, told }
     }
 
-    /// Returns the size available for structured content, content and metadata.
+    /// Returns the part of `limit` that is available for structured content, content and metadata.
     fn room(&self, limit: usize) -> usize {
         let beside = json_bytes(&self.bare())
             + self.structured.map_or(0, |_| STRUCTURED)
@@ -258,7 +262,7 @@ impl<'r> Survey<'r> {
     }
 }
 
-/// Returns the value that the text of a block repeats.
+/// Returns the value that the text of a block repeats, or `None` if the text repeats nothing.
 fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Repeated<'r>> {
     let text = block.as_text().and_then(|_| text_of(block))?;
     let of_branch = branch_of(block).filter(|branch| {
@@ -279,7 +283,8 @@ fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
 // === impl Repeated ===
 
 impl Repeated<'_> {
-    /// Renders the shortened value as a text.
+    /// Renders a text that repeats the shortened value, or that repeats the output of one branch in
+    /// it.
     fn rendered(self, cut: &Value) -> Option<String> {
         match self {
             Self::All => Some(cut.to_string()),

@@ -1,4 +1,4 @@
-//! Full results of shortened ones, which clients can read as resources.
+//! Stores the full results of tools, and answers requests that read them as resources.
 
 use std::sync::Arc;
 
@@ -12,13 +12,14 @@ use crate::{
     store::{PutError, Store, TakeError},
 };
 
-/// The prefix of the URIs of stored results; a handle follows.
+/// The prefix of the URIs of stored results. In a URI, the prefix is followed by the handle that
+/// the store has returned for the result.
 pub const RESULTS: &str = "mcp-composite://results/";
 
 /// The MIME type of stored results.
 const JSON: &str = "application/json";
 
-/// Returns the handle of the stored result that a request reads.
+/// Returns the handle of the stored result that a request reads, or `None` for any other request.
 pub(super) fn read_handle(request: &Request) -> Option<&str> {
     match request.message() {
         ClientRequest::ReadResourceRequest(read) => read.params.uri.strip_prefix(RESULTS),
@@ -54,8 +55,8 @@ pub(super) async fn keep(
 
 /// Reads a stored result.
 ///
-/// The reply is the same for every invalid handle, so that callers cannot detect the results of
-/// others.
+/// The reply is the same for all handles that cannot be read. So a caller cannot detect whether the
+/// result of another caller exists.
 pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> Reply {
     let uri = format!("{RESULTS}{handle}");
     let json = match store.get(handle, owner, Some(owner)).await {
@@ -71,7 +72,7 @@ pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> 
     ServerResult::ReadResourceResult(ReadResourceResult::new(vec![contents])).into()
 }
 
-/// Returns the block that links to a stored result.
+/// Returns a content block that links to a stored result.
 pub(super) const fn link(resource: Resource) -> ContentBlock {
     ContentBlock::ResourceLink(resource)
 }
@@ -88,7 +89,7 @@ pub(super) fn declare_in(reply: &mut Reply) {
     }
 }
 
-/// Describes why a result was not stored, with the names of the settings.
+/// Describes why a result was not stored, and names the setting whose limit was reached.
 fn put_error_message(error: &PutError) -> String {
     match error {
         PutError::TooLarge { max, .. } => format!("it has more than {max} bytes"),

@@ -1,6 +1,7 @@
-//! Shortens a JSON value.
+//! Shortens a JSON value in two passes.
 //!
-//! One pass measures every part; another cuts, and reuses the measurements.
+//! The first pass measures every part of the value. The second pass cuts the parts, and reuses the
+//! measured sizes.
 
 use std::collections::HashMap;
 
@@ -13,17 +14,18 @@ use super::{
     schema_form::{FormId, Forms},
 };
 
-/// Minimum length of a text that is not measured twice, in bytes.
+/// Minimum length, in bytes, of a text whose size is stored in the first pass. Shorter texts are
+/// measured again in the second pass.
 const LONG: usize = 256;
 
 /// The rules for measuring and cutting a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guide<'g> {
     pub(super) forms: &'g Forms<'g>,
-    /// The cost of the parts of the value.
+    /// Computes the cost of the parts of the value.
     pub(super) cost: Cost,
-    /// The number of texts that repeat the output of a branch, by its name, if the value is the
-    /// report of a fan-out.
+    /// For each branch name, the number of texts that repeat the output of the branch. Empty if the
+    /// value is not the report of a fan-out.
     pub(super) branches: &'g HashMap<&'g str, usize>,
 }
 
@@ -40,17 +42,17 @@ struct Here {
 enum Spot {
     Report,
     Branches,
-    /// A branch, with the number of texts that repeat its output.
+    /// The report of one branch. The number is the number of texts that repeat the branch's output.
     Branch(usize),
     Elsewhere,
 }
 
-/// The cost of a part.
+/// The cost of a part of the value, depending on how much of it is cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// With the minimum that its form allows.
+    /// The cost if the part is cut to the minimum that its form allows.
     pub(super) least: usize,
-    /// With all of its members, each at its minimum.
+    /// The cost if objects keep all their members, and all other parts are cut to their minimum.
     lean: usize,
     pub(super) whole: usize,
 }
@@ -61,14 +63,15 @@ pub(super) struct Measured<'g> {
     guide: Guide<'g>,
     root: Here,
     pub(super) size: Size,
-    /// The parts that are not measured twice, each before its children.
+    /// The stored sizes of parts, depth first, with parents before children. Small parts are not
+    /// stored, but measured twice.
     nodes: Vec<Node>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     size: Size,
-    /// The index of the node after this one and its descendants.
+    /// The index of the next node that is not a descendant of this one.
     next: usize,
 }
 
@@ -83,7 +86,7 @@ impl<'g> Measured<'g> {
         measured
     }
 
-    /// Cuts the value to `budget`, which must be at least its minimum.
+    /// Cuts the value to the cost `budget`, which must be at least `size.least`.
     pub(super) fn cut(&self, budget: usize, place: &Location<'_>, told: &mut Omissions) -> Value {
         self.cut_at(self.value, 0, budget, self.root, place, told)
     }
@@ -148,7 +151,7 @@ impl<'g> Measured<'g> {
         let least = if form.is_fixed {
             whole
         } else {
-            // The mark counts as one of the characters.
+            // The mark `…` is one of the characters that the schema requires.
             let kept = form.min_length.saturating_sub(1);
             let end = match kept {
                 0 => 0,
@@ -173,7 +176,8 @@ impl<'g> Measured<'g> {
         size
     }
 
-    /// Cuts a part. `node` is its node if it has one.
+    /// Cuts a part of the value to the cost `budget`. `node` is the index of the node that stores
+    /// the size of the part, and is ignored if the size is not stored.
     fn cut_at(
         &self,
         value: &Value,
@@ -282,11 +286,12 @@ impl<'g> Measured<'g> {
             let place = place.member(name);
             Some((name.clone(), self.cut_at(member, nodes[at], share, here, &place, told)))
         });
-        // Collecting is faster than inserting one by one.
+        // Collecting the members is faster than inserting them one by one.
         Value::Object(cut.collect())
     }
 
-    /// Returns the size of a measured part, and advances `next` to the following part.
+    /// Returns the size of a part of the value, and advances `next` to the node of the following
+    /// part.
     fn size_of(&self, value: &Value, next: &mut usize, here: Here) -> Size {
         if !is_node(value) {
             return self.leaf(value, here);
@@ -297,7 +302,8 @@ impl<'g> Measured<'g> {
     }
 }
 
-/// Returns `true` if the size of a part is stored. Other parts are cheaper to measure again.
+/// Returns `true` if the size of a part is stored in a [`Node`]. Other parts are small, and are
+/// measured again when needed.
 fn is_node(value: &Value) -> bool {
     match value {
         Value::Array(_) | Value::Object(_) => true,

@@ -7,13 +7,15 @@ use std::{
 
 use crate::{catalog::Tools, schema::InputSchema};
 
-/// The schemas of the tools of one catalog, by name.
+/// The input schemas of the tools in one catalog, by tool name.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Schemas(HashMap<String, Arc<InputSchema>>);
 
-/// The schemas of all catalogs of a layer, so that a new catalog reuses compiled schemas.
+/// The compiled schemas of all catalogs of a layer, so that a new catalog reuses the schemas of
+/// earlier ones.
 ///
-/// The references are weak: the catalogs own the schemas.
+/// The catalogs own the schemas, and this value only has weak references to them.
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<String, Vec<Weak<InputSchema>>>>);
 
@@ -28,10 +30,12 @@ impl Schemas {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Returns the schemas of these tools; unchanged schemas are reused.
+    /// Returns the schemas of the tools in a catalog. If another catalog still uses an equal schema
+    /// for a tool with the same name, the schema is reused.
     pub(super) fn of(&self, tools: &Tools) -> Schemas {
         let mut compiled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Different callers may see different tools of one name.
+        // Different callers may see different tools with the same name, so a name may have several
+        // schemas.
         compiled.retain(|_, schemas| {
             schemas.retain(|schema| schema.strong_count() > 0);
             !schemas.is_empty()

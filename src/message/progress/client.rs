@@ -1,4 +1,4 @@
-//! The progress notifications of one request, in the order in which a client gets them.
+//! The progress notifications that a client receives for one request. Their values always increase.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -11,46 +11,50 @@ use tokio::time::Instant;
 
 use super::label::Message;
 
-/// The interval between two notifications of the progress of a composite, and between the
-/// request and the first of them.
+/// The minimum time between two notifications about the steps of a composite, and between the
+/// arrival of the request and the first such notification.
 ///
-/// A composite that ends sooner sends none. Both parties [should limit the rate][rate], and a
-/// notification takes a client as long as the answer of a short call.
+/// A composite that ends within this time sends no notification. The protocol asks clients and
+/// servers to [limit the rate][rate], and a client needs as long to handle a notification as to
+/// handle the answer of a short call.
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The smallest increase of a value, in steps, for a notification without a completed step.
+/// The increase of the progress value, in steps, for a notification that reports no further
+/// completed step.
 const NUDGE: f64 = 1e-6;
 
-/// The progress of a client's request, sent by a [`Pump`](super::Pump).
+/// The progress state of a client's request. A [`Pump`](super::Pump) sends the notifications.
 pub(super) struct Client {
     pub(super) token: ProgressToken,
     state: Mutex<State>,
-    /// Woken when there is a notification to send.
+    /// Wakes the [`Pump`](super::Pump) when there is a notification to send.
     pub(super) pump: AtomicWaker,
 }
 
 struct State {
-    /// The value of the last notification.
+    /// The progress value of the latest notification, whether or not it was sent yet.
     last: Option<f64>,
-    /// The actual progress at that time, and how often the value was nudged since.
+    /// The last reported progress, without the tiny increases by [`nudge`](Self::nudge).
     reached: f64,
+    /// The number of calls to [`nudge`](Self::nudge) since the reported progress last increased.
     nudges: u32,
-    /// When the last notification was sent, or the request arrived.
+    /// The time at which the last notification was sent, or at which the request arrived.
     sent: Instant,
     next: Option<Next>,
 }
 
-/// The next notification. A later one replaces it.
+/// The next notification to send. A later notification replaces it if it is still unsent.
 struct Next {
     value: f64,
     total: Option<f64>,
     message: Option<Message>,
-    /// Whether a composite reports its steps, which waits for the [`INTERVAL`].
+    /// Whether the notification is about the steps of a composite. If so, it is not sent before
+    /// [`INTERVAL`] has passed since the last one.
     is_of_parts: bool,
 }
 
-/// The next notification to send, if any.
+/// The notification to send now, or the time at which the next one may be sent.
 pub(super) enum Due {
     Now(ProgressNotificationParam),
     At(Instant),
@@ -65,7 +69,7 @@ impl Client {
         Self { token, state: Mutex::new(state), pump: AtomicWaker::new() }
     }
 
-    /// Returns the time of the last notification.
+    /// Returns the time at which the last notification was sent, or the request arrived.
     pub(super) fn sent(&self) -> Instant {
         self.with(|state| state.sent)
     }
@@ -83,12 +87,12 @@ impl Client {
 
     pub(super) fn push(&self, done: f64, total: f64, message: Message) {
         if done >= total {
-            // The answer reports it.
+            // The answer shows that all parts are completed.
             return;
         }
         self.with(|state| {
             let value = match state.last {
-                // Replaces a notification that was not sent, with the same value.
+                // Replaces a notification that was not sent yet and keeps its value.
                 Some(last) if done <= last && state.next.is_some() => Some(last),
                 Some(last) if done <= last => state.nudge(total),
                 _ => Some(state.reach(done)),
@@ -106,9 +110,10 @@ impl Client {
         self.pump.wake();
     }
 
-    /// Takes the next notification if it can be sent now.
+    /// Removes the next notification and returns it if it may be sent now. Otherwise returns the
+    /// time at which it may be sent.
     ///
-    /// The answer replaces a notification that still waits for the interval.
+    /// If the request is answered, drops a notification that may not be sent yet.
     pub(super) fn due(&self, is_answered: bool) -> Due {
         self.with(|state| {
             let Some(next) = state.next.take() else { return Due::Nothing };
@@ -143,12 +148,12 @@ impl State {
         value
     }
 
-    /// Returns a value for a notification without a completed step: the protocol requires a larger
-    /// value than the last.
+    /// Returns the progress value for a notification that reports no further completed step. The
+    /// protocol requires a larger value than in the last notification.
     ///
-    /// It is a millionth of a step larger, and less than the next whole number of steps and the
-    /// total, so it never reports an incomplete step as done. After a million of them without a
-    /// completed step, it returns `None`.
+    /// The value is about a millionth of a step larger than the last one. It never reaches the next
+    /// whole number of steps or the total, which would report an incomplete step as completed.
+    /// Returns `None` if it would, which is after at most a million calls.
     fn nudge(&mut self, total: f64) -> Option<f64> {
         let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
         let is_more = self.last.is_none_or(|last| value > last);

@@ -1,4 +1,5 @@
-//! The names of the parts of a request, and the messages of progress notifications.
+//! The labels of a request's parts, such as `step 2/5 fetch_logs`, and the messages of progress
+//! notifications.
 
 use std::{
     borrow::Cow,
@@ -6,26 +7,28 @@ use std::{
     sync::Arc,
 };
 
-/// The maximum length of a server's progress message, in characters. Longer ones are truncated.
+/// The maximum length of a server's progress message, in characters. Longer messages are truncated.
 const MAX_DETAIL: usize = 200;
 
-/// The names of parts in messages.
+/// The labels with which progress messages name the parts of a request.
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// The kind of the parts and their names in order: `step 2/5 fetch_logs`.
+    /// The kind of the parts, and the name of each part in order. Formatted as
+    /// `step 2/5 fetch_logs`.
     Named(&'static str, Box<[Arc<str>]>),
-    /// The kind of the parts and their number: `element 3/10`.
+    /// The kind of the parts, and the number of parts. Formatted as `element 3/10`.
     Numbered(&'static str, usize),
 }
 
-/// The message of a notification. It is formatted only if it is sent.
+/// The message of a progress notification. Formatted only if it is sent.
 pub(super) struct Message {
-    /// The part that the message is about.
+    /// The part of the request that the message is about, or `None` if it is about the whole
+    /// request.
     part: Option<(Arc<Labels>, usize)>,
     text: Cow<'static, str>,
 }
 
-/// The label of one part.
+/// The label of one part of a request. Displayed as, for example, `step 2/5 fetch_logs`.
 pub(super) struct Label<'p> {
     pub(super) labels: &'p Labels,
     pub(super) part: usize,
@@ -56,7 +59,7 @@ impl Default for Labels {
 // === impl Message ===
 
 impl Message {
-    /// Creates a message about one part.
+    /// Creates a message about one part of a request. The label of the part precedes `text`.
     pub(super) const fn of_part(labels: Arc<Labels>, part: usize, text: Cow<'static, str>) -> Self {
         Self { part: Some((labels, part)), text }
     }
@@ -91,7 +94,7 @@ impl Display for Label<'_> {
     }
 }
 
-/// Truncates a text to [`MAX_DETAIL`] characters.
+/// Truncates a text after [`MAX_DETAIL`] characters and appends `…` if it is longer.
 pub(super) fn cut(text: &str) -> Box<str> {
     match text.char_indices().nth(MAX_DETAIL) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),

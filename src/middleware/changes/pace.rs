@@ -1,20 +1,22 @@
-//! Limits how often one source may announce changes, so that a source that announces
-//! continuously does not keep its listeners busy.
+//! Limits how often one source may announce changes, so that frequent announcements do not overload
+//! the listeners.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A pause between announcements that doubles with each of them.
+/// Schedules announcements with a pause in between that doubles after each announcement.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// The pause after the first announcement.
     first: Duration,
+    /// The maximum pause.
     longest: Duration,
-    /// Time without an announcement after which the pause is reset to the first one.
+    /// The time without announcements after which the pause starts again at `first`.
     quiet: Duration,
-    /// The time of the last announcement, which may be in the future.
+    /// The time of the latest announcement that was scheduled. May be in the future.
     last: Option<Instant>,
+    /// The minimum pause between the latest announcement and the next one.
     pause: Duration,
 }
 
@@ -25,7 +27,8 @@ impl Pace {
         Self { first, longest, quiet, last: None, pause: Duration::ZERO }
     }
 
-    /// Returns the delay of an announcement, or `None` if one is already pending.
+    /// Schedules an announcement and returns the time to wait before it. Returns `None` if an
+    /// earlier announcement is scheduled but not due yet, which also covers this one.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
         let at = match self.last {
             Some(last) if last > now => return None,

@@ -8,31 +8,34 @@ use std::{
 
 use tokio::sync::{Notify, broadcast::error::RecvError};
 
-/// Maximum number of pending URIs of a receiver for all resources.
+/// The maximum number of queued URIs in a receiver for all resources.
 const UPDATES_KEPT: usize = 256;
-/// Maximum total bytes of these URIs.
+/// The maximum total length of the queued URIs in a receiver for all resources, in bytes.
 const UPDATES_KEPT_BYTES: usize = 512 << 10;
-/// Number of URIs that a receiver for some resources keeps before it first drops those that are
-/// no longer wanted.
+/// The number of queued URIs at which a receiver for subscribed resources first removes those whose
+/// subscription has ended.
 const FIRST_PURGE: usize = 64;
 
-/// Returns all URIs by which a listener knows a resource.
+/// A function that maps the URI of a resource to the URIs that another party uses for the same
+/// resource.
 pub(crate) type Renamed = dyn Fn(&Arc<str>) -> Vec<Arc<str>> + Send + Sync;
 
-/// Returns the listener's own copy of a URI that it has subscribed to.
+/// A function that decides whether a listener has subscribed to the resource with a URI. Returns
+/// the listener's copy of the URI, or `None` if it has not subscribed.
 pub(crate) type Wanted = dyn Fn(&str) -> Option<Arc<str>> + Send + Sync;
 
-/// Receives the URIs of resources whose content changes.
+/// A receiver of the URIs of resources whose content has changed.
 ///
-/// It keeps each URI once until [`recv`](Self::recv) returns it, and at most 256 URIs of
-/// 512 KiB together.
+/// The receiver queues each URI once until [`recv`](Self::recv) returns it. It queues at most 256
+/// URIs with a total of 512 KiB. Beyond that, the oldest URIs are dropped, and `recv` reports their
+/// number.
 pub struct Updates {
     hub: Weak<Hub>,
     id: u64,
     inbox: Arc<Inbox>,
 }
 
-/// All receivers of updates.
+/// The sender of updates to all receivers.
 #[derive(Default)]
 pub(super) struct Hub(Mutex<Inboxes>);
 
@@ -42,16 +45,17 @@ struct Inboxes {
     by_id: BTreeMap<u64, Arc<Inbox>>,
 }
 
-/// The updates of one receiver.
+/// The queue of one receiver, and its filters.
 struct Inbox {
     rename: Option<Arc<Renamed>>,
-    /// All resources if `None`.
+    /// Selects the resources that the receiver has subscribed to. `None` selects all resources.
     wanted: Option<Arc<Wanted>>,
     pending: Mutex<Pending>,
     arrived: Notify,
 }
 
-/// The URIs that a receiver has not returned yet, in the order of their first update.
+/// The URIs that a receiver has queued, in the order of their first update since they were last
+/// returned.
 struct Pending {
     order: VecDeque<Arc<str>>,
     contained: HashSet<Arc<str>>,
@@ -64,7 +68,7 @@ struct Pending {
 // === impl Updates ===
 
 impl Updates {
-    /// Waits for the next update.
+    /// Waits for the next update and returns the URI of the updated resource.
     ///
     /// # Cancel safety
     ///
@@ -72,8 +76,9 @@ impl Updates {
     ///
     /// # Errors
     ///
-    /// Returns an error if updates were dropped because too many different URIs were
-    /// waiting, or if all [`Changes`](super::Changes) that could report one are gone.
+    /// Returns [`RecvError::Lagged`] if updates were dropped because too many URIs were queued.
+    /// Returns [`RecvError::Closed`] if the queue is empty and no more updates can arrive, because
+    /// all [`Changes`](super::Changes) that share the channel are dropped.
     pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
         loop {
             if let Some(next) = self.inbox.pending().pop() {
@@ -83,9 +88,10 @@ impl Updates {
         }
     }
 
-    /// Waits until there are updates, and returns all of them, sorted.
+    /// Waits until at least one URI is queued. Removes all URIs from the queue and returns them,
+    /// sorted.
     ///
-    /// Never returns if no update can arrive any more.
+    /// Never returns if the queue is empty and no more updates can arrive.
     pub(crate) async fn recv_all(&mut self) -> Vec<Arc<str>> {
         loop {
             let mut uris = self.inbox.pending().take();
@@ -131,9 +137,9 @@ impl Hub {
     }
 
     pub(super) fn send(&self, uri: &Arc<str>) {
-        // Copied, so that no lock is held while URIs are renamed.
+        // The list of inboxes is copied, so that no lock is held while URIs are renamed.
         let inboxes: Vec<_> = self.inboxes().by_id.values().cloned().collect();
-        // Receivers of one server rename alike.
+        // Receivers of one server use the same renaming, so its result is reused.
         let mut renamed: Option<(&Arc<Renamed>, Vec<Arc<str>>)> = None;
         for inbox in &inboxes {
             let Some(rename) = &inbox.rename else {
@@ -205,7 +211,8 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Adds a URI, and drops the oldest ones beyond the bounds.
+    /// Queues a URI and drops the oldest URIs beyond the limits. Returns `false` if the URI was
+    /// already queued.
     fn push_bounded(&mut self, uri: &Arc<str>) -> bool {
         if !self.contained.insert(Arc::clone(uri)) {
             return false;
@@ -219,8 +226,9 @@ impl Pending {
         true
     }
 
-    /// Adds a URI that the listener wants. The bound is that of its subscriptions: URIs
-    /// that it has unsubscribed from meanwhile are dropped from time to time.
+    /// Queues a URI that the listener has subscribed to. Returns `false` if the URI was already
+    /// queued. From time to time, removes URIs whose subscription has ended. So the length of the
+    /// queue is limited by the number of subscriptions.
     fn push_wanted(&mut self, uri: Arc<str>, wanted: &Wanted) -> bool {
         if self.contained.contains(&uri) {
             return false;

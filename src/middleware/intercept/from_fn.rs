@@ -1,4 +1,4 @@
-//! A layer of an async hook around tool calls.
+//! A layer that runs an async hook around tool calls.
 
 use std::{
     fmt, mem,
@@ -13,25 +13,26 @@ use tower_service::Service;
 
 use crate::message::{Reply, Request, ToolService};
 
-/// Makes a layer of an async hook around every `tools/call`.
+/// Creates a layer that runs an async hook around every `tools/call`.
 ///
-/// Unlike a [rule](super::Intercept), the hook can wait: for an approval, a budget, or a remote
-/// policy service. It can forward the call with [`Next::run`], unchanged or rewritten; answer or
-/// reject it without forwarding; and inspect the reply. All other requests pass unchanged.
+/// Unlike a [rule](super::Intercept), the hook can wait, for example for an approval, a budget or a
+/// remote policy service. It can forward the call with [`Next::run`], unchanged or rewritten, and
+/// inspect the reply. It can also answer or reject the call without forwarding it. All requests
+/// other than `tools/call` are forwarded without running the hook.
 ///
-/// The hook owns the service that is ready for this call while it waits: a slot of a
-/// `ConcurrencyLimit` below stays occupied during an approval. Dropping [`Next`] without
-/// running it releases the slot. Dropping the response future drops the hook and the call that
-/// it waits for.
+/// While the hook waits, it owns an inner service that is ready for this call. For example, if
+/// there is a `ConcurrencyLimit` behind this layer, the call occupies one of its slots during an
+/// approval. Dropping [`Next`] without running it releases the slot. Dropping the response future
+/// drops the hook and the call that it waits for.
 ///
-/// `hook` is a closure that returns a future which does not borrow from it, or an async closure
+/// `hook` is either a closure whose future does not borrow from the closure, or an async closure
 /// without captures. Clone captured values for each call.
 ///
 /// # Errors
 ///
-/// The service returns the errors of the hook, and [`Next::run`] those of the inner service. To
-/// reject a call, return a reply: `Ok(Reply::unknown_tool(name))`, or any other
-/// [`Refusal`](crate::message::Refusal).
+/// The service fails with any error that the hook returns. [`Next::run`] returns the errors of the
+/// inner service. To reject a call, return a reply instead of an error:
+/// `Ok(Reply::unknown_tool(name))`, or any other [`Refusal`](crate::message::Refusal).
 ///
 /// # Examples
 ///
@@ -81,16 +82,16 @@ pub struct FromFnLayer<F> {
     hook: F,
 }
 
-/// Middleware that [`from_fn`] puts in front of a service.
+/// The service that runs the hook of [`from_fn`] in front of the service `S`.
 ///
-/// It is ready when `S` is.
+/// This service is ready when `S` is ready.
 #[derive(Clone)]
 pub struct FromFn<F, S> {
     hook: F,
     inner: S,
 }
 
-/// The rest of the stack after a hook, ready for one call.
+/// The inner service of a hook, which is ready for one call.
 pub struct Next(BoxService<Request, Reply, BoxError>);
 
 pin_project! {
@@ -152,7 +153,7 @@ where
         let state = if request.is_malformed() {
             State::Answered { reply: Some(Reply::malformed(request.method())) }
         } else if request.tool_call().is_some() {
-            // The ready service goes with the call; the clone that stays is not ready.
+            // The hook takes the service that is ready. The clone that stays here is not ready.
             let later = self.inner.clone();
             let ready = mem::replace(&mut self.inner, later);
             let next = Next(BoxService::new(ready.map_err(Into::into)));
@@ -173,11 +174,12 @@ impl<F, S: fmt::Debug> fmt::Debug for FromFn<F, S> {
 // === impl Next ===
 
 impl Next {
-    /// Forwards the request to the rest of the stack.
+    /// Forwards the request to the inner service and returns its reply.
     ///
     /// # Errors
     ///
-    /// Returns an error if the inner service fails; a JSON-RPC error is a reply.
+    /// Returns an error if the inner service fails. A JSON-RPC error is returned as a reply, not as
+    /// an error.
     pub async fn run(self, request: Request) -> Result<Reply, BoxError> {
         let Self(mut ready) = self;
         let reply = ready.call(request);

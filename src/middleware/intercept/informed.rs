@@ -1,4 +1,5 @@
-//! Rules that depend on the tools behind them, and the service that applies them.
+//! Rules that depend on the tools of the services behind them, and [`Informed`], the service that
+//! applies such a rule.
 
 use std::{
     fmt,
@@ -29,13 +30,14 @@ use crate::{
     message::{Context as RequestContext, Reply, Request, ToolService},
 };
 
-/// Time that a rule may take before the future yields to other tasks.
+/// The time after which a rule counts as slow, so that the future yields to other tasks.
 const LONG: Duration = Duration::from_millis(1);
 
-/// A rule that depends on the tools behind it.
+/// A rule that inspects or rewrites requests and replies, and depends on the tools of the services
+/// behind it.
 ///
-/// It states its needs per request, so that other requests are processed like by a plain
-/// rule.
+/// For each request, the rule declares which tools it [needs](Self::needs) to know. A request for
+/// which it needs no tools is processed as by an [`Intercept`].
 ///
 /// # Examples
 ///
@@ -104,42 +106,45 @@ const LONG: Duration = Duration::from_millis(1);
 /// # }
 /// ```
 pub trait InterceptInformed: Clone {
-    /// Data that the rule derives from the tools, once per listing.
+    /// The data that the rule derives from the tools each time they are listed.
     type Derived;
-    /// State passed from [`on_request`](Self::on_request) to [`on_reply`](Self::on_reply).
+    /// The state that is passed from [`on_request`](Self::on_request) to
+    /// [`on_reply`](Self::on_reply).
     type Memo;
 
-    /// Derives the data that the rule needs from the tools.
+    /// Derives data for later decisions from the listed tools.
     fn derive(&self, tools: &Tools) -> Self::Derived;
 
-    /// Returns `true` if some requests need the tools, so that it is useful to
-    /// [list them in advance](Informed::warm). Defaults to `true`.
+    /// Returns `true` if the rule needs tools for some requests, so that it is useful to [list them
+    /// in advance](Informed::warm). Defaults to `true`.
     fn needs_tools(&self) -> bool {
         true
     }
 
-    /// Returns the knowledge that is needed to decide about this request.
+    /// Returns the tools that the rule must know before it can decide about this request.
     ///
-    /// Called before [`on_request`](Self::on_request). It should not depend on state that may
-    /// change in between.
+    /// Called before [`on_request`](Self::on_request). The result should not depend on state that
+    /// can change before `on_request` is called.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
-    /// Inspects or rewrites a request; `Break` answers it without the inner service.
+    /// Inspects or rewrites a request before it is forwarded. If this returns `Break`, the request
+    /// is answered with the contained reply and not forwarded.
     ///
-    /// `known` is `None` if the rule needed nothing, or if the tools could not be listed. In the
-    /// latter case a security rule must reject the request, and also if the called tool is not
-    /// among the known ones: a tool that is not listed may still be callable.
+    /// `known` is `None` if the rule needs no tools for the request, or if the tools could not be
+    /// listed. In the latter case, a security rule must reject the request. It must also reject a
+    /// call to a tool that is not in `known`, because a server may accept calls to tools that it
+    /// does not list.
     fn on_request(
         &self,
         request: &mut Request,
         known: Option<&Arc<Known<Self::Derived>>>,
     ) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Returns `true` if the rule needs the reply, given the memo of the request. Defaults to
-    /// `true`.
+    /// Returns `true` if [`on_reply`](Self::on_reply) is to be called with the reply to the request
+    /// that `memo` belongs to. Defaults to `true`.
     ///
-    /// If it does not, no state is kept while the request is processed: return `false` unless you
-    /// implement [`on_reply`](Self::on_reply).
+    /// Return `false` if `on_reply` is not implemented or does nothing. The service then keeps no
+    /// state while the request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -156,16 +161,19 @@ pub trait InterceptInformed: Clone {
     }
 }
 
-/// Applies the informed rule `I` in front of the service `S`.
+/// A service that applies the informed rule `I` in front of the service `S`.
 ///
-/// It is ready when `S` is, and calls the ready `S`, unless tools must be listed first or the
-/// rule answers. Before it lists tools, it releases the readiness of `S`: the listing is a call of
-/// `S` too, and an `S` that admits one request at a time would deadlock. A
-/// [malformed](Request::is_malformed) request is answered with an error.
+/// This service is ready when `S` is ready, and forwards a request to the ready `S`. If tools must
+/// be listed first, the service gives up the readiness of `S`, lists the tools, and waits until `S`
+/// is ready again. Otherwise, an `S` that accepts one request at a time would deadlock, since
+/// listing calls `S` too. The readiness is also given up if the rule answers the request.
 ///
-/// If the rule takes longer than a millisecond, the response future yields once before it
-/// calls `S`, so that the work of several layers does not add up. No runtime is needed for
-/// that.
+/// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
+/// rule.
+///
+/// If the rule takes longer than 1 ms, the response future yields once before it calls `S`. So slow
+/// rules in several layers do not block other tasks for their total time. Yielding needs no
+/// runtime.
 pub struct Informed<I: InterceptInformed, S> {
     rule: I,
     inner: S,
@@ -191,14 +199,15 @@ pin_project! {
     }
 }
 
-/// The decision of a rule about a request.
+/// The decision of a rule about a request, and whether the rule was slow.
 struct Decision<M> {
     flow: ControlFlow<Reply, M>,
-    /// Whether the rule took longer than [`LONG`].
+    /// Whether the rule took longer than [`LONG`] to decide.
     is_long: bool,
 }
 
-/// An informed rule with the known tools, as a plain rule.
+/// An informed rule together with the tools that it needs. In this form, the rule can be applied as
+/// an [`Intercept`].
 pub(crate) struct Knowing<I: InterceptInformed> {
     rule: I,
     known: Option<Arc<Known<I::Derived>>>,
@@ -212,17 +221,18 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         Self::with_catalogs(rule, inner, CatalogSettings::default())
     }
 
-    /// Invalidates the known tools whenever `epoch` is bumped.
+    /// Sets the epoch that invalidates the cached tools when it is bumped.
     #[must_use]
     pub fn epoch(self, epoch: Epoch) -> Self {
         let settings = CatalogSettings { epoch, ..self.catalogs.settings() };
         Self::with_catalogs(self.rule, self.inner, settings)
     }
 
-    /// Lists tools separately by a key of the request's context, for servers that show different
-    /// tools to different callers. Requests for which it returns `None` share one list.
+    /// Caches tools separately for each key. The function `key` returns the key for a request's
+    /// context, such as the name of the caller. Use this for servers that list different tools for
+    /// different callers. Requests for which `key` returns `None` share one list.
     ///
-    /// Defaults to one list for all requests, which is requested without a context.
+    /// By default, all requests share one list of tools, which is requested in an empty context.
     #[must_use]
     pub fn vary_by<F>(self, key: F) -> Self
     where
@@ -245,7 +255,7 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         &self.rule
     }
 
-    /// Returns the inner service, for requests that bypass the rule.
+    /// Returns a mutable reference to the inner service, for requests that bypass the rule.
     pub(crate) const fn inner_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -259,7 +269,8 @@ impl<I, S: Clone> Informed<I, S>
 where
     I: InterceptInformed,
 {
-    /// Releases the readiness of the inner service, and returns a clone that is not ready.
+    /// Replaces the inner service with a clone that is not ready, which releases resources such as
+    /// the slot of a concurrency limit. Returns another clone.
     pub(crate) fn give_back_readiness(&mut self) -> S {
         let inner = self.inner.clone();
         drop(mem::replace(&mut self.inner, inner.clone()));
@@ -272,13 +283,13 @@ where
     I: InterceptInformed,
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the rule in advance, unless they are known or the rule never
-    /// needs them, so that no request waits for the listing.
+    /// Lists the tools behind the rule in advance, so that no request has to wait for them. Does
+    /// nothing if the tools are already cached or the rule never needs them.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. They are listed again when they are
-    /// needed.
+    /// Returns an error if the tools cannot be listed. The next request that needs the tools lists
+    /// them again.
     pub async fn warm(&self) -> Result<(), ListError> {
         if !self.rule.needs_tools() {
             return Ok(());
@@ -290,7 +301,7 @@ where
     }
 }
 
-/// Lists all tools and derives the data that the rule needs.
+/// Lists all tools of `inner`, and derives the rule's data from them.
 pub(crate) async fn load<I, S>(
     rule: I,
     inner: S,
@@ -306,7 +317,7 @@ where
     Ok((tools, derived))
 }
 
-/// Returns `true` if the known tools satisfy `needs`.
+/// Returns `true` if the cached tools contain the tool that `needs` names, or `needs` names none.
 fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
     match needs {
         Needs::Nothing | Needs::AllTools => true,
@@ -353,8 +364,9 @@ where
     I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
     S: ToolService,
 {
-    /// Applies the rule with the known tools, and measures its duration from the given time.
-    /// The rule is cloned only if it awaits the reply.
+    /// Applies the rule with the cached tools and forwards the request. `known` also contains the
+    /// time from which the duration of the rule is measured. Clones the rule only if it awaits the
+    /// reply.
     #[inline]
     fn informed(
         &mut self,
@@ -373,7 +385,7 @@ where
                 }
                 let awaiting = awaiting(&self.rule, known, memo);
                 if is_long {
-                    // The service that is ready goes with the request.
+                    // The future takes the service that is ready.
                     let next = self.inner.clone();
                     let mut inner = mem::replace(&mut self.inner, next);
                     let reply = Box::pin(async move {
@@ -392,7 +404,7 @@ where
         ResponseFuture { state: State::AtHand { reply } }
     }
 
-    /// Lists tools first, and then applies the rule.
+    /// Lists the tools that the rule needs. Then applies the rule and forwards the request.
     fn listing(
         &mut self,
         lookup: Lookup<I::Derived>,
@@ -424,14 +436,15 @@ where
     }
 }
 
-/// Applies a rule to a request, with the known tools and the time when it began.
+/// Applies a rule to a request. `known` contains the cached tools, and the time from which the
+/// duration of the rule is measured.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,
     known: Option<(&Arc<Known<I::Derived>>, Instant)>,
     request: &mut Request,
 ) -> Decision<I::Memo> {
-    // The services behind might read a malformed request differently than the rule does.
+    // Services behind this one might interpret a malformed request differently than the rule.
     if request.is_malformed() {
         let reply = Reply::malformed(request.method());
         return Decision { flow: ControlFlow::Break(reply), is_long: false };
@@ -441,12 +454,13 @@ fn decide<I: InterceptInformed>(
             let flow = rule.on_request(request, Some(known));
             Decision { flow, is_long: begun.elapsed() > LONG }
         }
-        // Rules without knowledge forward most requests as they are.
+        // Not measured: without known tools, rules forward most requests at once.
         None => Decision { flow: rule.on_request(request, None), is_long: false },
     }
 }
 
-/// Returns the rule with its memo, if it awaits the reply.
+/// Returns the rule together with its memo for the reply, or `None` if the rule does not await the
+/// reply.
 #[inline]
 fn awaiting<I: InterceptInformed>(
     rule: &I,
@@ -457,7 +471,7 @@ fn awaiting<I: InterceptInformed>(
     Some(Awaiting { rule: Knowing { rule, known }, memo })
 }
 
-/// Lets other tasks run, on any executor.
+/// Yields once to other tasks. Works with any executor.
 async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|cx| {

@@ -1,4 +1,5 @@
-//! The trait of interception rules, and the service that applies them.
+//! [`Intercept`], the trait of rules for requests and replies, and [`Intercepted`], the service
+//! that applies a rule.
 
 use std::{
     fmt,
@@ -12,23 +13,25 @@ use tower_service::Service;
 
 use crate::message::{Reply, Request};
 
-/// A rule for the requests and replies that pass through [`Intercepted`].
+/// A rule that inspects or rewrites the requests and replies that pass through [`Intercepted`].
 ///
-/// It is cloned for each request whose reply it [awaits](Self::awaits_reply), so keep its
-/// settings in one `Arc`.
+/// The rule is cloned for each request whose reply it [awaits](Self::awaits_reply). So keep its
+/// settings in one `Arc`, which is cheap to clone.
 ///
 /// See the [module docs](crate::intercept) for an example.
 pub trait Intercept: Clone {
-    /// State passed from [`on_request`](Self::on_request) to [`on_reply`](Self::on_reply).
+    /// The state that is passed from [`on_request`](Self::on_request) to
+    /// [`on_reply`](Self::on_reply).
     type Memo;
 
-    /// Inspects or rewrites a request; `Break` answers it without the inner service.
+    /// Inspects or rewrites a request before it is forwarded. If this returns `Break`, the request
+    /// is answered with the contained reply and not forwarded.
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Returns `true` if the rule needs the reply, given the memo of the request. Defaults to
-    /// `true`.
+    /// Returns `true` if [`on_reply`](Self::on_reply) is to be called with the reply to the request
+    /// that `memo` belongs to. Defaults to `true`.
     ///
-    /// If it does not, no state is kept while the request is processed.
+    /// If this returns `false`, the service keeps no state while the request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -40,15 +43,18 @@ pub trait Intercept: Clone {
     }
 }
 
-/// Applies the rule `I` in front of the service `S`.
+/// A service that applies the rule `I` in front of the service `S`.
 ///
-/// It is ready when `S` is. [`on_request`](Intercept::on_request) runs in `call`, and
-/// [`on_reply`](Intercept::on_reply) when the future of `S` has returned a reply; not if it
-/// returned an error, and not if the future is dropped.
+/// This service is ready when `S` is ready. `call` runs [`on_request`](Intercept::on_request)
+/// before it returns. [`on_reply`](Intercept::on_reply) runs when `S` has returned a reply, but not
+/// if `S` returns an error or the response future is dropped.
 ///
-/// If the rule answers a request, `S` stays ready, and keeps a permit of a concurrency limit below,
-/// until it is called again or dropped: drop clones that are no longer used. A
-/// [malformed](Request::is_malformed) request is answered with an error before the rule sees it.
+/// If the rule answers a request without forwarding it, `S` stays ready until the service is called
+/// again or dropped. In the meantime, it may occupy a slot of a concurrency limit. So drop clones
+/// that are no longer used.
+///
+/// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
+/// rule.
 #[derive(Clone, Debug)]
 pub struct Intercepted<I, S> {
     rule: I,
@@ -64,8 +70,8 @@ pin_project! {
 }
 
 pin_project! {
-    // The futures of layers are nested, and moved by each layer. So this one is kept as
-    // small as possible: see `stack::tests`.
+    // Each layer moves the nested futures of the layers behind it. So this future is kept as small
+    // as possible: see `stack::tests`.
     #[project = StateProj]
     enum State<I: Intercept, F> {
         Forwarded {
@@ -77,7 +83,8 @@ pin_project! {
     }
 }
 
-/// A rule that awaits the reply, with its memo.
+/// A rule that awaits the reply to a forwarded request, with the memo that it returned for the
+/// request.
 pub(super) struct Awaiting<I: Intercept> {
     pub(super) rule: I,
     pub(super) memo: I::Memo,
@@ -112,7 +119,7 @@ where
 
     #[inline]
     fn call(&mut self, mut request: Request) -> Self::Future {
-        // The inner services might read a malformed request differently than the rule does.
+        // Services behind this one might interpret a malformed request differently than the rule.
         if request.is_malformed() {
             return ResponseFuture::answered(Reply::malformed(request.method()));
         }

@@ -1,14 +1,17 @@
 //! Rules that inspect and rewrite requests and their replies.
 //!
-//! Most layers of an MCP stack inspect a request, answer or rewrite it, and inspect the reply.
-//! [`Intercept`] is the trait of such rules, and [`Intercepted`] is the Tower service that
-//! applies one. A rule has no access to the inner service and cannot wait, so it cannot violate
-//! Tower's contract, and it requires nothing of the inner service: neither `Clone` nor `Send`
-//! nor a runtime. Forwarding allocates nothing.
+//! Most layers of an MCP stack inspect each request, forward, rewrite or answer it, and inspect the
+//! reply. [`Intercept`] is the trait of rules that do so. [`Intercepted`] is the Tower service that
+//! applies a rule.
 //!
-//! A rule that depends on the tools behind it is an [`InterceptInformed`], applied by
-//! [`Informed`], which holds a [catalog](crate::catalog) of them. For logic that must wait for
-//! something else, [`from_fn`] makes a layer of an async hook around tool calls.
+//! A rule has no access to the inner service and cannot wait, so it cannot violate Tower's
+//! contract. It needs no runtime, and the inner service need be neither `Clone` nor `Send`.
+//! Forwarding a request allocates no memory.
+//!
+//! A rule that depends on the tools of the services behind it implements [`InterceptInformed`].
+//! [`Informed`] applies such a rule and caches the tools in a [catalog](crate::catalog). For a rule
+//! that must wait for something else, [`from_fn`] creates a layer that runs an async hook around
+//! tool calls.
 //!
 //! # Examples
 //!
@@ -72,7 +75,7 @@ pub use self::{
     intercepted::{Intercept, Intercepted},
 };
 
-/// Futures of the services in this module.
+/// The response futures of the services in this module.
 pub mod future {
     pub use super::{
         from_fn::ResponseFuture as FromFnFuture, informed::ResponseFuture as InformedFuture,

@@ -2,17 +2,18 @@
 
 use std::{fmt::Write as _, iter::Peekable, str::Chars};
 
-/// The characters with a special meaning.
+/// The characters with a special meaning in globs.
 pub(super) const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
-/// Maximum nesting depth of `{…}`.
+/// The maximum nesting depth of alternatives in braces, such as `{a,{b,c}}`.
 const MAX_BRACE_DEPTH: usize = 8;
 
-/// Returns `true` if a pattern contains special characters.
+/// Returns `true` if a pattern contains a character with a special meaning in globs.
 pub(super) fn is_glob(pattern: &str) -> bool {
     pattern.contains(SPECIAL)
 }
 
-/// Returns the regular expression of a glob, which requires that `.` matches line breaks.
+/// Translates a glob to a regular expression, or returns an error message if the glob is invalid.
+/// The expression must be compiled so that `.` also matches line breaks.
 pub(super) fn expression(glob: &str) -> Result<String, String> {
     let mut expression = String::from("^");
     let mut depth = 0;
@@ -20,7 +21,7 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     while let Some(character) = rest.next() {
         match character {
             '*' => {
-                // Adjacent `*` are equivalent to one, which is cheaper to match.
+                // Adjacent `*` are equivalent to a single one, which is cheaper to match.
                 while rest.next_if_eq(&'*').is_some() {}
                 expression.push_str(".*");
             }
@@ -50,7 +51,8 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     Ok(expression)
 }
 
-/// Translates a character class after its `[`, including the closing `]`.
+/// Translates a character class such as `[a-z]`. `rest` begins after the `[`, which has already
+/// been read.
 fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), String> {
     let unclosed = || "`[` is never closed".to_owned();
     expression.push('[');
@@ -77,14 +79,14 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
             return Err(format!("`{first}-{last}` is not a valid range"));
         }
         let (first, last) = (u32::from(first), u32::from(last));
-        // Written as code points, none of them is special in the expression.
+        // Written as code points, so that none of them has a special meaning in the expression.
         let _ = write!(expression, "\\x{{{first:x}}}-\\x{{{last:x}}}");
     }
     expression.push(']');
     Ok(())
 }
 
-/// Returns the character after `\`.
+/// Returns the character after a `\`, or an error message if there is none.
 fn escaped(rest: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     rest.next().ok_or_else(|| "nothing comes after `\\`".to_owned())
 }

@@ -1,4 +1,5 @@
-//! Sets of texts with wildcards, and their comparison with patterns.
+//! Sets of texts that are described by literal parts and wildcards. Decides whether patterns match
+//! some or all texts of a set.
 
 use std::collections::HashSet;
 
@@ -7,17 +8,18 @@ use regex_automata::{
     util::{look::Look, primitives::StateID, syntax},
 };
 
-/// The largest automaton that patterns are compiled into, in bytes.
+/// The maximum size of a compiled automaton in bytes.
 const MAX_AUTOMATON_BYTES: usize = 10 * 1024 * 1024;
 
-/// A set of texts: literal parts with wildcards between them.
+/// A set of texts that is described by a sequence of literal parts and wildcards, such as the
+/// possible URIs of a resource template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TextSet(Vec<Part>);
 
-/// A part of the texts of a [`TextSet`].
+/// One part in the description of a [`TextSet`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// This text.
+    /// This literal text.
     Text(String),
     /// Any text without `/`.
     Segment,
@@ -25,15 +27,15 @@ pub(crate) enum Part {
     Anything,
 }
 
-/// The steps that comparisons may still take.
+/// The number of steps that comparisons of sets and patterns may still take.
 #[derive(Debug)]
 pub(crate) struct Budget(usize);
 
-/// The budget of a comparison is exhausted.
+/// The error of a comparison that takes more steps than its [`Budget`] allows.
 #[derive(Debug)]
 pub(super) struct Exhausted;
 
-/// A nondeterministic automaton over the bytes of texts.
+/// A nondeterministic finite automaton that reads the bytes of a text.
 #[derive(Debug)]
 pub(super) struct Automaton {
     start: usize,
@@ -43,17 +45,18 @@ pub(super) struct Automaton {
 /// The transitions out of a state of an automaton.
 #[derive(Debug)]
 enum Moves {
-    /// Reads a byte within one of the ranges.
+    /// Reads one byte, and moves to the state of the range that contains the byte.
     Bytes(Vec<(u8, u8, usize)>),
-    /// Reads nothing.
+    /// Moves to any of these states without reading a byte.
     Free(Vec<usize>),
-    /// Reads nothing, at the beginning of a text.
+    /// Moves to this state without reading a byte, but only at the beginning of a text.
     AtStart(usize),
-    /// Reads nothing, at the end of a text.
+    /// Moves to this state without reading a byte, but only at the end of a text.
     AtEnd(usize),
-    /// Reads nothing, if an assertion holds that is not evaluated here.
+    /// Moves to this state without reading a byte, but only if an assertion such as a word boundary
+    /// holds. Assertions are not evaluated here.
     Perhaps(usize),
-    /// Accepts: the text matches.
+    /// Accepts the text that was read.
     Match,
 }
 
@@ -68,12 +71,14 @@ impl TextSet {
         }
     }
 
-    /// Returns `true` if the set contains this text, or if the budget is exhausted.
+    /// Returns `true` if the set may contain the text. Also returns `true` if the budget of steps
+    /// is exhausted before the result is certain.
     pub(crate) fn may_have(&self, text: &str, budget: &mut Budget) -> bool {
         self.contains(text, budget).unwrap_or(true)
     }
 
-    /// Returns the automaton of the set, or `None` if it is too large.
+    /// Returns an automaton that accepts exactly the texts of the set, or `None` if the automaton
+    /// would be too large.
     pub(super) fn automaton(&self, budget: &mut Budget) -> Result<Option<Automaton>, Exhausted> {
         let mut expression = String::from("^");
         for part in &self.0 {
@@ -88,9 +93,9 @@ impl TextSet {
         Ok(Automaton::new(&[expression]))
     }
 
-    /// Returns `true` if the set contains this text.
+    /// Returns `true` if the set contains the text.
     pub(super) fn contains(&self, text: &str, budget: &mut Budget) -> Result<bool, Exhausted> {
-        // The positions in the text where the parts so far may end.
+        // The positions in the text at which the parts that are processed so far may end.
         let mut ends = vec![0];
         for part in &self.0 {
             budget.spend(ends.len())?;
@@ -118,7 +123,7 @@ impl TextSet {
     }
 }
 
-/// Iterates over the character boundaries of a text from `from` on, including its end.
+/// Iterates over the character boundaries of `text` from the position `from` to the end, inclusive.
 fn ends_from(text: &str, from: usize) -> impl Iterator<Item = usize> {
     (from..=text.len()).filter(|&at| text.is_char_boundary(at))
 }
@@ -139,7 +144,8 @@ impl Budget {
 // === impl Automaton ===
 
 impl Automaton {
-    /// Returns the automaton of anchored expressions, or `None` if it is too large.
+    /// Returns an automaton that accepts exactly the texts that one of the anchored `expressions`
+    /// matches. Returns `None` if the automaton would be too large.
     pub(super) fn new(expressions: &[String]) -> Option<Self> {
         let config = Config::new()
             .nfa_size_limit(Some(MAX_AUTOMATON_BYTES))
@@ -150,7 +156,8 @@ impl Automaton {
         Some(Self { start: nfa.start_anchored().as_usize(), states })
     }
 
-    /// Returns `true` if some text may match both; assertions are assumed to hold.
+    /// Returns `true` if there may be a text that both automata accept. Assumes that assertions
+    /// such as word boundaries hold.
     pub(super) fn meets(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (self.start, other.start);
         let mut seen = HashSet::from([start]);
@@ -177,7 +184,8 @@ impl Automaton {
         Ok(false)
     }
 
-    /// Returns `true` if all texts of `other` surely match; assertions are assumed to fail.
+    /// Returns `true` if this automaton certainly accepts every text that `other` accepts. Assumes
+    /// that assertions such as word boundaries in this automaton do not hold.
     pub(super) fn covers(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (other.start, self.closure(vec![self.start], true));
         let mut seen = HashSet::from([start.clone()]);
@@ -206,8 +214,8 @@ impl Automaton {
         Ok(true)
     }
 
-    /// Returns the sets of states after one of these bytes, once for all bytes that lead to the
-    /// same set.
+    /// Returns the sets of states that can be reached from `states` by reading one byte between
+    /// `from` and `to`. Bytes that lead to the same states are grouped into one set.
     fn steps(&self, states: &[usize], from: u8, to: u8) -> Vec<Vec<usize>> {
         let ranges = || {
             states.iter().flat_map(|&state| match &self.states[state] {
@@ -229,7 +237,8 @@ impl Automaton {
         firsts.into_iter().map(after).collect()
     }
 
-    /// Returns these states and those reachable without reading, in order.
+    /// Returns the states in `open` and all states that can be reached from them without reading a
+    /// byte, sorted.
     fn closure(&self, mut open: Vec<usize>, is_start: bool) -> Vec<usize> {
         let mut reached = HashSet::new();
         while let Some(state) = open.pop() {
@@ -246,7 +255,7 @@ impl Automaton {
         reached
     }
 
-    /// Returns `true` if a text that ends in these states matches.
+    /// Returns `true` if the automaton accepts a text that ends in one of these states.
     fn accepts(&self, states: &[usize]) -> bool {
         let mut open = states.to_vec();
         let mut seen = HashSet::new();
@@ -293,7 +302,7 @@ impl Moves {
         }
     }
 
-    /// Returns the states that may be reached without reading.
+    /// Returns the states that may be reached from this one without reading a byte.
     fn free(&self) -> &[usize] {
         match self {
             Self::Free(next) => next,

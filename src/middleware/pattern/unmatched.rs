@@ -1,4 +1,4 @@
-//! The patterns of a setting that have matched nothing, and the warnings about them.
+//! Warns about the patterns of a setting that match none of the listed items.
 
 use std::fmt;
 
@@ -9,10 +9,11 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Minimum number of characters before the first wildcard of a glob for a suggestion.
+/// The minimum number of characters before the first wildcard that a glob must have for a name to
+/// be suggested.
 const MIN_STEM: usize = 3;
 
-/// The patterns of a setting, and which of them have matched.
+/// The patterns of a setting, each with a flag for whether it has matched a listed item.
 #[derive(Debug)]
 pub(crate) struct Unmatched {
     setting: &'static str,
@@ -23,14 +24,14 @@ pub(crate) struct Unmatched {
 // === impl Unmatched ===
 
 impl Unmatched {
-    /// Tracks the patterns of a setting.
+    /// Starts to track the patterns of a setting. None of them has matched yet.
     pub(crate) fn new(setting: &'static str, patterns: Patterns) -> Self {
         let matched = patterns.iter().map(|_| false).collect();
         Self { setting, patterns, matched }
     }
 
-    /// Warns about patterns that matched nothing. `kind` is the kind of the listed items, `of`
-    /// the owner of the setting, and `names` are the candidates for suggestions.
+    /// Warns about each pattern that has matched no listed item. `kind` is the kind of the items,
+    /// `of` is the owner of the setting, and `names` are the names that may be suggested.
     fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
@@ -61,8 +62,8 @@ impl WatchedNames for Vec<Unmatched> {
 // === impl Missed ===
 
 impl Missed<Vec<Unmatched>> {
-    /// Warns about patterns that matched nothing in a list of items of this kind. `of` is the
-    /// owner of the settings.
+    /// Warns about each pattern that has matched no item in a list. `kind` is the kind of the
+    /// listed items, and `of` is the owner of the settings.
     pub(crate) fn warn(
         &self,
         warnings: &Warnings,
@@ -76,8 +77,9 @@ impl Missed<Vec<Unmatched>> {
     }
 }
 
-/// Returns the most likely intended name: one that resembles the pattern's text, or that
-/// begins similarly to a glob.
+/// Returns the name that the pattern was most likely meant to match, or `None` if no name is
+/// similar. A name is similar to a pattern's whole text, or its beginning is similar to the part of
+/// a glob before the first wildcard.
 fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     if let Some(name) = nearest(pattern, names) {
         return Some(name);
@@ -95,7 +97,7 @@ fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().copied().find(|name| name.starts_with(near))
 }
 
-/// Returns the first `length` characters.
+/// Returns the first `length` characters of a name, or the whole name if it is shorter.
 fn head(name: &str, length: usize) -> &str {
     name.char_indices().nth(length).map_or(name, |(end, _)| &name[..end])
 }

@@ -1,4 +1,4 @@
-//! The account of a budget in Redis.
+//! Reserves and settles the amounts of one budget with scripts on the Redis server.
 
 use std::{
     sync::{
@@ -20,9 +20,10 @@ use crate::{
     },
 };
 
-/// The largest integer that is exact in a Redis script.
+/// The largest integer that Redis scripts represent exactly. Amounts are limited to it.
 const MAX: u64 = (1 << 53) - 1;
-/// Maximum number of characters of a name, which is stored for operators.
+/// The number of characters of a budget's name that are stored in Redis, for operators who look at
+/// the data.
 const NAME: usize = 64;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| {
@@ -34,25 +35,26 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("account.lua"), include_str!("remaining.lua")))
 });
 
-/// A budget of one caller or of all callers, in Redis.
+/// The keys and settings of a budget in Redis, either of one caller or of all callers together.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     keys: [String; 3],
     limit: u64,
-    /// Maximum usage that is counted if the budget is refilled.
+    /// The maximum spent amount that is recorded for a budget with a refill. Any excess is ignored.
     most: u64,
-    /// The amount of each refill.
+    /// The amount that each refill adds. 0 if there are no refills.
     amount: u64,
-    /// The refill interval in microseconds; 0 disables refills.
+    /// The time between refills in microseconds. 0 if there are no refills.
     every: u64,
     name: String,
 }
 
-/// The outcome of a reservation.
+/// The server's answer to a request to reserve an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     Held {
-        /// Whether the request was repeated, so that the first one may still arrive.
+        /// Whether the request was sent twice. If so, the first copy may still arrive at the
+        /// server.
         was_repeated: bool,
     },
     Over {
@@ -86,7 +88,8 @@ impl Account {
         }
     }
 
-    /// Reserves an amount for a lease.
+    /// Reserves `amount` on the server as the lease named `lease`, which expires after the duration
+    /// `lasts`.
     pub(super) async fn reserve(
         &self,
         at: &Connection,
@@ -111,7 +114,8 @@ impl Account {
         })
     }
 
-    /// Settles a lease, whose reservation may still arrive if `may_arrive`.
+    /// Ends a lease and charges the amount that was actually used. `may_arrive` states whether a
+    /// copy of the request for the lease may still arrive at the server, which must then reject it.
     pub(super) async fn settle(
         &self,
         at: &Connection,
@@ -137,7 +141,7 @@ impl Account {
         asked.await
     }
 
-    /// Returns the name of a lease with this amount.
+    /// Returns the name of a lease, which consists of its id and its amount.
     pub(super) fn lease(id: &str, amount: u64) -> String {
         format!("{id}:{}", amount.min(MAX))
     }
@@ -152,8 +156,8 @@ impl Account {
     }
 }
 
-/// Returns the duration in microseconds, at least one.
+/// Returns the duration in microseconds: at least 1, and at most a quarter of [`MAX`].
 fn micros(duration: Duration) -> u64 {
-    // Longer durations count as never, and the sum with a timestamp is exact.
+    // Longer durations never end in practice. The limit keeps the sum with a timestamp exact.
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).clamp(1, MAX / 4)
 }

@@ -1,4 +1,4 @@
-//! The lease of a reserved amount in Redis.
+//! A lease: an amount that the Redis server reserves for a limited time.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use super::{
     account::Account,
     settling::{Settlement, Settling},
 };
-use crate::budget::Held;
+use crate::budget::Settle;
 
-/// An amount that is or may be reserved in Redis. Released on drop.
+/// A lease that is or may be held by the Redis server. Dropping it releases the reserved amount.
 pub(super) struct Lease {
     settling: Arc<Settling>,
     account: Account,
@@ -18,29 +18,29 @@ pub(super) struct Lease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The reservation was requested, and the server has not answered.
+    /// The lease was requested, and the server has not answered yet.
     Asked,
-    /// The server holds the reservation; a repeated request may still arrive.
+    /// The server holds the lease. If the request was repeated, its first copy may still arrive.
     Held { was_repeated: bool },
-    /// The lease is settled or was refused.
+    /// The lease was settled, or the server has rejected it.
     Ended,
 }
 
 // === impl Lease ===
 
 impl Lease {
-    /// Creates the lease of a reservation that is about to be requested.
+    /// Creates the value for a lease that is about to be requested.
     pub(super) const fn asked(settling: Arc<Settling>, account: Account, name: String) -> Self {
         Self { settling, account, name, state: State::Asked }
     }
 
-    /// Marks the reservation as held, possibly after a repeated request.
+    /// Records that the server holds the lease, and whether the request was repeated.
     pub(super) fn held(mut self, was_repeated: bool) -> Self {
         self.state = State::Held { was_repeated };
         self
     }
 
-    /// Marks the reservation as refused.
+    /// Records that the server has rejected the lease, so that there is nothing to release.
     pub(super) fn refused(mut self) {
         self.state = State::Ended;
     }
@@ -67,7 +67,7 @@ impl Lease {
     }
 }
 
-impl Held for Lease {
+impl Settle for Lease {
     fn settle(mut self: Box<Self>, actual: u64) {
         self.end(actual);
     }

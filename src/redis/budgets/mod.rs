@@ -24,39 +24,41 @@ use super::{
     connection::{Away, Connection},
 };
 use crate::{
-    budget::{Budget, BudgetStore, Denied, Permit, Reserving},
+    budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply},
     random,
 };
 
-/// Default duration of a lease.
+/// The default time after which a lease expires.
 const LEASE: Duration = Duration::from_secs(10 * 60);
-/// Number of random bytes in the id of a lease.
+/// The number of random bytes in a lease's id.
 const ID: usize = 16;
 
 /// A budget store in Redis that several replicas share.
 ///
-/// Reserving, settling and releasing run as atomic scripts on the server, with its clock: replicas
-/// together never exceed the budget, and their clocks need not agree.
+/// Amounts are reserved, settled and released by atomic scripts on the server, with the server's
+/// clock. So all replicas together never exceed the budget, and the clocks of the replicas need not
+/// agree.
 ///
-/// A reservation is a [lease](Self::lease). If a process ends without settling, its reservations
-/// are released when their leases expire. Settling an expired lease, up to a day later, still
-/// charges the usage, exactly once. A lease does not end the call: choose a longer duration than
-/// that of calls, otherwise more calls run at the same time than the budget allows.
+/// Each reserved amount is a [lease](Self::lease), which expires after some time. If a process ends
+/// without settling, its amounts are released when their leases expire. If an expired lease is
+/// settled, up to a day later, the used amount is still charged, exactly once. A call continues
+/// after its lease has expired. So choose a duration that is longer than that of calls. Otherwise
+/// more calls run at the same time than the budget allows.
 ///
-/// Settlements are sent in the background. If the server is away, they are retried for the duration
-/// of a lease. Settlements that the server rejects, for example because of a key of another type,
-/// are logged and not retried. When the last clone and the last permit are dropped, pending
-/// settlements are sent at most once more, and not at all if the runtime ends.
-/// [`flush`](Self::flush) waits for them.
+/// When a call ends, its settlement, which charges the used amount, is sent in the background.
+/// While the server is away, settlements are retried for the duration of a lease. A settlement that
+/// the server rejects, for example because of a key of another type, is logged and not retried.
+/// When the last clone and the last permit are dropped, pending settlements are sent at most once
+/// more, and not at all if the runtime ends. [`flush`](Self::flush) waits for pending settlements.
 ///
-/// Each budget, or each caller of a budget per caller, has three keys:
+/// A budget has three keys, and a budget per caller has three keys for each caller:
 /// `PREFIX:budget:{SHA-256 OF NAME AND CALLER}`, and the same key with the suffixes `:leases` and
-/// `:ended`. The first one is a hash with the budget's `name` and the amounts `used` and
-/// `reserved`. The keys expire when the budget is full again. Budgets without refill, and the keys
-/// of their callers, remain until they are deleted. Amounts above 2⁵³ count as 2⁵³.
+/// `:ended`. The first key contains a hash with the budget's `name` and the amounts `used` and
+/// `reserved`. The keys expire when the budget is full again. The keys of budgets without refill
+/// remain until they are deleted. Amounts are limited to 2⁵³ − 1.
 ///
-/// A changed limit or refill of a budget applies from the next call on; used amounts remain used.
-/// If the server loses its data, all budgets are full again.
+/// If the limit or refill of a budget is changed, this takes effect at the next call. The used
+/// amount stays the same. If the server loses its data, all budgets are full again.
 #[derive(Clone, Debug)]
 pub struct RedisBudgets {
     settling: Arc<Settling>,
@@ -66,14 +68,14 @@ pub struct RedisBudgets {
     is_away: Arc<AtomicBool>,
 }
 
-/// Behavior while the store is away.
+/// The setting that decides whether [`RedisBudgets`] admits calls while the Redis server is away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenAway {
-    /// Reject calls.
+    /// Reject calls while the server is away.
     #[default]
     Refuse,
-    /// Admit calls without charging them.
+    /// Admit calls without charging the budget.
     Admit,
 }
 
@@ -90,8 +92,8 @@ impl RedisBudgets {
         }
     }
 
-    /// Sets how long the server holds a reservation that is neither settled nor released. Defaults
-    /// to 10 minutes.
+    /// Sets the duration of a lease: the time for which the server holds a reserved amount that is
+    /// neither settled nor released. Defaults to 10 minutes.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -99,20 +101,22 @@ impl RedisBudgets {
         self
     }
 
-    /// Sets the behavior while the server is away. Defaults to rejecting calls.
+    /// Sets what happens to calls while the Redis server is away. By default, they are rejected.
     ///
-    /// Each call waits for the server, at most for the [timeout](super::RedisServer::timeout).
+    /// Each call first waits for the server, at most for the
+    /// [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
         self.when_away = when_away;
         self
     }
 
-    /// Returns the available amount of a budget, for all callers or for one.
+    /// Returns the available amount of a budget. If `caller` is given, returns the amount for that
+    /// caller.
     ///
     /// # Errors
     ///
-    /// Returns an error if the server is away.
+    /// Returns an error if the Redis server does not answer.
     pub async fn remaining(
         &self,
         budget: &Budget,
@@ -123,15 +127,16 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until the server has received all settlements.
+    /// Waits until no settlement is pending, because the server has received them or retrying has
+    /// ended.
     ///
-    /// Use it before a process ends. While the server is away, it waits for the duration of a
-    /// lease.
+    /// Call this method before the process ends. While the server is away, it waits at most for the
+    /// duration of a lease.
     pub async fn flush(&self) {
         self.settling.flush().await;
     }
 
-    async fn hold(self, account: Account, amount: u64) -> Result<Permit, Denied> {
+    async fn hold(self, account: Account, amount: u64) -> Result<BudgetPermit, Denied> {
         let id =
             random::text::<ID>().map_err(|error| Denied::Unavailable(error.to_string().into()))?;
         self.settling.start();
@@ -143,17 +148,18 @@ impl RedisBudgets {
         let reserved = asked.await;
         self.note(reserved.as_ref().err());
         match reserved {
-            Ok(Reserved::Held { was_repeated }) => Ok(Permit::new(lease.held(was_repeated))),
+            Ok(Reserved::Held { was_repeated }) => Ok(BudgetPermit::new(lease.held(was_repeated))),
             Ok(Reserved::Over { retry_after }) => {
                 lease.refused();
                 Err(Denied::Over { retry_after })
             }
-            Err(_) if self.when_away == WhenAway::Admit => Ok(Permit::free()),
+            Err(_) if self.when_away == WhenAway::Admit => Ok(BudgetPermit::free()),
             Err(away) => Err(Denied::Unavailable(away.into())),
         }
     }
 
-    /// Logs when the server goes away and when it is back, but not each call in between.
+    /// Logs when the Redis server becomes unavailable and when it is available again, but not for
+    /// each call in between.
     fn note(&self, away: Option<&Away>) {
         let was_away = self.is_away.swap(away.is_some(), Ordering::Relaxed);
         match away {
@@ -167,9 +173,9 @@ impl RedisBudgets {
 }
 
 impl BudgetStore for RedisBudgets {
-    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
+    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply {
         let account = Account::of(&self.prefix, budget, caller);
-        Reserving::Later(Box::pin(self.clone().hold(account, amount)))
+        ReserveReply::Pending(Box::pin(self.clone().hold(account, amount)))
     }
 
     fn flush(&self) -> BoxFuture<'_, ()> {

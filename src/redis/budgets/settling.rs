@@ -1,4 +1,4 @@
-//! Sends settlements to the server in the background, since settling is synchronous.
+//! Sends settlements, which charge the used amounts, to the Redis server in the background.
 
 use std::{
     fmt,
@@ -19,32 +19,35 @@ use tokio::{
 use super::account::Account;
 use crate::redis::connection::Connection;
 
-/// Maximum number of concurrent settlements.
+/// The maximum number of settlements that are sent at the same time.
 const AT_ONCE: usize = 64;
-/// Maximum number of pending settlements of uncertain reservations: while the server is away, each
-/// rejected call has one. Further ones are left to expire with their lease.
+/// If this many settlements are pending, leases that the server may or may not hold are left to
+/// expire instead of being settled. While the server is away, each rejected call leaves such a
+/// lease.
 const MAX_UNSURE: usize = 10_000;
-/// Delay before a settlement is retried: first and maximum.
+/// The delay before the first retry of a settlement. It doubles with each further retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The upper bound of the delay before a settlement is retried.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// Longer than any process runs.
+/// A duration that exceeds the lifetime of any process. It is used if a computed time would
+/// overflow.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The settlement of a lease.
+/// A request to end a lease and to charge the amount that was actually used.
 pub(super) struct Settlement {
     pub(super) account: Account,
     pub(super) lease: String,
     pub(super) actual: u64,
-    /// Whether the reservation is uncertain.
+    /// Whether the server may or may not hold the lease, because it has not answered.
     pub(super) is_unsure: bool,
-    /// Whether a request for the reservation may still arrive at the server.
+    /// Whether a copy of the request for the lease may still arrive at the server.
     pub(super) may_arrive: bool,
 }
 
-/// Sends settlements to the server, in a task that it owns.
+/// A queue of settlements, and a background task that sends them to the server.
 pub(super) struct Settling {
     connection: Connection,
-    /// How long settlements are retried.
+    /// The time for which a settlement is retried while the server is away.
     patience: Duration,
     waiting: watch::Sender<usize>,
     worker: Mutex<Option<Worker>>,
@@ -55,14 +58,14 @@ struct Worker {
     tasks: JoinSet<()>,
 }
 
-/// A settlement that the server has not received.
+/// A queued settlement that the server has not confirmed yet.
 struct Waiting {
     settlement: Settlement,
     until: Instant,
     _counted: Counted,
 }
 
-/// Increments the number of pending settlements until it is dropped.
+/// A guard that counts one settlement as pending until it is dropped.
 struct Counted(watch::Sender<usize>);
 
 // === impl Settling ===
@@ -77,7 +80,7 @@ impl Settling {
         &self.connection
     }
 
-    /// Starts the worker on the current runtime, unless it is running.
+    /// Starts the background task on the current runtime, unless it is running already.
     pub(super) fn start(self: &Arc<Self>) {
         let mut worker = self.worker();
         // The runtime of a previous worker may have ended.
@@ -94,7 +97,7 @@ impl Settling {
         *worker = Some(Worker { settlements: sender, tasks });
     }
 
-    /// Queues a settlement.
+    /// Queues a settlement for the background task.
     pub(super) fn queue(&self, settlement: Settlement) {
         if settlement.is_unsure && *self.waiting.borrow() >= MAX_UNSURE {
             return;
@@ -113,7 +116,7 @@ impl Settling {
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Returns the end of the retries of a settlement made now.
+    /// Returns the time until which a settlement is retried if it is queued now.
     fn until(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + A_LIFETIME)

@@ -1,5 +1,5 @@
-//! The shape that a schema requires of a value: its type, its allowed values, and the shapes of its
-//! parts.
+//! The shape that a schema requires of a value: its type, its allowed values, its members, and the
+//! shapes of its parts.
 
 use std::iter;
 
@@ -11,28 +11,31 @@ use crate::{
     schema::{json_type::JsonType, walk::Walk},
 };
 
-/// The number of bytes of a text that are compared or copied in the time of a visit.
+/// The number of bytes of a text that are compared or copied in the time of one visit to a
+/// subschema.
 const BYTES_PER_VISIT: usize = 64;
-/// The number of bytes of a text that are parsed in that time.
+/// The number of bytes of a text that are parsed in the time of one visit to a subschema.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
-/// The shapes of a schema, within a limited number of visits.
+/// Compares values with the shapes that a schema requires, within a limited number of visits to
+/// subschemas.
 ///
-/// A valid value has the shape that its schema requires. When no visits are left, every value is
-/// assumed to have it, so that it stays as it is.
+/// Every valid value has the required shape. When no visits are left, a value counts as having the
+/// required shape, so that it is not converted.
 pub(super) struct Shapes<'s> {
     pub(super) walk: Walk<'s>,
 }
 
-/// A conversion that a schema suggests for a value.
+/// A conversion of a value that a schema suggests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wish<'s> {
     Type(JsonType),
-    /// One of the values of an `enum`, or a `const`.
+    /// Converts a text to this value if the text equals the value's JSON. The value is a `const` or
+    /// in an `enum` of the schema.
     Value(&'s Value),
 }
 
-/// Returns the lists of alternative branches of a schema.
+/// Iterates over the lists of alternatives in the `anyOf` and `oneOf` of a schema.
 pub(super) fn branches(rule: &JsonObject) -> impl Iterator<Item = &Vec<Value>> {
     ["anyOf", "oneOf"].into_iter().filter_map(|keyword| rule.get(keyword)?.as_array())
 }
@@ -44,19 +47,20 @@ impl<'s> Shapes<'s> {
         Self { walk: Walk::new(root, visits) }
     }
 
-    /// Takes the visits for looking up the schemas of all parts of a value in this number of rules.
+    /// Spends the visits for looking up the subschemas of each part of a value in `rules` schemas.
+    /// Returns `false` if too few are left.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
             _ if self.walk.is_exhausted() => return false,
             Value::Object(members) => members.keys().map(of_name).sum(),
-            // Elements have no names to look up.
+            // Looking up elements is faster, because they have no names.
             Value::Array(elements) => elements.len() / 8,
             _ => return true,
         };
         self.walk.take(rules.saturating_mul(parts))
     }
 
-    /// Takes the visits for converting a value.
+    /// Spends the visits for converting a value. Returns `false` if too few are left.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
             (Value::String(text), Wish::Type(_)) => {
@@ -66,7 +70,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Takes the visits for copying the path of a value.
+    /// Spends the visits for copying the path to a value. Returns `false` if too few are left.
     pub(super) fn may_copy(&mut self, path: &[PathSegment]) -> bool {
         let of_segment = |segment: &PathSegment| match segment {
             PathSegment::Key(name) => of_name(name),
@@ -75,7 +79,7 @@ impl<'s> Shapes<'s> {
         self.walk.take(path.iter().map(of_segment).sum())
     }
 
-    /// Returns `true` if a value has the shape that a schema requires.
+    /// Returns `true` if a value and its parts have the shape that a schema requires.
     pub(super) fn fits(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
         match schema {
             Value::Object(rule) => self.fits_rule(rule, value, depth),
@@ -120,8 +124,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Returns `true` if a value has the shape that a schema requires, not considering parts of the
-    /// value and subschemas.
+    /// Returns `true` if a value has the shape that a schema requires, without regard to the parts
+    /// of the value and to subschemas.
     pub(super) fn is_shape(&mut self, rule: &JsonObject, value: &Value) -> bool {
         if let Some(names) = rule.get("type")
             && !self.is_of_type(names, value)
@@ -155,7 +159,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Returns `true` if an object has the required members, and no member that is not allowed.
+    /// Returns `true` if an object has all required members and no disallowed ones. Does not
+    /// evaluate `patternProperties`.
     fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
         if let Some(Value::Array(required)) = rule.get("required")
             && self.walk.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
@@ -173,7 +178,8 @@ impl<'s> Shapes<'s> {
         members.keys().all(|key| named.is_some_and(|named| named.contains_key(key)))
     }
 
-    /// Returns `true` if JSON Schema may consider two values equal: `1` equals `1.0`.
+    /// Returns `true` if two values may be equal in JSON Schema, where `1` equals `1.0`. Also
+    /// returns `true` if too few visits are left to compare them.
     fn is_same(&mut self, one: &Value, other: &Value) -> bool {
         if !self.walk.take(1) {
             return true;
@@ -201,7 +207,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Adds the conversions that a schema suggests, the preferred ones first.
+    /// Appends the conversions that a schema suggests to `wishes`, the preferred ones first.
     pub(super) fn wishes(
         &mut self,
         rule: &'s JsonObject,
@@ -224,7 +230,7 @@ impl<'s> Shapes<'s> {
         }
         let values = rule.get("enum").and_then(Value::as_array).into_iter().flatten();
         for value in values.chain(rule.get("const")) {
-            // It is compared with the text of the value.
+            // The text of the argument is later compared with this value.
             let len = value.as_str().map_or(0, str::len);
             if !self.walk.take(1 + len / BYTES_PER_VISIT) {
                 return;
@@ -249,7 +255,7 @@ impl<'s> Shapes<'s> {
     }
 }
 
-/// Returns the visits for looking up a member by its name, or for copying the name.
+/// Returns the number of visits that it takes to look up a member by its name, or to copy the name.
 fn of_name(name: impl AsRef<str>) -> usize {
     1 + name.as_ref().len() / BYTES_PER_VISIT
 }

@@ -1,6 +1,6 @@
-//! The cost of checking the keywords of one schema, in steps.
+//! Computes the cost of validating the keywords of one subschema, in steps.
 //!
-//! A step is the time to apply an empty schema to a value, some ten nanoseconds.
+//! A step is the time that it takes to apply an empty schema to a value, about ten nanoseconds.
 
 use std::collections::HashMap;
 
@@ -9,53 +9,54 @@ use serde_json::Value;
 
 use super::pattern::{BYTES_PER_STEP, Pattern};
 
-/// The cost of checking the format of [`BYTES_PER_STEP`] bytes.
+/// The cost of checking the `format` of a text, for each [`BYTES_PER_STEP`] bytes.
 const FORMAT: usize = 32;
-/// The cost of decoding [`BYTES_PER_STEP`] bytes.
+/// The cost of decoding a text, for each [`BYTES_PER_STEP`] bytes.
 const CONTENT: usize = 128;
-/// The cost of a lookup of a member by its name.
+/// The cost of looking up a member by its name.
 const LOOKUP: usize = 3;
 /// The cost of copying the name of a member.
 const NAME: usize = 4;
-/// The cost of dividing a number.
+/// The cost of a division for `multipleOf`.
 const DIVISION: usize = 12;
-/// The cost of a division whose quotient has hundreds of digits.
+/// The cost of a division for `multipleOf` whose quotient has hundreds of digits.
 const LONG_DIVISION: usize = 300;
-/// The cost of storing an element of an array for the comparison with the others.
+/// The cost of storing an array element to compare it with the other elements.
 const UNIQUE: usize = 16;
 
-/// The value that a schema is applied to.
+/// The value or name that a subschema is applied to.
 #[derive(Clone, Copy)]
 pub(super) enum Instance<'v> {
     Value(&'v Value),
-    /// The name of a member. A validator copies it to a string.
+    /// The name of an object member. A validator copies it to a string value.
     Name(&'v str),
 }
 
-/// The cost of the keywords of one schema, without the schemas that they apply.
+/// The cost of the keywords of one subschema, excluding the subschemas in their values.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// The cost of comparisons for any value.
+    /// The cost of keywords that apply to every value, such as `enum`.
     value: usize,
-    /// The cost of searching, measuring or comparing a text.
+    /// The cost of searching, measuring or comparing the value if it is a text.
     text: Reading,
-    /// The cost of name lookups in an object.
+    /// The cost of looking up members by name if the value is an object.
     lookups: usize,
-    /// The cost of searching or comparing the names of members.
+    /// The cost of searching or comparing each name of a member if the value is an object.
     names: Reading,
-    /// The cost of comparing or dividing a number.
+    /// The cost of comparing or dividing the value if it is a number.
     number: usize,
-    /// The additional cost for a number that is very large or close to zero.
+    /// The additional cost if the value is a very large number, or one very close to zero.
     long_number: usize,
-    /// Whether the elements of an array are compared with each other.
+    /// Whether the elements are compared with each other if the value is an array.
     is_unique: bool,
 }
 
-/// The cost of reading a text.
+/// The cost of reading a text, which depends on its length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
+    /// The cost for each text, whatever its length is.
     each: usize,
-    /// The cost for each [`BYTES_PER_STEP`].
+    /// The cost for each [`BYTES_PER_STEP`] bytes of a text.
     long: usize,
 }
 
@@ -83,7 +84,8 @@ impl Cost {
                 ("patternProperties", Value::Object(named)) => {
                     for pattern in named.keys() {
                         cost.names.add_search(patterns, pattern);
-                        // They are searched again for the remaining members.
+                        // The validator searches the names again to find the members that no
+                        // pattern matches.
                         cost.names.add_search(patterns, pattern);
                     }
                 }
@@ -94,7 +96,7 @@ impl Cost {
                 ("additionalProperties" | "unevaluatedProperties", _) => {
                     cost.names.add(Reading { each: LOOKUP, long: 1 });
                 }
-                // Each name is copied.
+                // The validator copies each name.
                 ("propertyNames", _) => cost.names.add(Reading { each: NAME, long: 1 }),
                 ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", _) => {
                     cost.number += 1;
@@ -119,7 +121,8 @@ impl Cost {
         cost
     }
 
-    /// Subtracts the cost of checking a value; returns `None` if too little is left.
+    /// Subtracts the cost of applying these keywords to a value from `left`. Returns `None` if too
+    /// few steps are left.
     pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
         let value = match instance {
@@ -173,7 +176,7 @@ impl Reading {
     }
 }
 
-/// Returns the factor by which lookups in this object are slower than in a small one.
+/// Returns the factor by which a lookup in this object is slower than in a small object.
 pub(super) fn times(members: &JsonObject) -> usize {
     1 + 4 * (1 + members.len() / 512).ilog2() as usize
 }
@@ -183,7 +186,8 @@ pub(super) fn take(left: &mut usize, steps: usize) -> Option<()> {
     Some(())
 }
 
-/// Subtracts the cost of comparing a value with many others.
+/// Subtracts the cost of comparing a value with many others from `left`. Returns `None` if too few
+/// steps are left.
 fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     take(left, UNIQUE)?;
     match value {
@@ -197,7 +201,7 @@ fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// Returns the cost of comparing a value with another that can be as large.
+/// Returns the cost of comparing a value with another value of the same size.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::String(text) => text.len() / BYTES_PER_STEP,
@@ -217,7 +221,7 @@ const fn lookup(name: &str) -> usize {
     LOOKUP + name.len() / BYTES_PER_STEP
 }
 
-/// Returns `true` if a number is written with many digits.
+/// Returns `true` if a number is so large, or so close to zero, that dividing it is slow.
 fn is_extreme(number: f64) -> bool {
     let magnitude = number.abs();
     magnitude > 1e18 || (magnitude > 0.0 && magnitude < 1e-18)
@@ -227,7 +231,7 @@ fn is_text(value: &Value) -> bool {
     value.is_string() || value.is_null()
 }
 
-/// Returns the members of an object that is the value of a keyword.
+/// Iterates over the members of a keyword's value, if the value is an object.
 pub(super) fn members<'s>(
     schema: &'s JsonObject,
     keyword: &str,

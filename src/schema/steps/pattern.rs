@@ -1,4 +1,4 @@
-//! The cost of a search with a regular expression.
+//! Computes the cost of searching texts with a regular expression.
 
 use regex_automata::{
     dfa::{StartKind, dense, onepass},
@@ -6,50 +6,56 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Class, Hir, HirKind, LookSet};
 
-/// The number of bytes of text that are compared in one step.
+/// The number of bytes of a text that are compared in the time of one step.
 pub(super) const BYTES_PER_STEP: usize = 64;
-/// The maximum size of a one-pass automaton built to check if a search is cheap.
+/// The maximum size in bytes of a one-pass DFA. An anchored expression with a smaller one is cheap
+/// to search with.
 const MAX_ONE_PASS_BYTES: usize = 128 * 1024;
-/// The maximum size of any other automaton built for that.
+/// The maximum size in bytes of a dense DFA. An expression with a smaller one is cheap to search
+/// with.
 const MAX_DFA_BYTES: usize = 8 * 1024;
-/// The maximum number of positions of an expression for which it is built.
+/// The maximum number of [positions](positions) of an expression for which a dense DFA is built.
 const MAX_DFA_POSITIONS: usize = 64;
-/// Steps of a search of [`BYTES_PER_STEP`] bytes with an automaton that fits its cache.
+/// The cost of searching [`BYTES_PER_STEP`] bytes with a lazy DFA that fits into its cache.
 const CHEAP: usize = 16;
-/// Steps of such a search if states are built, or NFA states are simulated, on each byte.
+/// The cost of searching [`BYTES_PER_STEP`] bytes if each byte requires building a DFA state or
+/// simulating NFA states.
 const COSTLY: usize = 128;
-/// Additional steps for each position in the expression, because a search can follow all
-/// of them at the same time.
+/// The additional cost for each [position](positions) in the expression, since a search can follow
+/// all positions at the same time.
 const POSITION: usize = 80;
-/// Positions that cost as much as a test for a Unicode word boundary.
+/// The number of positions that cost as much as testing for a Unicode word boundary.
 const WORD_BOUNDARY: usize = 3;
-/// Transitions of a character class that are searched in the time of a position.
+/// The number of transitions of a character class that cost as much as one position.
 const TRANSITIONS: usize = 32;
-/// Bytes that are cleared in a step. The search of a short text clears a bit for each NFA
-/// state and byte.
+/// The number of bytes of memory that are cleared in the time of one step. Before searching a short
+/// text, the engine clears one bit for each pair of an NFA state and a byte of the text.
 const CLEARED_BYTES: usize = 128;
 
-/// Bytes that a class such as `\s` becomes in the syntax of the `regex` crate.
+/// The number of bytes to which a class such as `\s` is translated in the syntax of the `regex`
+/// crate.
 const TRANSLATED_CLASS: usize = 160;
-/// Bytes of an expression that are translated in the time of parsing `\p{L}`.
+/// The number of bytes of an expression that are translated in the time of parsing `\p{L}`.
 const PROPERTY: usize = 150;
-/// The same if upper and lower case are the same.
+/// The number of bytes of an expression that are translated in the time of parsing `\p{L}`, if the
+/// expression ignores case.
 const FOLDED_PROPERTY: usize = 8_000;
 
-/// A regular expression of a schema.
+/// A regular expression in a schema.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pattern {
-    /// Steps of a search of [`BYTES_PER_STEP`] bytes.
+    /// The cost of searching [`BYTES_PER_STEP`] bytes, in steps.
     cost: usize,
 }
 
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles an expression to count its states. Returns `None` if its NFA takes more bytes than
-    /// are left.
+    /// Compiles an expression to compute the cost of searches with it. Subtracts the size of its
+    /// NFA in bytes from `left`. Returns `None` if the NFA is larger than `left`.
     pub(super) fn new(pattern: &str, left: &mut usize) -> Option<Self> {
-        // The validator compiles no expression that cannot be parsed.
+        // An expression that cannot be parsed costs nothing, because the validator does not compile
+        // it either.
         let hir = jsonschema_regex::to_rust_regex(pattern)
             .ok()
             .and_then(|pattern| regex_syntax::parse(&pattern).ok());
@@ -65,13 +71,14 @@ impl Pattern {
         Some(Self { cost: positions.saturating_add(COSTLY + cleared) })
     }
 
-    /// The steps of a search of [`BYTES_PER_STEP`] bytes.
+    /// Returns the cost of searching [`BYTES_PER_STEP`] bytes, in steps.
     pub(super) const fn cost(self) -> usize {
         self.cost
     }
 }
 
-/// Returns the length of a plain expression that takes the same time to translate and parse.
+/// Returns the cost of translating and parsing an expression. The cost is the length in bytes of an
+/// expression without character classes that takes the same time.
 pub(super) fn size(pattern: &str) -> usize {
     let escapes = |letters: &[u8]| {
         let escapes = pattern.as_bytes().windows(2);
@@ -79,7 +86,8 @@ pub(super) fn size(pattern: &str) -> usize {
     };
     let mut property = PROPERTY;
     if ignores_case(pattern) {
-        // Each character of a range is looked up, and a range can have a million.
+        // When ignoring case, the parser looks up each character of a range, and a range can
+        // contain a million characters.
         if !pattern.is_ascii() || escapes(b"ux") > 0 {
             return usize::MAX;
         }
@@ -87,11 +95,11 @@ pub(super) fn size(pattern: &str) -> usize {
     }
     let classes = escapes(b"dDsSwW");
     let translated = pattern.len() + classes * TRANSLATED_CLASS;
-    // The translation starts again after each of them.
+    // The translation starts from the beginning again after each class.
     translated * (1 + classes) + escapes(b"pP") * property
 }
 
-/// Returns `true` if an expression sets the flag `i`.
+/// Returns `true` if an expression sets the flag `i`, so that it ignores case.
 fn ignores_case(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         let flags = group.bytes().take_while(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
@@ -99,9 +107,10 @@ fn ignores_case(pattern: &str) -> bool {
     })
 }
 
-/// Returns `true` if the lazy automaton of a search has so few states that its cache holds all.
+/// Returns `true` if searches are cheap, because the lazy DFA has so few states that all of them
+/// fit into its cache.
 fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
-    // The automaton cannot test for word boundaries between non-ASCII characters.
+    // A DFA cannot test for word boundaries between non-ASCII characters.
     if nfa.look_set_any().contains_word_unicode() {
         return false;
     }
@@ -120,6 +129,7 @@ fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
 }
 
 /// Returns the number of positions in an expression that a search can be at simultaneously.
+/// Expensive positions count more than once.
 fn positions(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty => 1,
@@ -138,12 +148,12 @@ fn positions(hir: &Hir) -> usize {
     }
 }
 
-/// Returns the maximum number of transitions that a search compares with a byte.
+/// Returns the maximum number of transitions that a search compares with one byte.
 fn transitions(class: &Class) -> usize {
     let ranges = match class {
         Class::Unicode(class) => class.ranges().len(),
         Class::Bytes(class) => class.ranges().len(),
     };
-    // The transitions of one lead byte.
+    // A lead byte has at most 64 transitions.
     ranges.min(64)
 }

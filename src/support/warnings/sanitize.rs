@@ -1,24 +1,28 @@
-//! Sanitizes text of other parties for logs.
+//! Sanitizes text from clients and servers for logs.
 
 use std::fmt::{self, Write as _};
 
 /// The maximum number of printed characters of a name.
 const MAX_SHOWN: usize = 100;
-/// The maximum number of printed characters of a reason: its end may be the most important part.
+/// The maximum number of printed characters of the reason of a failure. The limit is high because
+/// the most important part of a reason may be at its end.
 const MAX_REASON: usize = 512;
 /// The maximum number of printed and remembered characters of a warning.
 const MAX_COMPLAINT: usize = 2_000;
 
-/// Displays a name that others chose, truncated and with control characters escaped.
+/// Displays a name that a client or server has chosen. The name is truncated, and its control
+/// characters are escaped.
 pub(crate) struct Sanitized<T>(pub(crate) T);
 
-/// Displays the reason of a failure in the same way, with a larger limit.
+/// Displays the reason of a failure. The reason is truncated, and its control characters are
+/// escaped.
 pub(crate) struct Reason<T>(pub(crate) T);
 
-/// Displays a whole sentence in the same way, including names and reasons.
+/// Displays a sentence that contains names and reasons. The sentence is truncated, and its control
+/// characters are escaped.
 pub(super) struct Sentence<T>(pub(super) T);
 
-/// Writes a text until the limit is reached.
+/// A writer that forwards a text, but only up to a maximum number of characters.
 struct Cut<'a, 'f> {
     to: &'a mut fmt::Formatter<'f>,
     /// The number of characters that may still be written.
@@ -47,7 +51,7 @@ impl<T: fmt::Display> fmt::Display for Sentence<T> {
 fn show(text: &dyn fmt::Display, room: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut cut = Cut { to: f, room, is_cut: false };
     let written = write!(cut, "{text}");
-    // The write fails at the limit, so that the rest is not formatted.
+    // Writing fails at the limit, so that the rest of the text is not formatted.
     if cut.is_cut { f.write_char('…') } else { written }
 }
 

@@ -1,4 +1,4 @@
-//! Renders composites and the outcome of their runs as Mermaid flowcharts.
+//! Renders composites as Mermaid flowcharts, optionally with the outcome of a run.
 
 use std::fmt::{self, Display};
 
@@ -8,43 +8,43 @@ use super::{
     text::Label,
 };
 
-/// A flowchart of a composite and all composites that it calls.
+/// A flowchart of a composite and of all composites that it calls, directly or indirectly.
 ///
-/// Its `Display` output is [Mermaid][mermaid] text. See the [module docs](crate::mermaid) for
-/// its contents and for an example.
+/// The `Display` output of a flowchart is [Mermaid][mermaid] text. See the [module
+/// docs](crate::mermaid) for its contents and for an example.
 ///
 /// [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flowchart {
-    /// The composite, followed by the composites that it calls.
+    /// One graph for the composite, followed by one for each composite that it calls.
     graphs: Vec<Graph>,
     run: Option<Run>,
 }
 
-/// One composite.
+/// The part of a flowchart that shows one composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Graph {
     /// The name of the composite.
     pub(crate) composite: String,
-    /// The kind of the composite, shown after its name.
+    /// The kind of the composite, which is shown after its name.
     pub(crate) manner: String,
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
 }
 
-/// A step of a composite, its input, or its answer.
+/// A node of the graph: a step of a composite, its input, or its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) shape: Shape,
-    /// The lines of the label. The first line of a step is its id.
+    /// The lines of the node's label. For a step, the first line is its id.
     pub(crate) lines: Vec<String>,
-    /// Whether the run can complete without it.
+    /// Whether a run can complete although this node is skipped or fails.
     pub(crate) is_conditional: bool,
-    /// Its calls that are not shown in its label.
+    /// The calls of tools and composites that are drawn as arrows, not as a line of the label.
     pub(crate) calls: Vec<Call>,
 }
 
-/// The kind of a node, drawn as its shape.
+/// The kind of a node, which determines the shape that is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Input,
@@ -58,22 +58,22 @@ pub(crate) enum Shape {
     Question,
 }
 
-/// A call of a node.
+/// A call of a tool or composite by a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// The case of a switch, if there is one.
+    /// The case of a switch in which the call is made. `None` if the node is not a switch.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Callee {
-    /// A composite, by its index in the chart.
+    /// A composite, by the index of its graph in the flowchart.
     Graph(usize),
     Tool(String),
 }
 
-/// An edge from a node to one that may start when it finishes.
+/// An arrow between two nodes of a graph: the second may start when the first has finished.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edge {
     pub(crate) from: usize,
@@ -81,29 +81,29 @@ pub(crate) struct Edge {
     pub(crate) label: Option<&'static str>,
 }
 
-/// The style of an arrow.
+/// The line style of an arrow.
 #[derive(Clone, Copy)]
 enum Arrow {
     Solid,
     Dotted,
 }
 
-/// The generated identifier of a node, which never contains user input.
+/// The identifier of a node in the Mermaid text. It is generated, so it never contains user input.
 #[derive(Clone, Copy)]
 struct Id {
     graph: usize,
     node: usize,
 }
 
-/// The identifier of a case of a switch.
+/// The identifier of one case of a switch in the Mermaid text.
 #[derive(Clone, Copy)]
 struct CaseId(Id, usize);
 
-/// The identifier of a composite.
+/// The identifier of a composite's graph in the Mermaid text.
 #[derive(Clone, Copy)]
 struct GraphId(usize);
 
-/// A Mermaid class: a style shared by several nodes.
+/// A class in the Mermaid text: a style for several nodes.
 struct Class<'c> {
     name: &'static str,
     style: &'static str,
@@ -117,9 +117,9 @@ impl Flowchart {
         Self { graphs, run: None }
     }
 
-    /// Adds the outcome or progress of a run.
+    /// Adds the status of a run to the flowchart: the outcome or the progress of each step.
     ///
-    /// Composites and steps of the run that are not in the chart are ignored.
+    /// Ignores composites and steps of the run that are not part of the flowchart.
     #[must_use]
     pub fn run(mut self, run: &Run) -> Self {
         self.run = Some(run.clone());
@@ -134,7 +134,8 @@ impl Flowchart {
         })
     }
 
-    /// Returns the outcome of a node, as text and as a status.
+    /// Returns the outcome of a node in the run, as lines of text and as a status. Both are empty
+    /// if nothing was recorded about the node.
     fn outcome(&self, graph: &Graph, node: &Node) -> (Vec<String>, Option<Status>) {
         let record = self.run.as_ref().and_then(|run| run.of(&graph.composite));
         let (Some(record), Some(id)) = (record, node.lines.first()) else {
@@ -246,7 +247,8 @@ impl Node {
 // === impl Shape ===
 
 impl Shape {
-    /// Returns the brackets around the label of a node of this shape.
+    /// Returns the brackets that surround a node's label in the Mermaid text, which determine the
+    /// node's shape.
     const fn brackets(self) -> (&'static str, &'static str) {
         match self {
             Self::Input | Self::Answer => ("([", "])"),

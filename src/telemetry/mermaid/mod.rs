@@ -1,28 +1,30 @@
-//! Mermaid flowcharts of composites and their runs.
+//! Renders composites and their runs as Mermaid flowcharts.
 //!
 //! A [`Flowchart`] describes a composite in [Mermaid][mermaid] text, which Git forges, wikis and
-//! notebooks render as a diagram: its steps and their dependencies, the tools they call,
-//! conditions, loops, questions, steps that may fail, and the answer. Create one from a
-//! [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or a
+//! notebooks render as a diagram. The diagram shows the steps with their dependencies, the tools
+//! that they call, conditions, loops, questions, steps that may fail, and the answer. Create a
+//! flowchart from a [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or a
 //! [`Plan`](crate::composite::Plan::flowchart), or from a configuration file with
 //! `gateway FILE --mermaid NAME`.
 //!
-//! - A solid arrow leads from a step to one that may start when it finishes. Implied arrows are
-//!   omitted: with `a` before `b` and `b` before `c`, there is none from `a` to `c`.
-//! - A dotted arrow leads from a step to a composite that it calls, or to a case of a switch.
-//!   Each composite is drawn once, however often it is called.
-//! - Steps with a condition, or whose failure is tolerated, have a dashed border.
+//! - A solid arrow leads from a step to a step that may start when the first one has finished.
+//!   Implied arrows are omitted: if `a` comes before `b`, and `b` before `c`, there is no arrow
+//!   from `a` to `c`.
+//! - A dotted arrow leads from a step to a composite that it calls, or to a case of a switch. Each
+//!   composite is drawn only once, even if it is called several times.
+//! - A dashed border marks steps that have a condition or whose failure is tolerated.
 //!
 //! A [`Recorder`] is an [`Observer`](crate::observe::Observer) that records the outcome of runs.
-//! With one of its [`Run`]s, a flowchart shows the status of each step by a color and a line of
-//! text, including steps that are running or wait for a person, its duration, and the outcomes
-//! of the elements of loops. Neither arguments nor results are recorded.
+//! Add a recorded [`Run`] to a flowchart to show the status of each step by a color and a line of
+//! text, including steps that are running or wait for a person. The flowchart then also shows the
+//! duration of each step, and the outcomes of the elements of loops. Neither arguments nor results
+//! are recorded.
 //!
-//! Names, conditions and questions are always shown as plain text, up to 80 characters, and
-//! never interpreted as markup. The same composite and run produce the same text.
+//! Names, conditions and questions are truncated to 80 characters. They are always shown as plain
+//! text, never interpreted as markup. The same composite and run always produce the same text.
 //!
-//! By default, Mermaid draws no chart of more than 500 arrows or 50 000 characters; the
-//! embedding page can raise these limits with [`maxEdges` and `maxTextSize`][limits].
+//! By default, Mermaid refuses to draw charts with more than 500 arrows or 50 000 characters. The
+//! page that embeds the chart can raise these limits with [`maxEdges` and `maxTextSize`][limits].
 //!
 //! [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 //! [limits]: https://mermaid.js.org/config/schema-docs/config.html

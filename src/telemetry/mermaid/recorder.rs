@@ -1,4 +1,4 @@
-//! An observer that records the outcome of runs for flowcharts.
+//! An observer that records the outcome of runs, so that flowcharts can show it.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -8,50 +8,51 @@ use std::{
 use super::tally::{Status, Tally};
 use crate::observe::{Branch, Event, Observer, RunId, What};
 
-/// Default number of runs that are kept.
+/// The default number of runs that a recorder keeps.
 const KEPT: usize = 100;
 
-/// Records the outcome of runs, for [flowcharts](super::Flowchart::run) of them.
+/// An observer that records the outcome of runs, so that [flowcharts](super::Flowchart::run) can
+/// show it.
 ///
-/// Pass it to a layer as an `Arc`, and keep a clone to read the runs. By default it keeps the
-/// last 100 runs with their nested runs. It counts the outcomes of each step, and records
-/// neither arguments nor results. So the memory of a run does not grow with the number of its
-/// calls, except for those that run concurrently.
+/// Pass the recorder to a layer as an `Arc`, and keep a clone of the `Arc` to read the runs. By
+/// default, the recorder keeps the last 100 runs with their nested runs. It counts the outcomes of
+/// each step, and records neither arguments nor results. So the memory for a run grows only with
+/// the number of its concurrent calls, not with the number of all its calls.
 #[derive(Debug)]
 pub struct Recorder {
     max_runs: usize,
     notes: Mutex<Notes>,
 }
 
-/// The record of one run and its nested runs, made by a [`Recorder`].
+/// The record of one run and its nested runs, as kept by a [`Recorder`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     id: RunId,
     composite: String,
     is_over: bool,
-    /// By the name of the composite.
+    /// The records of the composites that take part in the run, by name.
     records: BTreeMap<String, Record>,
-    /// The status of each run and branch that has not ended.
+    /// The status of the run, its nested runs and their branches, if they have not ended.
     open: HashMap<Open, Status>,
 }
 
-/// The outcome of one composite in a run.
+/// The outcomes of all runs of one composite within a recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Record {
     pub(super) runs: Tally,
-    /// By the id of the target or step.
+    /// The outcomes of each target or step, by its id.
     pub(super) branches: BTreeMap<String, Branches>,
 }
 
-/// The outcome of one target or step.
+/// The outcomes of one target or step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Branches {
     pub(super) own: Tally,
-    /// The tally of the elements of a loop.
+    /// The outcomes of the elements, if the step is a loop.
     pub(super) elements: Tally,
 }
 
-/// A run, or a branch of it, that has not ended.
+/// The key of a run or branch that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Open {
     run: RunId,
@@ -60,11 +61,11 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// The outermost runs.
+    /// The recorded outermost runs, by id.
     runs: HashMap<RunId, Run>,
-    /// Their ids, the oldest first.
+    /// The ids of the runs in `runs`, the oldest first.
     order: VecDeque<RunId>,
-    /// The outermost run of each run that has not ended.
+    /// Maps each run that has not ended to the outermost run that contains it.
     outermost: HashMap<RunId, RunId>,
 }
 
@@ -77,15 +78,16 @@ impl Recorder {
         Self { max_runs: KEPT, notes: Mutex::default() }
     }
 
-    /// Sets the maximum number of runs that are kept, including unfinished ones. Defaults to
-    /// 100.
+    /// Sets the maximum number of runs to keep, including runs that have not ended. Older runs are
+    /// removed. Defaults to 100.
     #[must_use]
     pub const fn max_runs(mut self, runs: usize) -> Self {
         self.max_runs = runs;
         self
     }
 
-    /// Returns the outermost runs in their current state, the newest first.
+    /// Returns the recorded runs in their current state, the newest first. Nested runs are part of
+    /// the run that contains them.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let notes = self.lock();
@@ -125,7 +127,7 @@ impl Observer for Recorder {
 // === impl Notes ===
 
 impl Notes {
-    /// Adds a run that starts, or that was started in another process and is resumed here.
+    /// Adds a run that starts, or one that is resumed here after it was started in another process.
     fn begin(&mut self, event: &Event<'_>, max_runs: usize) {
         if self.outermost.contains_key(&event.run) {
             return;
@@ -139,7 +141,7 @@ impl Notes {
         }
         self.outermost.insert(event.run, event.run);
         if self.runs.insert(event.run, Run::new(event.run, event.composite)).is_some() {
-            // The run had already ended: its state was sent again.
+            // The run had already ended, and a client has sent its state again.
             self.order.retain(|run| *run != event.run);
         }
         self.order.push_back(event.run);
@@ -171,7 +173,7 @@ impl Run {
         self.id
     }
 
-    /// Returns the name of the composite.
+    /// Returns the name of the composite that was called.
     #[must_use]
     pub fn composite(&self) -> &str {
         &self.composite
@@ -183,7 +185,8 @@ impl Run {
         self.is_over
     }
 
-    /// Returns the record of a composite in this run.
+    /// Returns what was recorded about a composite in this run, or `None` if the composite was not
+    /// called.
     pub(super) fn of(&self, composite: &str) -> Option<&Record> {
         self.records.get(composite)
     }
@@ -225,7 +228,7 @@ impl Run {
         }
     }
 
-    /// Records the status of a run or branch that has not ended.
+    /// Records the current status of a run or branch that has not ended.
     fn stands(&mut self, event: &Event<'_>, branch: Option<Branch<'_>>, status: Status) {
         let before = self.open.insert(Open::new(event, branch), status);
         self.tally(event, branch).note(before, status);

@@ -1,4 +1,4 @@
-//! Counts of the outcomes of runs or branches.
+//! Counts the outcomes of runs and branches.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,14 +8,14 @@ pub(super) enum Status {
     Failed,
     TimedOut,
     Cancelled,
-    /// Waiting for a person.
+    /// The run or branch waits for a person.
     Waiting,
     Running,
     Completed,
     Skipped,
 }
 
-/// All statuses, the most important first.
+/// All statuses, ordered by how important they are to show, the most important first.
 pub(super) const STATUSES: [Status; 7] = [
     Status::Failed,
     Status::TimedOut,
@@ -26,23 +26,24 @@ pub(super) const STATUSES: [Status; 7] = [
     Status::Skipped,
 ];
 
-/// The outcomes of all runs of one composite, or of all branches of one step.
+/// Counts the outcomes of all runs of one composite, or of all branches of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
-    /// The count for each of [`STATUSES`].
+    /// The number of runs or branches with each status, in the order of [`STATUSES`].
     counts: [u64; STATUSES.len()],
-    /// The kinds of errors, reasons of skipped branches, and limits that were reached.
+    /// The kinds of errors, the reasons why branches were skipped, and the limits that were
+    /// reached.
     reasons: BTreeSet<&'static str>,
-    /// The longest duration.
+    /// The longest duration of a run or branch.
     took: Duration,
-    /// The number of tool calls.
+    /// The total number of tool calls, including retries.
     attempts: u64,
 }
 
 // === impl Status ===
 
 impl Status {
-    /// Parses the status of a finished branch, as reported to observers.
+    /// Parses the text that observers receive as the status of a finished branch.
     pub(super) fn of(ended: &str) -> Self {
         let is = |status: &Self| status.name() == ended;
         STATUSES.into_iter().find(is).unwrap_or(Self::Failed)
@@ -70,7 +71,8 @@ impl Status {
         }
     }
 
-    /// Returns the style of a node, with colors that are distinct on light and dark pages.
+    /// Returns the Mermaid style for nodes with this status. Its colors are legible on light and
+    /// dark pages.
     pub(super) const fn style(self) -> &'static str {
         match self {
             Self::Failed => "fill:#ffe3e3,stroke:#c92a2a,color:#000",
@@ -87,7 +89,8 @@ impl Status {
 // === impl Tally ===
 
 impl Tally {
-    /// Counts a run or branch with status `now`, which had status `before`, if any.
+    /// Counts a run or branch whose status is `now`. If it was already counted, `before` is its
+    /// former status, whose count is decremented.
     pub(super) fn note(&mut self, before: Option<Status>, now: Status) {
         if let Some(before) = before {
             let count = self.count_mut(before);
@@ -108,7 +111,7 @@ impl Tally {
         self.attempts += u64::from(attempts);
     }
 
-    /// Returns the most important status with a count.
+    /// Returns the most important status that occurs, or `None` if nothing was counted.
     pub(super) fn worst(&self) -> Option<Status> {
         STATUSES
             .into_iter()
@@ -117,7 +120,8 @@ impl Tally {
             .map(|(status, _)| status)
     }
 
-    /// Returns a summary, such as `failed (tool) in 1.2s, 3 attempts`.
+    /// Returns a summary such as `failed (tool) in 1.2s, 3 attempts`, or `None` if nothing was
+    /// counted.
     pub(super) fn summary(&self) -> Option<String> {
         let worst = self.worst()?;
         let all: u64 = self.counts.iter().sum();

@@ -1,28 +1,28 @@
-//! Escapes text from operators for the labels of a chart.
+//! Escapes text that operators have written, for use in the labels of a Mermaid chart.
 //!
-//! Names, conditions and questions can contain anything: the quote that ends a label, a
-//! keyword, or markup that runs as a script if a page allows it. In a Mermaid label, everything
-//! but letters, digits and spaces may have a special meaning: to its parser, to its Markdown
-//! rendering of labels, or to the embedding page. So all other characters are written as
-//! Mermaid's [entity codes][codes], which are decoded last.
+//! Names, conditions and questions can contain anything: the quote that ends a label, a keyword, or
+//! markup that runs as a script if a page allows it. In a Mermaid label, all characters except
+//! letters, digits and spaces may have a special meaning: to the parser, to the Markdown rendering
+//! of labels, or to the embedding page. So these characters are written as Mermaid's [entity
+//! codes][codes], which are decoded last.
 //!
 //! [codes]: https://mermaid.js.org/syntax/flowchart.html#entity-codes-to-escape-characters
 
 use std::fmt::{self, Write};
 
-/// Maximum number of characters shown of one text.
+/// The maximum number of characters that are shown of each line of a label.
 const MAX_CHARS: usize = 80;
 
-/// Replaces characters that change the text direction, which could disguise a text, and
-/// characters that are invalid in XML.
+/// The character that replaces unsafe ones: those that change the text direction, which could
+/// disguise a text, and those that are invalid in XML.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Separates characters that are special together even as entity codes: two dollar signs begin
-/// a formula, `:f` may begin an icon, `\n` breaks a line, and the other pairs are Mermaid's
-/// internal encodings of `&` and `;`.
+/// An invisible character that is put between two characters with a special meaning as a pair, even
+/// as entity codes. Two dollar signs begin a formula, `:f` may begin an icon, and `\n` breaks a
+/// line. The other pairs are Mermaid's internal encodings of `&` and `;`.
 const WORD_JOINER: char = '\u{2060}';
 
-/// The lines of a label, in quotes.
+/// The lines of a label, whose `Display` output is escaped and in quotes.
 pub(super) struct Label<'l, T>(pub(super) &'l [T]);
 
 impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
@@ -38,7 +38,7 @@ impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
     }
 }
 
-/// Writes a text as one line.
+/// Writes a text as one line of a label, with special characters escaped.
 fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let shown = printable(text);
     let mut before = None;
@@ -68,8 +68,8 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns the shown part of a text: with unsafe characters replaced, whitespace collapsed to
-/// single spaces, and truncated.
+/// Returns a text as it is shown: truncated, with unsafe characters replaced, and with whitespace
+/// collapsed to single spaces.
 fn printable(text: &str) -> String {
     // The rest of a longer text would never be shown, so it is not processed.
     let start: String = text.chars().take(4 * MAX_CHARS).collect();

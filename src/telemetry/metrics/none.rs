@@ -1,4 +1,5 @@
-//! No-op metrics, used without the feature `metrics`.
+//! Functions that do nothing, in place of those in `metrics.rs` if the feature `metrics` is
+//! disabled.
 
 use std::time::Duration;
 

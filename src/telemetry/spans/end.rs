@@ -1,4 +1,5 @@
-//! The outcome of an operation, as defined by the OpenTelemetry conventions.
+//! The outcome of an operation (a client request, a run or a tool call), in the terms of the
+//! OpenTelemetry conventions.
 
 use std::{borrow::Cow, ops::RangeInclusive};
 
@@ -7,17 +8,19 @@ use tracing::Span;
 
 use crate::message::Reply;
 
-/// The codes that [JSON-RPC](https://www.jsonrpc.org/specification#error_object) reserves.
+/// The range of error codes that [JSON-RPC](https://www.jsonrpc.org/specification#error_object)
+/// reserves.
 const RESERVED: RangeInclusive<i32> = -32768..=-32000;
 
-/// The outcome of an operation.
+/// The outcome of a client request, a run or a tool call, which is recorded in spans and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
-    /// `completed`, `failed`, `timed_out`, `suspended` or `cancelled`.
+    /// The status: `completed`, `failed`, `timed_out`, `suspended` or `cancelled`.
     pub(crate) status: &'static str,
-    /// The kind of error, if it failed, as one of few values (`error.type`).
+    /// The kind of error (`error.type`), which has only few values. `None` if the operation did not
+    /// fail, or failed because of the client.
     pub(crate) error: Option<Cow<'static, str>>,
-    /// The code of a JSON-RPC error (`rpc.response.status_code`).
+    /// The code of the JSON-RPC error (`rpc.response.status_code`). `None` if there is none.
     pub(crate) code: Option<i32>,
 }
 
@@ -27,14 +30,14 @@ impl End {
     pub(crate) const CANCELLED: Self = Self::of("cancelled");
     pub(crate) const SUSPENDED: Self = Self::of("suspended");
     pub(crate) const PANICKED: Self = Self::failed("panic");
-    /// The outcome of a service that failed without a reply.
+    /// The outcome if the service returns an error instead of a reply.
     pub(crate) const UNANSWERED: Self = Self::failed("_OTHER");
     pub(crate) const TOOL_ERROR: Self = Self::failed("tool_error");
 
     /// Returns the outcome of a reply.
     ///
-    /// Only errors of the server count as errors: of the JSON-RPC codes, internal errors and
-    /// server errors. Errors that the client caused do not.
+    /// If the reply is a JSON-RPC error, the outcome only has a kind of error if the server caused
+    /// it: for internal errors and server errors. Errors that the client caused have none.
     pub(crate) fn of_reply(reply: &Reply) -> Self {
         match reply.error() {
             Some(error) => {
@@ -50,7 +53,7 @@ impl End {
         }
     }
 
-    /// Returns the outcome of a tool result.
+    /// Returns the outcome of a tool call whose result has this value of `isError`.
     pub(crate) const fn of_result(is_error: bool) -> Self {
         if is_error { Self::TOOL_ERROR } else { Self::of("completed") }
     }
@@ -69,13 +72,14 @@ impl End {
         }
     }
 
-    /// Returns the code as one of few values.
+    /// Returns the JSON-RPC error code as a label value, which has only few values.
     #[cfg(feature = "metrics")]
     pub(crate) fn low_code(&self) -> Option<Cow<'static, str>> {
         self.code.map(Self::of_code)
     }
 
-    /// Returns a JSON-RPC error code as one of few values, since servers may return any code.
+    /// Returns the text of a reserved JSON-RPC error code, and `_OTHER` for any other code. So
+    /// there are only few values, although servers may return any code.
     pub(crate) fn of_code(code: i32) -> Cow<'static, str> {
         if RESERVED.contains(&code) { code.to_string().into() } else { "_OTHER".into() }
     }

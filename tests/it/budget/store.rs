@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use mcp_composite::budget::{BudgetStore, Denied, Held, Permit, Reserving};
+use mcp_composite::budget::{BudgetPermit, BudgetStore, Denied, ReserveReply, Settle};
 use tokio::sync::oneshot;
 use tower::limit::ConcurrencyLimitLayer;
 
@@ -46,20 +46,20 @@ impl Elsewhere {
 }
 
 impl BudgetStore for Elsewhere {
-    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
+    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply {
         let (answer, answered) = oneshot::channel();
         let mut told = self.0.lock().unwrap();
         told.asked.push_back(answer);
         told.reserved.push(format!("{amount} of {} for {caller:?}", budget.name()));
         let store = self.clone();
-        Reserving::Later(Box::pin(async move {
+        ReserveReply::Pending(Box::pin(async move {
             answered.await.expect("the test answers")?;
-            Ok(Permit::new(Noted(store, None)))
+            Ok(BudgetPermit::new(Noted(store, None)))
         }))
     }
 }
 
-impl Held for Noted {
+impl Settle for Noted {
     fn settle(mut self: Box<Self>, actual: u64) {
         self.1 = Some(actual);
     }
@@ -174,8 +174,8 @@ async fn free_permit_of_a_store_admits_the_call() {
     #[derive(Debug)]
     struct Away;
     impl BudgetStore for Away {
-        fn reserve(&self, _: &Budget, _: Option<&str>, _: u64) -> Reserving {
-            Reserving::Now(Ok(Permit::free()))
+        fn reserve(&self, _: &Budget, _: Option<&str>, _: u64) -> ReserveReply {
+            ReserveReply::Ready(Ok(BudgetPermit::free()))
         }
     }
     let layer = BudgetLayer::new().budget(calls(0)).store(Away);

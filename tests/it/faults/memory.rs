@@ -140,7 +140,7 @@ async fn given_up(fault: Fault) -> Vec<Status> {
     let call = testing::call(&service, "work", Value::Null);
     assert!(timeout(SECOND, call).await.is_err(), "{fault}");
     tokio::time::sleep(2 * SECOND).await;
-    server.calls().iter().map(testing::Call::status).collect()
+    server.calls().iter().map(testing::RecordedCall::status).collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,9 @@ use std::{
 use mcp_composite::{
     functions::{ToolSet, tool_fn},
     message::{Context, Reply, Request},
-    normalize::{DispatchOptions, Dispatched, Order, Outcome, Provider, ToolNames, dispatch},
+    normalize::{
+        DispatchOptions, DispatchOrder, Dispatched, Outcome, Provider, ToolNames, dispatch,
+    },
 };
 use rmcp::model::{
     CallToolResult, ContentBlock, CreateTaskResult, ErrorData, InputRequiredResult, JsonObject,
@@ -117,7 +119,7 @@ fn told(ended: &[Dispatched]) -> Vec<String> {
 }
 
 fn parallel(max: usize) -> DispatchOptions {
-    DispatchOptions::new().order(Order::Parallel { max: NonZeroUsize::new(max).unwrap() })
+    DispatchOptions::new().order(DispatchOrder::Parallel { max: NonZeroUsize::new(max).unwrap() })
 }
 
 const ALL: [&str; 12] = [

@@ -1,7 +1,7 @@
 //! Tool calls in the output of each provider.
 
 use mcp_composite::normalize::{
-    Limits, MalformedCall, MalformedKind, OutputError, Provider, ToolCall, normalize,
+    MalformedCall, MalformedKind, ModelCall, OutputError, ParseLimits, Provider, normalize,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -29,8 +29,8 @@ fn example(provider: Provider) -> Value {
 }
 
 /// Returns calls as their ids, names and arguments; for malformed ones, the error.
-fn told(calls: &[Result<ToolCall, MalformedCall>]) -> Value {
-    let tell = |call: &Result<ToolCall, MalformedCall>| match call {
+fn told(calls: &[Result<ModelCall, MalformedCall>]) -> Value {
+    let tell = |call: &Result<ModelCall, MalformedCall>| match call {
         Ok(call) => json!([call.id.as_str(), call.name, call.arguments]),
         Err(call) => json!([call.id().map(|id| id.as_str()), call.to_string()]),
     };
@@ -38,8 +38,8 @@ fn told(calls: &[Result<ToolCall, MalformedCall>]) -> Value {
 }
 
 fn only(
-    call: Result<Vec<Result<ToolCall, MalformedCall>>, OutputError>,
-) -> Result<ToolCall, MalformedCall> {
+    call: Result<Vec<Result<ModelCall, MalformedCall>>, OutputError>,
+) -> Result<ModelCall, MalformedCall> {
     let mut calls = call.unwrap();
     assert_eq!(calls.len(), 1, "{calls:?}");
     calls.remove(0)
@@ -348,7 +348,8 @@ fn calls_over_the_limit_are_malformed_and_keep_their_ids() {
     let malformed = calls[129].as_ref().unwrap_err();
     assert_eq!(malformed.kind(), MalformedKind::OverLimit);
     assert_eq!(malformed.id().unwrap().as_str(), "t129");
-    let calls = Provider::Anthropic.calls_within(&output, &Limits::new().max_calls(0)).unwrap();
+    let calls =
+        Provider::Anthropic.calls_within(&output, &ParseLimits::new().max_calls(0)).unwrap();
     assert!(calls.iter().all(Result::is_err));
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use mcp_composite::{
-    budget::{Budget, BudgetStore, Denied, Permit, Reserving, Unit},
+    budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Unit},
     rig_compose::GuardBudgets,
 };
 use rig_compose::{AtomicBudget, BudgetError, BudgetGuard};
@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 
 use crate::support::soon;
 
-async fn reserve(store: &GuardBudgets, amount: u64) -> Result<Permit, Denied> {
+async fn reserve(store: &GuardBudgets, amount: u64) -> Result<BudgetPermit, Denied> {
     match store.reserve(&Budget::new("calls", Unit::Calls, 1), None, amount) {
-        Reserving::Now(reserved) => reserved,
-        Reserving::Later(reserved) => reserved.await,
+        ReserveReply::Ready(reserved) => reserved,
+        ReserveReply::Pending(reserved) => reserved.await,
     }
 }
 

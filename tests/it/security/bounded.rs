@@ -11,7 +11,7 @@ use std::{
 use mcp_composite::{
     adapter::{HandlerService, ServeService},
     composite::{
-        Composite, CompositeLayer, CompositeTool, JsonType, Limits, Output, OutputProperty,
+        CallLimits, Composite, CompositeLayer, CompositeTool, JsonType, Output, OutputProperty,
         Pipeline, Step, ToolCall,
     },
     message::Reply,
@@ -190,7 +190,7 @@ async fn content_metadata_counts_towards_the_result_limit() {
         let server = served(CallToolResult::success(content)).says("fine", "fine");
         let look = CompositeTool::fan_out("both", "Looks", ["look", "fine"]);
         let layer = CompositeLayer::new([look]).unwrap();
-        let service = layer.limits(Limits::default().max_result_bytes(100_000)).layer(server);
+        let service = layer.limits(CallLimits::default().max_result_bytes(100_000)).layer(server);
         let result = testing::call(&service, "both", json!({})).await;
         let branches = &result.structured_content.unwrap()["branches"];
         let statuses = ["look", "fine"].map(|branch| branches[branch]["status"].clone());

@@ -1,4 +1,4 @@
-//! An HTTP client that opens an event stream again only after a pause.
+//! An HTTP client that waits before it reopens an event stream.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,20 +17,20 @@ use tokio::time::sleep;
 
 use crate::adapter::line_transport::replace_large;
 
-/// The minimum pause between the end of an event stream and the next one, regardless of the
-/// server's `retry`.
+/// The minimum pause before an ended event stream is reopened, even if the server's `retry` field
+/// is shorter.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The maximum pause that a server can demand in `retry`. rmcp waits for the whole `retry` time and
-/// receives nothing from the server until then.
+/// The maximum pause that a server can demand in the `retry` field of an event. During the pause,
+/// rmcp receives nothing from the server.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
-/// The maximum number of redirects within one origin per request.
+/// The maximum number of redirects that are followed per request.
 const MAX_REDIRECTS: usize = 10;
 
-/// An HTTP client for streamable HTTP.
+/// An HTTP client for streamable HTTP that waits before it reopens an event stream.
 ///
-/// rmcp reopens an ended stream after the server's `retry` time, and at once after an error, so a
-/// server could cause thousands of connections by ending its streams. The pause is part of each
-/// stream, so that no stream waits for another.
+/// rmcp reopens an ended stream after the server's `retry` time, and a failed stream at once. So a
+/// server could cause thousands of connections by ending its streams. Each stream has its own
+/// pause, so no stream waits for another.
 #[derive(Clone)]
 pub(super) struct ReconnectPause(reqwest::Client);
 
@@ -136,8 +136,8 @@ fn unhurried_response(response: StreamableHttpPostResponse) -> StreamableHttpPos
     }
 }
 
-/// Returns the same events, with every `retry` clamped between [`PAUSE`] and [`LONGEST_PAUSE`], and
-/// without messages that have too many values.
+/// Returns the same stream of events with two changes. Every `retry` is clamped between [`PAUSE`]
+/// and [`LONGEST_PAUSE`], and messages with too many JSON values are replaced or dropped.
 fn unhurried(events: Events) -> Events {
     let [shortest, longest] =
         [PAUSE, LONGEST_PAUSE].map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
@@ -158,8 +158,8 @@ fn unhurried(events: Events) -> Events {
     events.boxed()
 }
 
-/// Follows redirects that keep method and body, within the origin. Another origin would receive the
-/// headers too.
+/// Returns a redirect policy that follows only redirects that keep the method, the body and the
+/// origin. Otherwise a server of another origin would receive the headers.
 fn within_origin() -> Policy {
     Policy::custom(|attempt| {
         let keeps_body = matches!(

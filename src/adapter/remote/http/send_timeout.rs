@@ -1,4 +1,4 @@
-//! Bounds the messages that wait for a slow HTTP server.
+//! Limits the messages that queue up for a slow HTTP server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,27 +12,29 @@ use tokio::time::timeout;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The timeout for sending a cancellation.
+/// The time after which an unsent cancellation is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum size of pending answers to a server's requests in bytes, as JSON.
+/// The maximum size in bytes, as JSON, of all unsent answers to a server's requests.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// The minimum size that each answer counts, for the HTTP request that carries it.
+/// The minimum size in bytes that is reserved for an unsent answer, because its HTTP request takes
+/// memory, too.
 const MIN_ANSWER_BYTES: usize = 16 << 10;
 
-/// A transport that bounds the messages that wait for a slow server.
+/// A transport that limits the messages that queue up for a slow server.
 ///
-/// rmcp posts messages one after another, each with its own HTTP request, and queues the rest. A
-/// cancellation is dropped when its timeout has passed. If a server sends requests faster than it
-/// reads the answers, further answers are dropped.
+/// rmcp sends messages one after another, each in its own HTTP request, and queues the rest without
+/// a limit. This transport drops a cancellation that was not sent within its timeout. If a server
+/// sends requests faster than it reads the answers, the answers beyond the limit are dropped.
 pub(super) struct SendTimeout<T> {
     transport: T,
     answers: Arc<ByteBudget>,
 }
 
-/// The kind of a message, which determines its bound.
+/// The kind of an outgoing message, which determines how it is limited.
 enum Kind {
     Cancellation,
-    /// An answer to a request of the server: a result or an error, with the bytes that it counts.
+    /// A result or error that answers a request of the server, with the number of bytes to reserve
+    /// for it.
     Answer(usize),
     Other,
 }
@@ -53,12 +55,13 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SendTimeout<T> {
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let kind = Kind::of(&item);
-        // This ends the request locally, even if the server receives the cancellation late.
+        // If the message is a cancellation, this call already ends the request locally, even if the
+        // server receives the cancellation late.
         let sent = self.transport.send(item);
         let answers = self.answers.clone();
         async move {
             match kind {
-                // Dropping it removes it from the queue.
+                // Dropping the future removes the cancellation from the queue.
                 Kind::Cancellation => timeout(PATIENCE, sent).await.unwrap_or(Ok(())),
                 Kind::Answer(bytes) => {
                     let Some(_on_its_way) = answers.reserve(bytes) else {
@@ -113,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that takes nothing.
+    /// A transport on which no message can ever be sent.
     struct Deaf;
 
     impl Transport<RoleClient> for Deaf {

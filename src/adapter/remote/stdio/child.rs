@@ -1,4 +1,4 @@
-//! The transport and process of a server that is a child process.
+//! The process of a server that is a child process, and the transport over its pipes.
 
 use std::{
     io,
@@ -31,48 +31,50 @@ use tokio_util::sync::CancellationToken;
 use super::Remote;
 use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 
-/// How long a child has to exit by itself, and again after `SIGTERM`.
+/// The time that a child has to exit after its input was closed, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long to wait for the rest of the output of a child that has exited, and for the exit and the
-/// standard error of a child that has closed its output.
+/// The time to wait for the remaining output of a child that has exited. Also the time to wait for
+/// the exit status and the standard error of a child that has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
-/// How long a child may take to read a message. The pipe of a busy child has room for small
-/// messages, so this applies to children that do not read at all.
+/// The timeout for writing a message to a child. The pipe has room for small messages even if the
+/// child is busy, so usually only a child that does not read at all exceeds the timeout.
 const SEND_TIMEOUT: Duration = Duration::from_secs(120);
-/// The maximum number of bytes that may wait for a child to read them.
+/// The maximum number of bytes that may queue up for a child that does not read its input.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
-/// The number of `SIGTERM`, which POSIX fixes.
+/// The number of the signal `SIGTERM`, which is the same on all POSIX systems.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
-/// The maximum size of a line of standard error that is kept in bytes. It is far more than is
-/// logged, so that no secret in the line is cut in two.
+/// The maximum number of bytes that are kept of a line of standard error. Far fewer bytes are
+/// logged. So if the line is cut in the middle of a secret, which then cannot be redacted, that
+/// part is not logged.
 const LINE_KEPT: usize = 64 * 1024;
 
-/// The pipes of a child process.
+/// A transport over the standard input and output of a child process.
 pub(super) struct ChildTransport {
     pipes: LineTransport<RoleClient, ChildStdout, ChildStdin>,
     process: Arc<Process>,
-    /// The bytes that wait for the child to read them, including those of cancelled sends.
+    /// The number of bytes that wait to be written to the child.
     unread: Arc<AtomicUsize>,
-    /// Cancelled when the child does not read.
+    /// Cancelled when the child has stopped reading its input, which ends the connection.
     stalled: CancellationToken,
 }
 
-/// A child process. Dropping it kills the process.
+/// A running child process. Dropping it kills the process.
 pub(super) struct Process {
     child: Mutex<Child>,
-    /// The task that reads the standard error to its end.
+    /// The task that logs the child's standard error until it ends.
     errors: Mutex<JoinSet<()>>,
     last_line: ExitReason,
     last_words: ExitReason,
-    /// Whether the child has closed its output by itself.
+    /// Whether the child has closed its output before this side closed the connection.
     has_left: AtomicBool,
-    /// The time at which a child that has exited is given up, even if its output continues. Set
-    /// once: rmcp drops and restarts `receive` with every other event of the connection.
+    /// The time after which the output of an exited child is ignored, even if it continues. It is
+    /// set only once, because rmcp drops and restarts `receive` with every other event of the
+    /// connection.
     given_up_at: OnceLock<Instant>,
 }
 
-/// A child that is killed with its whole group when it is dropped.
+/// A child process. Dropping it kills its whole process group.
 struct Child {
     process: Box<dyn ChildWrapper>,
     has_ended: bool,
@@ -119,7 +121,8 @@ impl ChildTransport {
 // === impl Process ===
 
 impl Process {
-    /// Waits briefly for the exit status and last line of a child that has closed its output.
+    /// Waits briefly for the exit status and the last line of standard error of a child that has
+    /// closed its output. Sets both as the reason why the connection ended.
     pub(super) async fn read_exit_message(&self) {
         let exited = async { self.child.lock().await.exit().await };
         let mut words = match timeout(LEGACY, exited).await {
@@ -133,11 +136,12 @@ impl Process {
         self.last_words.set(words);
     }
 
-    /// Waits until the child has exited and [`LEGACY`] has passed since.
+    /// Waits until [`LEGACY`] has passed since the child exited.
     ///
     /// # Cancel safety
     ///
-    /// A later call continues to wait for the same time.
+    /// If the future is dropped, the time is not extended: the next call waits until the same
+    /// moment.
     async fn given_up(&self) {
         let given_up_at = match self.given_up_at.get() {
             Some(given_up_at) => *given_up_at,
@@ -149,7 +153,9 @@ impl Process {
         sleep_until(given_up_at).await;
     }
 
-    /// Ends a child whose input was closed.
+    /// Waits for the exit of a child whose input was closed. If the child does not exit in time,
+    /// ends it with `SIGTERM` and then kills it. Other processes in its group are killed in any
+    /// case.
     async fn end(&self) -> io::Result<()> {
         if self.has_left.load(Ordering::Relaxed) {
             self.read_exit_message().await;
@@ -205,7 +211,8 @@ impl Transport<RoleClient> for ChildTransport {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // Closing waits for a message that the child does not read.
+        // Without the timeout, closing would wait forever for a message that the child does not
+        // read.
         if let Ok(closed) = timeout(GRACE, self.pipes.close()).await {
             closed?;
         }
@@ -216,10 +223,11 @@ impl Transport<RoleClient> for ChildTransport {
 // === impl Child ===
 
 impl Child {
-    /// Waits until the child itself has exited.
+    /// Waits until the child has exited, but not the other processes in its group.
     ///
-    /// The `wait` of the group also waits for other processes of the group that are children of
-    /// this process, as those that the child leaves behind are if this is PID 1 or a subreaper.
+    /// Waiting for the process group would also wait for other processes in the group that are
+    /// children of this process. If this process is PID 1 or a subreaper, it inherits the processes
+    /// that the child leaves behind.
     async fn exit(&mut self) -> io::Result<ExitStatus> {
         self.process.inner_mut().wait().await
     }
@@ -227,7 +235,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Killed only once: its process ID may have been reused.
+        // The child is killed only once, since its process ID may have been reused.
         if !self.has_ended
             && let Err(error) = self.process.start_kill()
         {
@@ -236,10 +244,11 @@ impl Drop for Child {
     }
 }
 
-/// The bytes of a message that waits to be sent.
+/// The size of a message that waits to be sent, as part of the total of all waiting messages.
+/// Dropping it subtracts the size from the total.
 struct Bytes {
     count: usize,
-    /// The bytes that were waiting before it.
+    /// The total size of the messages that were already waiting.
     others: usize,
     all: Arc<AtomicUsize>,
 }
@@ -253,7 +262,8 @@ impl Bytes {
         Self { count: counted.0, others, all: all.clone() }
     }
 
-    /// A single message may have any size.
+    /// Returns `true` if this message exceeds the maximum together with those already waiting. A
+    /// message may have any size if no other message is waiting.
     const fn are_too_many(&self) -> bool {
         self.others > 0 && self.others + self.count > MAX_UNREAD
     }
@@ -265,7 +275,7 @@ impl Drop for Bytes {
     }
 }
 
-/// A writer that counts bytes.
+/// A writer that counts the bytes and discards them.
 struct Counted(usize);
 
 impl io::Write for Counted {
@@ -279,7 +289,8 @@ impl io::Write for Counted {
     }
 }
 
-/// Waits until a message is sent, and cancels `stalled` if that takes too long.
+/// Waits until a message has been sent. If that takes longer than [`SEND_TIMEOUT`], cancels
+/// `stalled`.
 async fn sent_in_time<F: Future>(sent: F, stalled: CancellationToken) -> F::Output {
     let mut sent = pin!(sent);
     if let Ok(sent) = timeout(SEND_TIMEOUT, &mut sent).await {
@@ -289,7 +300,7 @@ async fn sent_in_time<F: Future>(sent: F, stalled: CancellationToken) -> F::Outp
     sent.await
 }
 
-/// Logs the standard error of a child, and remembers the last line.
+/// Logs the standard error of a child line by line, and remembers the last line.
 async fn read_errors(stderr: impl AsyncRead + Unpin, remote: Arc<Remote>, last_line: ExitReason) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -325,7 +336,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     }
 }
 
-/// Describes how a process ended.
+/// Returns a text that says how a process ended, for example with which exit status.
 fn exit_message(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {

@@ -1,21 +1,24 @@
-//! Servers that are child processes, connected [over their pipes].
+//! Connects to servers that run as child processes, [over their pipes].
 //!
-//! A [`ChildProcess`] is started for each connection. On Unix it runs in its own process group, so
-//! that a wrapper such as `npx` ends together with the server that it has started, and so that the
-//! child does not receive the terminal's `Ctrl-C` before this process does.
+//! A [`ChildProcess`] is the command that starts the server. For each connection, the command is
+//! run once. On Unix, the child runs in its own process group. So a wrapper such as `npx` ends
+//! together with the server that it has started, and the terminal's `Ctrl-C` reaches this process
+//! but not the child.
 //!
-//! - *Environment.* The child inherits the variables that the clients of the official SDKs pass to
-//!   a server (`HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER`; on Windows, those it cannot
-//!   run without), and gets those that are set for it. Other variables, such as the tokens of other
-//!   servers, are not inherited.
-//! - *Shutdown.* The child's input is closed; after three seconds it gets `SIGTERM` (on Unix), and
-//!   three seconds later it is killed. If this process is killed, the input is closed as well.
-//! - *Standard error* is logged line by line at the level `DEBUG`. The last line is reported if the
-//!   child exits by itself.
-//! - *Input.* A child that does not read for two minutes, or leaves 64 MiB unread, is ended and
-//!   restarted.
-//! - *Output.* A message may have 16 MiB and 262 144 JSON values. If an answer is larger, its call
-//!   fails, and nothing of it is kept; see [`LineTransport`](crate::adapter::LineTransport).
+//! - *Environment.* The child receives the variables that are [set for it](ChildProcess::env). It
+//!   inherits only the variables that the clients of the official SDKs pass on: `HOME`, `LOGNAME`,
+//!   `PATH`, `SHELL`, `TERM` and `USER`. On Windows, it inherits those that a process cannot run
+//!   without. Other variables, such as the tokens of other servers, are not inherited.
+//! - *Shutdown.* To end a child, its input is closed. If the child is still running after three
+//!   seconds, it receives `SIGTERM` (on Unix). After three more seconds, it is killed. If this
+//!   process itself is killed, the child's input is closed as well.
+//! - *Standard error.* The child's standard error is logged line by line at the level `DEBUG`. If
+//!   the child exits by itself, its last line is part of the reported reason.
+//! - *Input.* A child is ended and restarted if it reads no input for two minutes, or leaves 64 MiB
+//!   of its input unread.
+//! - *Output.* A message from the child may contain at most 16 MiB and 262 144 JSON values. If an
+//!   answer is larger, its call fails, and the answer is discarded. See
+//!   [`LineTransport`](crate::adapter::LineTransport).
 //!
 //! [over their pipes]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#stdio
 
@@ -35,10 +38,10 @@ use super::{
 };
 use crate::adapter::Secrets;
 
-/// The environment variables that a child process inherits.
+/// The names of the environment variables that a child process inherits.
 ///
-/// The same as in the official SDKs; see `DEFAULT_INHERITED_ENV_VARS` of the TypeScript and the
-/// Python one.
+/// The official TypeScript SDK and the Python SDK use the same list: see their
+/// `DEFAULT_INHERITED_ENV_VARS`.
 #[cfg(not(windows))]
 const INHERITED: &[&str] = &["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 #[cfg(windows)]
@@ -57,7 +60,7 @@ const INHERITED: &[&str] = &[
     "USERPROFILE",
 ];
 
-/// The command that starts a server as a child process.
+/// The command that starts an MCP server as a child process.
 #[derive(Clone)]
 #[must_use]
 pub struct ChildProcess {
@@ -70,7 +73,7 @@ pub struct ChildProcess {
 // === impl ChildProcess ===
 
 impl ChildProcess {
-    /// Creates a command for a program, by its path or by its name in `PATH`.
+    /// Creates a command that runs `program`, which is a path or a name to look up in `PATH`.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
@@ -80,19 +83,19 @@ impl ChildProcess {
         }
     }
 
-    /// Adds arguments.
+    /// Adds arguments to the command.
     pub fn args(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Sets an environment variable.
+    /// Sets an environment variable of the child process.
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Sets the working directory. Defaults to that of this process.
+    /// Sets the working directory. Defaults to the working directory of this process.
     pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
@@ -128,7 +131,7 @@ impl ChildProcess {
 }
 
 impl fmt::Debug for ChildProcess {
-    /// Omits arguments and values of the environment, which may be secret.
+    /// Omits the arguments and the values of environment variables, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let variables: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
         f.debug_struct("ChildProcess")
@@ -141,7 +144,7 @@ impl fmt::Debug for ChildProcess {
 }
 
 impl RemoteBuilder {
-    /// Connects to a server that is started as a child process.
+    /// Creates a service that starts the server as a child process and connects to it over pipes.
     ///
     /// # Examples
     ///
@@ -160,7 +163,7 @@ impl RemoteBuilder {
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with its time and I/O enabled.
+    /// Panics if called outside a Tokio runtime, or in one whose time or I/O driver is not enabled.
     #[must_use]
     pub fn child_process(mut self, process: ChildProcess) -> RemoteService {
         let values = process.environment.iter().map(|(_, value)| value.to_string_lossy());

@@ -1,4 +1,4 @@
-//! The filters of numbers.
+//! The filters for numbers.
 
 use crate::expr::template::{
     arguments::Call,
@@ -28,7 +28,8 @@ pub(super) fn float<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Eval
     }
 }
 
-/// Truncates a number, or parses a text: an integer in a base, or any number.
+/// Converts a number or a text to an integer. A fraction is truncated. A text can be an integer in
+/// the base `base`, or any decimal number.
 pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let default = arguments.take("default");
     let base = arguments.integer("base")?.unwrap_or(10);
@@ -45,7 +46,7 @@ pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evalua
     }
 }
 
-/// Parses an integer, which can have the prefix of its base.
+/// Parses an integer in the base `base`. The digits can have a prefix such as `0x` for base 16.
 fn parse(text: &str, base: i64) -> Option<i128> {
     let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
     let prefix = match base {
@@ -72,7 +73,8 @@ const fn truncate(float: f64) -> i128 {
     float as i128
 }
 
-/// Rounds to a number of decimal places; a negative number rounds to tens, hundreds and so on.
+/// Rounds a number to `precision` decimal places. A negative precision rounds to tens, hundreds and
+/// so on.
 pub(super) fn round<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let precision = arguments.integer("precision")?.unwrap_or(0);
     let precision = i32::try_from(precision).map_err(|_| Failure::Incalculable)?;
@@ -101,7 +103,7 @@ fn round_integer(value: i128, precision: i32, method: &str) -> Option<i128> {
     let is_up = match method {
         "ceil" => remainder > 0,
         "floor" => false,
-        // Half to even.
+        // Rounds half to even.
         _ => {
             let rest = factor - remainder;
             remainder > rest || (remainder == rest && quotient % 2 != 0)
@@ -114,19 +116,19 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     if !value.is_finite() {
         return Some(value);
     }
-    // Exact, unlike a power.
+    // Parsing is exact, unlike computing a power.
     let factor: f64 = format!("1e{}", precision.unsigned_abs()).parse().ok()?;
     let scaled = if precision < 0 { value / factor } else { value * factor };
     let rounded = match method {
         "common" => match usize::try_from(precision) {
-            // The decimal digits of a float are exact.
+            // Formatting rounds the exact decimal digits of the float.
             Ok(digits) if digits <= 1074 => return format!("{value:.digits$}").parse().ok(),
             Ok(_) => return Some(value),
             Err(_) if factor.is_infinite() => return Some(0.0_f64.copysign(value)),
             Err(_) => scaled.round_ties_even(),
         },
         _ if scaled.is_infinite() => return Some(value),
-        // Without the sign of a negative zero.
+        // Adding zero removes the sign of a negative zero.
         "ceil" => scaled.ceil() + 0.0,
         _ => scaled.floor() + 0.0,
     };
@@ -134,7 +136,7 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Returns a number that a filter has computed.
+/// Returns the number that a filter has computed, or fails if the number is `None`.
 fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
     number.map(Value::from).ok_or(Failure::Incalculable)
 }

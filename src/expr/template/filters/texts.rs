@@ -1,4 +1,4 @@
-//! The filters of texts.
+//! The filters for texts.
 
 use std::{collections::HashSet, fmt::Write as _};
 
@@ -8,12 +8,13 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value},
 };
 
-/// Returns a character as a text, or undefined.
+/// Converts a character to a text, or returns the undefined value for `None`.
 pub(super) fn character<'v>(budget: &Budget, character: Option<char>) -> Evaluated<Value<'v>> {
     character.map_or(Ok(Value::Undefined), |character| budget.text(character.to_string()))
 }
 
-/// Applies a function to a text; there are no other arguments.
+/// Applies the function `change` to the text that a filter is applied to. Fails if the filter has
+/// arguments that were not read.
 pub(super) fn change<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
     change: impl FnOnce(&str) -> String,
@@ -30,7 +31,7 @@ pub(super) fn capitalize<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     })
 }
 
-/// Makes the first letter of each word upper case, and the others lower case.
+/// Converts the first letter of each word to upper case and the others to lower case.
 pub(super) fn title<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     change(call, |text| {
         let mut titled = String::with_capacity(text.len());
@@ -57,7 +58,7 @@ pub(super) fn quote<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Eval
     budget.text(quoted.into_string())
 }
 
-/// Encodes all characters but letters, digits and `/.-_`.
+/// Percent-encodes all bytes of a text except ASCII letters, digits and `/.-_`.
 pub(super) fn url_encode<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -105,7 +106,8 @@ pub(super) fn replace<'v>(
     budget.text(text.replace(&*from, &to))
 }
 
-/// Indents the lines, except for the first one and blank ones unless they are wanted.
+/// Indents the lines of a text. The first line is only indented if the argument `first` is true,
+/// and blank lines only if `blank` is true.
 pub(super) fn indent<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -142,7 +144,8 @@ pub(super) fn lines<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Eval
     pieces(budget, text, text.lines())
 }
 
-/// Splits at a separator, or at white space, at most a number of times.
+/// Splits a text at a separator, or at white space if no separator is given. The argument
+/// `maxsplits` limits the number of splits.
 pub(super) fn split<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -159,7 +162,7 @@ pub(super) fn split<'v>(
     }
 }
 
-/// Splits a text at white space into at most a number of pieces.
+/// Splits a text at white space into at most `most` pieces. The last piece is the unsplit rest.
 fn words(text: &str, most: usize) -> impl Iterator<Item = &str> {
     let mut rest = text.trim_start();
     let mut left = most;

@@ -1,4 +1,5 @@
-//! Parses access to parts of values: names with constant keys, computed keys and slices.
+//! Parses accesses to parts of values: names with constant keys such as `input.a`, computed keys
+//! such as `[input.key]`, and slices such as `[1:3]`.
 
 use super::{Mistake, Parsed, Parser, fault};
 use crate::expr::{
@@ -13,7 +14,7 @@ use crate::expr::{
 };
 
 impl<'t> Parser<'_, 't, '_> {
-    /// Parses a name and the constant keys after it.
+    /// Parses the constant keys that follow `name`, and resolves the name.
     pub(super) fn path(&mut self, name: &str, first: &Token<'t>) -> Parsed {
         let mut segments = Vec::new();
         let mut end = first.end;
@@ -65,7 +66,8 @@ impl<'t> Parser<'_, 't, '_> {
         Ok(Expr::Path(self.paths.len() - 1))
     }
 
-    /// Rejects a step name with a `-`, such as `steps.get-logs`, which would be a subtraction.
+    /// Rejects a step name that contains a `-` after `steps.`, as in `steps.get-logs`, where `-`
+    /// would mean a subtraction.
     fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
         let PathSegment::Key(key) = step else { return Ok(()) };
         let mut word = key.clone();
@@ -90,7 +92,7 @@ impl<'t> Parser<'_, 't, '_> {
         Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
     }
 
-    /// Parses the keys, slices and calls after `expression`.
+    /// Parses the keys and slices that follow `expression`. Rejects calls.
     pub(super) fn postfix(&mut self, mut expression: Expr) -> Parsed {
         loop {
             let height = self.height;
@@ -119,7 +121,7 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Parses a computed key, or a slice.
+    /// Parses a computed key or a slice after its `[`, which has already been read.
     fn bracket(&mut self, of: Expr) -> Parsed {
         let mut bounds = [None, None, None];
         let mut bound = 0;
@@ -152,7 +154,8 @@ impl<'t> Parser<'_, 't, '_> {
     fn key(&mut self) -> Result<PathSegment, Mistake> {
         match self.next().map(|token| &token.kind) {
             Some(Kind::Name(key)) => Ok(PathSegment::Key((*key).to_owned())),
-            // A key of an object, or an index in an array, as after `$`.
+            // As in a reference with `$`, a number is the key of an object or the index in an
+            // array.
             Some(Kind::Number(number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Ok(PathSegment::Key((*number).to_owned()))
             }
@@ -165,7 +168,7 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Returns an error that suggests a filter instead of a method.
+    /// Returns the error for a method call, such as `text.upper()`. It suggests a filter instead.
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
         let PathSegment::Key(name) = segment else { return fault(at, "this cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();

@@ -1,10 +1,11 @@
-//! Calls in the format of Hermes, Qwen and other models: JSON between tags.
+//! Finds calls in the format of Hermes, Qwen and other models: JSON between tags.
 
 use serde_json::Value;
 
 use super::{Block, Markers};
 use crate::normalize::{
-    arguments::no_json, call::Problem, candidate::Candidate, error::OutputError, limits::Limits,
+    arguments::no_json, call::Problem, candidate::Candidate, error::OutputError,
+    limits::ParseLimits,
 };
 
 pub(in crate::hosts::normalize) const START: &str = "<tool_call>";
@@ -14,7 +15,7 @@ const MARKERS: Markers =
 
 pub(in crate::hosts::normalize) fn find(
     text: &str,
-    limits: &Limits,
+    limits: &ParseLimits,
 ) -> Result<Vec<Candidate<'static>>, OutputError> {
     let found = |block| match block {
         Block::Closed(json) => call(json, limits),
@@ -27,21 +28,21 @@ pub(in crate::hosts::normalize) fn find(
     Ok(blocks.into_iter().take(limits.found_in_text()).map(found).collect())
 }
 
-fn call(json: &str, limits: &Limits) -> Candidate<'static> {
+fn call(json: &str, limits: &ParseLimits) -> Candidate<'static> {
     match serde_json::from_str(json) {
         Ok(call) => of_value(&call, limits),
         Err(error) => Candidate::malformed(None, unreadable(&error)),
     }
 }
 
-/// Returns the problem of a block that is not valid JSON.
+/// Describes why a block of calls is not valid JSON.
 pub(super) fn unreadable(error: &serde_json::Error) -> Problem {
     let Problem { kind, message } = no_json(error);
     Problem::new(kind, message.replacen("the arguments are no", "it is no", 1))
 }
 
 /// Creates a candidate from an object with a name and arguments.
-pub(super) fn of_value(call: &Value, limits: &Limits) -> Candidate<'static> {
+pub(super) fn of_value(call: &Value, limits: &ParseLimits) -> Candidate<'static> {
     let found = Candidate::new(call.get("id"), call.get("name"), call.get("arguments"));
     if call.is_object() {
         return found.read(limits);

@@ -1,5 +1,5 @@
-//! Calls in the format of LFM models: a list of calls in Python syntax, or of JSON objects, between
-//! special tokens.
+//! Finds calls in the format of LFM models: a list of calls in Python syntax, or of JSON objects,
+//! between special tokens.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::normalize::{
     call::{MalformedKind, Problem},
     candidate::Candidate,
     error::OutputError,
-    limits::Limits,
+    limits::ParseLimits,
 };
 
 pub(in crate::hosts::normalize) const START: &str = "<|tool_call_start|>";
@@ -22,7 +22,7 @@ const MARKERS: Markers =
 
 pub(in crate::hosts::normalize) fn find(
     text: &str,
-    limits: &Limits,
+    limits: &ParseLimits,
 ) -> Result<Vec<Candidate<'static>>, OutputError> {
     let mut found = Vec::new();
     for block in MARKERS.blocks(text, limits)? {
@@ -47,7 +47,7 @@ fn is_json(body: &str) -> bool {
     body.strip_prefix('[').map_or(body, str::trim_start).starts_with('{')
 }
 
-fn in_json(body: &str, found: &mut Vec<Candidate<'static>>, limits: &Limits) {
+fn in_json(body: &str, found: &mut Vec<Candidate<'static>>, limits: &ParseLimits) {
     match serde_json::from_str(body) {
         Ok(Value::Array(calls)) => {
             let calls = calls.iter().take(limits.found_in_text());
@@ -62,8 +62,8 @@ fn in_json(body: &str, found: &mut Vec<Candidate<'static>>, limits: &Limits) {
     }
 }
 
-/// Returns the calls of a list before its first invalid JSON.
-fn first_of_json(body: &str, limits: &Limits) -> Vec<Value> {
+/// Parses a JSON list of calls that has a syntax error, and returns the calls before the error.
+fn first_of_json(body: &str, limits: &ParseLimits) -> Vec<Value> {
     let mut calls = Vec::new();
     let Some(mut rest) = body.trim_start().strip_prefix('[') else { return calls };
     while calls.len() < limits.max_calls {
@@ -77,16 +77,17 @@ fn first_of_json(body: &str, limits: &Limits) -> Vec<Value> {
     calls
 }
 
-fn in_python(body: &str, found: &mut Vec<Candidate<'static>>, limits: &Limits) {
+fn in_python(body: &str, found: &mut Vec<Candidate<'static>>, limits: &ParseLimits) {
     let (items, problem) = items(body, limits.found_in_text());
     found.extend(items.into_iter().map(|item| call(item, limits)));
     found.extend(problem.map(|problem| Candidate::malformed(None, problem)));
 }
 
-/// Splits a list into its calls; the brackets may be missing.
+/// Splits a list in Python syntax into the texts of its calls. The brackets of the list may be
+/// missing.
 ///
-/// If the list cannot be split further, returns the calls before the error, and the problem. Text
-/// after the list is an error without calls. Returns at most `most` calls.
+/// Returns at most `most` calls. If a part of the list cannot be split, returns the calls before
+/// this part, and the error. If there is text after the list, returns only the error.
 fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     let inner = body.strip_prefix('[');
     let list = inner.unwrap_or(body);
@@ -113,7 +114,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
                 return (items, Some(unbalanced(byte)));
             }
             (None, b',') if open.is_empty() => {
-                // Excess items are still scanned to check whether this is a list.
+                // Excess items are still scanned, to check the brackets of the whole list.
                 if items.len() < most {
                     items.push(list[begin..place].trim());
                 }
@@ -142,7 +143,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
 }
 
 /// Parses one call with named arguments.
-fn call(item: &str, limits: &Limits) -> Candidate<'static> {
+fn call(item: &str, limits: &ParseLimits) -> Candidate<'static> {
     let name_end = item.find(|character| !is_of_name(character)).unwrap_or(item.len());
     let (name, rest) = item.split_at(name_end);
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
@@ -157,7 +158,7 @@ fn call(item: &str, limits: &Limits) -> Candidate<'static> {
 }
 
 /// Parses named arguments up to the closing parenthesis.
-fn arguments(text: &str, limits: &Limits) -> Result<JsonObject, Problem> {
+fn arguments(text: &str, limits: &ParseLimits) -> Result<JsonObject, Problem> {
     if text.len() > limits.max_bytes {
         return Err(limits.too_large());
     }

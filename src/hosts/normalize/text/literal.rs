@@ -5,30 +5,31 @@ use serde_json::{Number, Value};
 
 use crate::normalize::{
     call::{MalformedKind, Problem},
-    limits::Limits,
+    limits::ParseLimits,
 };
 
 /// Parses names and literals.
 pub(super) struct Reader<'t> {
     rest: &'t str,
-    limits: Limits,
+    limits: ParseLimits,
 }
 
 /// A list or a dictionary that is not closed yet.
 enum Open {
     List(Vec<Value>),
-    /// A dictionary with the key of its next value.
+    /// A dictionary: its members so far, and the key of its next value.
     Dict(JsonObject, String),
 }
 
 // === impl Reader ===
 
 impl<'t> Reader<'t> {
-    pub(super) const fn new(text: &'t str, limits: Limits) -> Self {
+    pub(super) const fn new(text: &'t str, limits: ParseLimits) -> Self {
         Self { rest: text, limits }
     }
 
-    /// Skips whitespace and this character, and returns `true` if the character was next.
+    /// Skips whitespace, and skips `character` if it comes next. Returns `true` if `character` was
+    /// skipped.
     pub(super) fn takes(&mut self, character: char) -> bool {
         self.rest = self.rest.trim_start();
         let after = self.rest.strip_prefix(character);
@@ -41,7 +42,7 @@ impl<'t> Reader<'t> {
         self.rest.is_empty()
     }
 
-    /// Returns the problem of missing expected text.
+    /// Returns an error that names the `expected` text, and quotes the text that was found instead.
     pub(super) fn expected(&self, expected: &str) -> Problem {
         let found = excerpt(self.rest.trim_start());
         Problem::new(MalformedKind::Arguments, format!("expected {expected}, found {found}"))
@@ -62,7 +63,7 @@ impl<'t> Reader<'t> {
 
     /// Parses the value of an argument.
     ///
-    /// Not recursive, so nesting does not consume stack space.
+    /// The function is not recursive, so nested values do not consume stack space.
     pub(super) fn value(&mut self, of: &str) -> Result<Value, Problem> {
         let mut open: Vec<Open> = Vec::new();
         loop {
@@ -202,7 +203,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Closes the innermost container and returns it as a value.
+/// Closes the innermost list or dictionary, and returns it as a value.
 fn close(open: &mut Vec<Open>) -> Value {
     match open.pop() {
         Some(Open::List(elements)) => Value::Array(elements),
@@ -211,9 +212,10 @@ fn close(open: &mut Vec<Open>) -> Value {
     }
 }
 
-/// Parses a JSON number; returns `Some(None)` if it cannot be represented exactly.
+/// Parses a JSON number. Returns `None` if the word is not a number, and `Some(None)` if the number
+/// cannot be represented exactly.
 fn number(word: &str) -> Option<Option<Number>> {
-    // JSON syntax is common to Python and JSON: no `1_000`, `0x10`, `007`, `nan`.
+    // Only the syntax that Python and JSON have in common: no `1_000`, `0x10`, `007`, `nan`.
     serde_json::from_str::<Number>(word).ok()?;
     if word.contains(['.', 'e', 'E']) {
         // Parsed again, since serde_json may be off by the last bit.
@@ -223,7 +225,8 @@ fn number(word: &str) -> Option<Option<Number>> {
     Some(signed.or_else(|_| word.parse::<u64>().map(Number::from)).ok())
 }
 
-/// Appends the character of an escape sequence, and returns the rest.
+/// Reads an escape sequence after its backslash, and appends its character to `text`. Returns the
+/// rest of the input, or `None` if the sequence is invalid.
 fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
     let mut characters = escaped.chars();
     let character = match characters.next()? {
@@ -260,7 +263,8 @@ fn octal<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
     Some(rest)
 }
 
-/// Appends the character with a hexadecimal code of `digits` digits, or a JSON surrogate pair.
+/// Reads a character code of `digits` hexadecimal digits, and appends the character to `text`. If
+/// the code is the first half of a JSON surrogate pair, also reads the second half.
 fn of_code<'t>(escaped: &'t str, digits: usize, text: &mut String) -> Option<&'t str> {
     let (code, rest) = hexadecimal(escaped, digits)?;
     if let Some(character) = char::from_u32(code) {
@@ -284,7 +288,7 @@ fn bad_escape(escaped: &str) -> Problem {
     Problem::new(MalformedKind::Arguments, message)
 }
 
-/// Returns the beginning of a model's text for error messages.
+/// Returns the beginning of a model's text in quotes, for error messages.
 pub(super) fn excerpt(text: &str) -> String {
     const EXCERPT: usize = 20;
 

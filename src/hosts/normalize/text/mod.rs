@@ -1,4 +1,4 @@
-//! Calls in the text of a model, between two markers.
+//! Finds blocks of calls in the text of a model. Each block is enclosed in two markers.
 
 pub(super) mod hermes;
 pub(super) mod lfm;
@@ -6,36 +6,36 @@ mod literal;
 
 use serde::de::IgnoredAny;
 
-use super::{error::OutputError, limits::Limits};
+use super::{error::OutputError, limits::ParseLimits};
 
 const THINK: &str = "<think>";
 const THOUGHT: &str = "</think>";
 /// Maximum indentation of a Markdown line that is not code.
 const INDENT: usize = 3;
-/// Maximum number of alternative interpretations of a text.
+/// Maximum number of times that a part of a text is searched again, with another interpretation.
 ///
-/// Each one may search the rest of the text.
+/// Each of these searches may cover the rest of the text, so their number must be limited.
 const RETRIES: usize = 128;
 
 /// The markers around calls.
 struct Markers {
     start: &'static str,
     end: &'static str,
-    /// The quotes of strings between the markers.
+    /// The characters that enclose strings between the markers.
     quotes: &'static [u8],
-    /// Whether the markers enclose only JSON.
+    /// Whether the text between the markers must be JSON.
     is_json: bool,
 }
 
-/// The text between two markers.
+/// The text of a block of calls, between its markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block<'t> {
     Closed(&'t str),
-    /// A block without an end marker.
+    /// A block whose end marker is missing.
     Open,
 }
 
-/// The fence of a code block.
+/// The fence that opens a fenced code block.
 #[derive(Clone, Copy)]
 struct Fence {
     of: char,
@@ -45,8 +45,12 @@ struct Fence {
 // === impl Markers ===
 
 impl Markers {
-    /// Returns the blocks of a text that are not quoted.
-    fn blocks<'t>(&self, text: &'t str, limits: &Limits) -> Result<Vec<Block<'t>>, OutputError> {
+    /// Returns the blocks of calls in a text that are neither quoted nor part of a thought.
+    fn blocks<'t>(
+        &self,
+        text: &'t str,
+        limits: &ParseLimits,
+    ) -> Result<Vec<Block<'t>>, OutputError> {
         if text.len() > limits.max_bytes {
             return Err(OutputError::TooLarge { limit: limits.max_bytes });
         }
@@ -56,7 +60,8 @@ impl Markers {
         let mut after_fenced = None;
         let mut retries = RETRIES;
         let mut rest = text;
-        // `rest` always starts at the beginning of a line, or after an equivalent position.
+        // `rest` always starts where a marker may begin: at the beginning of a line, or directly
+        // after a block or a thought.
         while !rest.is_empty() {
             let unindented = rest.trim_start_matches(' ');
             let is_code = rest.len() - unindented.len() > INDENT;
@@ -86,7 +91,8 @@ impl Markers {
                 rest = after;
                 continue;
             }
-            // Only when the whole line is skipped, since a line may have many blocks.
+            // The end of a line is only searched here, where the whole line is skipped: a line may
+            // have many blocks.
             let (line, next_lines) = rest.split_once('\n').unwrap_or((rest, ""));
             let line = line.trim_start_matches(' ');
             match fence {
@@ -113,11 +119,15 @@ impl Markers {
         Ok(blocks)
     }
 
-    /// Returns the end of a block. An end marker within a string is skipped, unless the block must
-    /// be JSON and is not: its quotes are then unreliable.
+    /// Returns the index in `body` of the end marker of the block that begins there. `None` if the
+    /// block has no end marker.
     ///
-    /// So no call can hide in a JSON string: its own quotes would be escaped. This does not hold
-    /// for calls without quotes, as in Python syntax.
+    /// End markers within strings are skipped. If the block must be JSON but is not, its quotes are
+    /// unreliable, so the block ends at its first end marker.
+    ///
+    /// So an end marker within a string may end the block. Even then, no call can hide in a JSON
+    /// string, since the quotes of the call would be escaped. In Python syntax, a call without
+    /// quotes could hide in a string.
     fn end_of(&self, body: &str, retries: &mut usize) -> Option<usize> {
         let end = self.end_outside_texts(body);
         let is_good = |end| serde_json::from_str::<IgnoredAny>(&body[..end]).is_ok();
@@ -148,8 +158,8 @@ impl Markers {
     }
 }
 
-/// Returns the text after a thought that ends in the first line of `text` and begins before it,
-/// possibly in the prompt.
+/// Returns the text after a thought that ends in the first line of `text` but does not begin there.
+/// The thought may have begun in the prompt. `None` if no such thought ends in this line.
 fn after_thought(text: &str) -> Option<&str> {
     let mut is_opened_here = false;
     for (place, _) in text.match_indices(['<', '\n']) {
@@ -167,7 +177,7 @@ fn after_thought(text: &str) -> Option<&str> {
 // === impl Fence ===
 
 impl Fence {
-    /// Returns the fence that a line opens, if any.
+    /// Returns the fence of the code block that a line opens, if any.
     fn opened_by(line: &str) -> Option<Self> {
         let of = line.chars().next().filter(|first| matches!(first, '`' | '~'))?;
         let info = line.trim_start_matches(of);

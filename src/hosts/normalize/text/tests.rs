@@ -4,7 +4,7 @@ use cpu_time::ThreadTime;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::normalize::{Limits, MalformedKind, OutputError, Provider};
+use crate::normalize::{MalformedKind, OutputError, ParseLimits, Provider};
 
 const START: &str = "<|tool_call_start|>";
 const END: &str = "<|tool_call_end|>";
@@ -427,14 +427,14 @@ fn values_are_nested_up_to_the_limit() {
     assert_eq!(names(Provider::Lfm, &nested(127)), ["f"]);
     let calls = Provider::Lfm.calls_in(&nested(128)).unwrap();
     assert_eq!(calls[0].as_ref().unwrap_err().kind(), MalformedKind::OverLimit);
-    let limits = Limits::new().max_depth(1);
+    let limits = ParseLimits::new().max_depth(1);
     let calls = Provider::Lfm.calls_within(&json!(lfm("f(a=1), g(a={})")), &limits).unwrap();
     assert_eq!(calls.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
 fn text_over_max_bytes_is_rejected() {
-    let limits = Limits::new().max_bytes(10);
+    let limits = ParseLimits::new().max_bytes(10);
     let error = Provider::Lfm.calls_within(&json!(lfm("f()")), &limits).unwrap_err();
     assert_eq!(error, OutputError::TooLarge { limit: 10 });
     assert_eq!(error.to_string(), "the text has more than 10 bytes (`max_bytes`)");

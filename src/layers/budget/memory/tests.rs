@@ -21,7 +21,7 @@ fn refilled(limit: u64, amount: u64) -> Budget {
     calls(limit).refill(Refill::new(amount, SECOND))
 }
 
-fn reserve(budgets: &MemoryBudgets, budget: &Budget, amount: u64) -> Result<Permit, Denied> {
+fn reserve(budgets: &MemoryBudgets, budget: &Budget, amount: u64) -> Result<BudgetPermit, Denied> {
     budgets.try_reserve(budget, None, amount)
 }
 
@@ -382,7 +382,7 @@ proptest! {
         let limit = i128::from(limit);
         let refill = refill.map(i128::from);
         let mut model = Model { limit, left: limit, held: 0, refill, since: 0 };
-        let mut permits: Vec<(Permit, u64)> = Vec::new();
+        let mut permits: Vec<(BudgetPermit, u64)> = Vec::new();
         clock().block_on(async {
             // The balance is read at the end.
             for step in steps.into_iter().chain([Step::Look]) {

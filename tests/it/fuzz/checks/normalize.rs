@@ -6,7 +6,7 @@ use std::{collections::HashSet, convert::Infallible, future::ready};
 use mcp_composite::{
     message::{Reply, Request},
     normalize::{
-        DispatchOptions, Dispatched, Limits, MalformedCall, OutputError, Provider, ToolCall,
+        DispatchOptions, Dispatched, MalformedCall, ModelCall, OutputError, ParseLimits, Provider,
         ToolNames, dispatch, normalize,
     },
 };
@@ -28,7 +28,7 @@ const PROVIDERS: [Provider; 6] = [
 /// The maximum number of calls that are read of one answer.
 const MAX_CALLS: usize = 128;
 
-type Calls = Result<Vec<Result<ToolCall, MalformedCall>>, OutputError>;
+type Calls = Result<Vec<Result<ModelCall, MalformedCall>>, OutputError>;
 
 /// The bytes are the output of a model, as JSON or as text.
 pub(super) fn check(data: &[u8]) {
@@ -77,17 +77,17 @@ fn they_keep_the_limits(provider: Provider, output: &Value, calls: &Calls) {
         }
     }
     // Stricter limits return no other calls.
-    let narrow = Limits::new().max_calls(1).max_depth(3).max_bytes(200);
+    let narrow = ParseLimits::new().max_calls(1).max_depth(3).max_bytes(200);
     let Ok(fewer) = provider.calls_within(output, &narrow) else { return };
     for call in fewer.iter().flatten() {
-        let told = |other: &ToolCall| other.name == call.name && other.arguments == call.arguments;
+        let told = |other: &ModelCall| other.name == call.name && other.arguments == call.arguments;
         assert!(calls.iter().flatten().any(told), "{call:?} is not of {calls:?}");
     }
 }
 
 /// Checks that the calls of one provider's model are the same in the format of another.
-fn others_write_the_same(calls: &[ToolCall]) {
-    for ToolCall { name, arguments, .. } in calls {
+fn others_write_the_same(calls: &[ModelCall]) {
+    for ModelCall { name, arguments, .. } in calls {
         let json = json!(arguments).to_string();
         let call = json!({ "name": name, "arguments": arguments });
         for (provider, written) in [
@@ -118,7 +118,7 @@ fn others_write_the_same(calls: &[ToolCall]) {
 }
 
 /// Checks that every call is answered, and each answer can be returned to the model.
-fn they_are_answered(provider: Provider, calls: Vec<Result<ToolCall, MalformedCall>>) {
+fn they_are_answered(provider: Provider, calls: Vec<Result<ModelCall, MalformedCall>>) {
     let server = service_fn(|request: Request| {
         let name = request.tool_call().expect("a call").name.to_string();
         let result = CallToolResult::success(vec![ContentBlock::text(name)]);
