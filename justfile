@@ -64,7 +64,7 @@ shared:
 foreign:
     tests/foreign/install.sh
     cargo test --all-features --test foreign
-    cargo build --all-features --example gateway
+    cargo build --all-features --bin mcp-composite
     cargo run --all-features --example replicas
 
 # Run the official conformance suite; needs npm.

@@ -1,8 +1,7 @@
-//! Prints the tools that clients would see, and the problems found.
+//! Checks a file, and lists the tools that clients would see.
 
-use std::{error::Error, fmt::Write as _, io};
+use std::{env, error::Error, io::Write, path::Path};
 
-use futures::future::join_all;
 use mcp_composite::{
     adapter::router::Problem,
     advertise::AdvertiseLayer,
@@ -12,86 +11,145 @@ use mcp_composite::{
 use rmcp::model::{
     ClientRequest, ListPromptsRequest, ListResourceTemplatesRequest, ListResourcesRequest, Tool,
 };
-use serde::Serialize;
 use tower::{Layer, Service, ServiceExt};
 
-use crate::log::Redacted;
+use crate::{
+    report::{BackendReport, Report, described},
+    session::{Session, not_connected},
+};
 
-/// Connects all backends, prints the tools, and fails if there are problems.
-#[expect(clippy::too_many_lines, reason = "the sections of one report, in order")]
+/// Connects all backends and prints the tools, the composites and remarks.
+///
+/// # Errors
+///
+/// Returns the problems, if there are any.
 pub(crate) async fn check(
-    config: &Config,
-    gateway: &Gateway,
-    mut out: impl io::Write,
+    session: &Session,
+    is_json: bool,
+    mut out: impl Write,
 ) -> Result<(), Box<dyn Error>> {
+    let checked = async {
+        let report = report(session).await?;
+        let text = if is_json { json(&report)? } else { report.to_string() };
+        out.write_all(session.redacted.text(&text).as_bytes())?;
+        out.flush()?;
+        session.fail_with(&report.problems)
+    };
+    session.until_stopped(checked).await
+}
+
+/// Prints the tools that clients would see.
+///
+/// # Errors
+///
+/// Returns an error if the tools cannot be listed.
+pub(crate) async fn tools(
+    session: &Session,
+    is_json: bool,
+    mut out: impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let listed = async {
+        session.connect().await;
+        let tools = list(session.gateway.service()).await?;
+        let text = if is_json { json(&tools)? } else { tools.iter().map(described).collect() };
+        out.write_all(session.redacted.text(&text).as_bytes())?;
+        Ok(out.flush()?)
+    };
+    session.until_stopped(listed).await
+}
+
+/// Checks a file without its backends and without environment variables, which a placeholder
+/// replaces if they are not set.
+///
+/// # Errors
+///
+/// Returns the errors of the file.
+pub(crate) fn offline(
+    file: &Path,
+    is_json: bool,
+    mut out: impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let config = Config::load_with_env(file, |name| {
+        Some(env::var(name).unwrap_or_else(|_| placeholder(name)))
+    })?;
+    let backends = config.backends().iter();
+    let names: Vec<_> = config.composite_tools().iter().map(|tool| tool.name()).collect();
+    let remarks = config.composite_layer().remarks();
+    let text = if is_json {
+        let backends: Vec<_> = backends.map(|backend| backend.name()).collect();
+        json(&serde_json::json!({
+            "backends": backends, "composites": names, "remarks": remarks, "problems": [],
+        }))?
+    } else {
+        let backends: String = backends.map(|backend| format!("  {}\n", backend.name())).collect();
+        let names: String = names.iter().map(|name| format!("  {name}\n")).collect();
+        let remarks = match &*remarks {
+            [] => String::new(),
+            remarks => format!("\nremarks\n  {}\n", remarks.join("\n  ")),
+        };
+        format!("backends, not connected\n{backends}\ncomposites\n{names}{remarks}")
+    };
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Returns a value in place of an environment variable that is not set: a URL if its name suggests
+/// one, else a text that is long enough for a key.
+fn placeholder(name: &str) -> String {
+    let is_url = ["URL", "URI", "ENDPOINT"].iter().any(|word| name.contains(word));
+    if is_url { "http://localhost".to_owned() } else { "x".repeat(32) }
+}
+
+async fn report(session: &Session) -> Result<Report, Box<dyn Error>> {
+    let Session { config, gateway, .. } = session;
+    let mut report = Report::default();
+    let connected = session.connect().await;
     let backends = gateway.backends();
-    let (mut mistakes, mut absent) = (Vec::new(), Vec::new());
-    let mut text = String::from("backends\n");
-    let connected = join_all(backends.remotes().iter().map(|remote| remote.connected())).await;
-    for (remote, connected) in backends.remotes().iter().zip(connected) {
-        let name = remote.name();
-        match (connected, remote.server_info()) {
-            (Err(trouble), _) => {
-                writeln!(text, "  {name}: not connected")?;
-                absent.push(name);
-                mistakes.push(format!("backend `{name}` is not connected: {trouble}"));
-            }
-            (Ok(()), info) => {
-                let info = info.as_deref();
-                let server = info.and_then(|info| info.server_info.as_ref());
-                let server = server.map(|server| format!("{} {}, ", server.name, server.version));
-                let protocol = info.map_or("?", |info| info.protocol_version.as_str());
-                writeln!(text, "  {name}: {}MCP {protocol}", server.unwrap_or_default())?;
-            }
+    for (remote, (name, reason)) in backends.remotes().iter().zip(&connected) {
+        let info = remote.server_info();
+        let server = reason.is_none().then(|| {
+            let server = info.as_ref().and_then(|info| info.server_info.as_ref());
+            let server = server.map(|server| format!("{} {}, ", server.name, server.version));
+            let protocol = info.as_ref().map_or("?", |info| info.protocol_version.as_str());
+            format!("{}MCP {protocol}", server.unwrap_or_default())
+        });
+        report.backends.push(BackendReport { name: name.clone(), server });
+        if let Some(reason) = reason {
+            report.problems.push(not_connected(name, reason));
         }
     }
 
     let tools = list(gateway.service()).await?;
     // The same, as if all of them were advertised.
     let everything = config.stack_layer().advertise(AdvertiseLayer::new());
-    let mut hidden = list(everything.layer(backends.router().clone())).await?;
-    hidden.retain(|tool| !tools.iter().any(|shown| shown.name == tool.name));
+    let all = list(everything.layer(backends.router().clone())).await?;
+    let is_hidden = |tool: &Tool| !tools.iter().any(|shown| shown.name == tool.name);
+    report.not_advertised =
+        all.into_iter().filter(is_hidden).map(|tool| tool.name.into_owned()).collect();
     let composites = config.composite_tools();
-    let (composites, tools): (Vec<_>, Vec<_>) = tools
-        .iter()
+    (report.composites, report.tools) = tools
+        .into_iter()
         .partition(|tool| composites.iter().any(|composite| composite.name() == tool.name));
-    writeln!(text, "\ntools")?;
-    for tool in tools {
-        describe(tool, &mut text)?;
-    }
-    writeln!(text, "\ncomposites")?;
-    for tool in composites {
-        describe(tool, &mut text)?;
-    }
-    if !hidden.is_empty() {
-        writeln!(text, "\nnot advertised")?;
-        for tool in hidden {
-            writeln!(text, "  {}", tool.name)?;
-        }
-    }
+
     list_the_rest(gateway).await?;
-    let composite_layer = config.composite_layer();
-    let mut remarks = composite_layer.remarks();
+    report.remarks = config.composite_layer().remarks();
     for problem in backends.router().problems() {
+        let is_absent =
+            |name: &str| connected.iter().any(|(other, reason)| other == name && reason.is_some());
         match &problem {
             // That a backend is not connected was already reported.
-            Problem::NotListed { backend, .. } if absent.contains(&&**backend) => (),
+            Problem::NotListed { backend, .. } if is_absent(backend) => (),
             // Expected with `conflicts = "priority"`.
-            Problem::Shadowed { .. } => remarks.push(problem.to_string()),
-            _ => mistakes.push(problem.to_string()),
+            Problem::Shadowed { .. } => report.remarks.push(problem.to_string()),
+            _ => report.problems.push(problem.to_string()),
         }
     }
-    mistakes.extend(gateway.warnings());
-    if !remarks.is_empty() {
-        writeln!(text, "\nremarks\n  {}", remarks.join("\n  "))?;
-    }
+    report.problems.extend(gateway.warnings());
+    Ok(report)
+}
 
-    let redacted = Redacted::of(config);
-    // Text from servers must not control the terminal.
-    let text = text.replace(|c: char| c.is_control() && c != '\n', " ");
-    out.write_all(redacted.text(&text).as_bytes())?;
-    out.flush()?;
-    if mistakes.is_empty() { Ok(()) } else { Err(redacted.text(&mistakes.join("\n")).into()) }
+fn json(value: &impl serde::Serialize) -> Result<String, serde_json::Error> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
 /// Lists prompts and resources too, since that finds their problems.
@@ -117,32 +175,11 @@ where
     let mut cursor = None;
     loop {
         let reply = stack.clone().oneshot(Request::list_tools_from(cursor)).await?;
-        let page = reply.tools().ok_or("`tools/list` was answered with something else")?;
+        let page = reply.tools().ok_or("unexpected response to `tools/list`")?;
         tools.extend(page.tools.iter().cloned());
         cursor = page.next_cursor.clone();
         if cursor.is_none() {
             return Ok(tools);
         }
     }
-}
-
-fn describe(tool: &Tool, text: &mut String) -> Result<(), Box<dyn Error>> {
-    writeln!(text, "  {}", tool.name)?;
-    if let Some(description) = tool.description.as_deref().and_then(|text| text.lines().next()) {
-        writeln!(text, "    {description}")?;
-    }
-    line("input", Some(&*tool.input_schema), text)?;
-    line("output", tool.output_schema.as_deref(), text)?;
-    line("annotations", tool.annotations.as_ref(), text)
-}
-
-fn line(
-    what: &str,
-    value: Option<&impl Serialize>,
-    text: &mut String,
-) -> Result<(), Box<dyn Error>> {
-    if let Some(value) = value {
-        writeln!(text, "    {what}: {}", serde_json::to_string(value)?)?;
-    }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use std::{convert::Infallible, io, path::PathBuf, time::Duration};
 
 use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
-use crate::log::Redacted;
+use crate::redacted::Redacted;
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);

@@ -56,7 +56,7 @@ async fn look(gateway: &PathBuf, tools: usize) {
     fs::write(&file, sections.collect::<String>()).expect("a file can be written");
 
     let mut command = Command::new(gateway);
-    command.arg(&file).env("RUST_LOG", "off").stderr(Stdio::null());
+    command.arg("serve").arg(&file).env("RUST_LOG", "off").stderr(Stdio::null());
     let process = TokioChildProcess::new(command).expect("the gateway can be started");
     let id = process.id().expect("it runs");
     let client = ().serve(process).await.expect("the gateway answers");
@@ -76,16 +76,16 @@ async fn look(gateway: &PathBuf, tools: usize) {
     let _ = fs::remove_file(file);
 }
 
-/// The path of the example, built by cargo like this bench: optimized.
+/// The path of the program, built by cargo like this bench: optimized.
 fn gateway() -> PathBuf {
     let built = Cargo::new(env!("CARGO"))
-        .args(["build", "--release", "--all-features", "--example", "gateway"])
+        .args(["build", "--release", "--all-features", "--bin", "mcp-composite"])
         .status()
         .expect("cargo can be started");
     assert!(built.success(), "the gateway can be built");
     let this_program = this_program();
     let target = this_program.ancestors().nth(2).expect("a bench is in target/release/deps");
-    target.join("examples").join("gateway")
+    target.join("mcp-composite")
 }
 
 // === impl Memory ===

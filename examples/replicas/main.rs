@@ -2,12 +2,12 @@
 //!
 //! It starts a server, three gateways before it and nginx before those, all on free ports of this
 //! machine. Then it calls, as a client of 2026-07-28, a tool that asks before it deploys, agrees,
-//! and prints which replica sent each answer. It requires nginx, and the gateway of
-//! `examples/gateway`:
+//! and prints which replica sent each answer. It requires nginx, and the program of
+//! this crate:
 //!
 //! ```text
 //! apt-get install nginx-light
-//! cargo build --all-features --example gateway
+//! cargo build --all-features --bin mcp-composite
 //! cargo run --all-features --example replicas
 //! ```
 
@@ -105,16 +105,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 impl Replica {
     async fn start(releases: &str) -> Result<Self, Box<dyn Error>> {
-        // Beside this program.
-        let mut process = Command::new(env::current_exe()?.with_file_name("gateway"))
-            .args([CONFIG, "--http", "127.0.0.1:0"])
+        // Examples are in a folder beside it.
+        let this_program = env::current_exe()?;
+        let folder = this_program.ancestors().nth(2).ok_or("no folder of programs")?;
+        let mut process = Command::new(folder.join("mcp-composite"))
+            .args(["serve", CONFIG, "--http", "127.0.0.1:0"])
             .env("RELEASES_URL", releases)
             .env("STATE_KEY", "the same at each replica, and no secret")
             .env_remove("RUST_LOG")
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("build the gateway first: {error}"))?;
+            .map_err(|error| format!("build `mcp-composite` first: {error}"))?;
         let mut log = BufReader::new(process.stderr.take().ok_or("no log")?).lines();
         while let Some(line) = log.next_line().await? {
             if let Some((_, url)) = line.split_once("serving http://") {

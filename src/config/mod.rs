@@ -201,7 +201,7 @@
 //! the router. Such a name has the prefix of the tool's backend, and the alias that the backend
 //! defines. Clients can call a tool by an alias of `[[aliases]]`, but budgets and redactions still
 //! match the name in the router. A pattern that matches no tool is reported in the log and by
-//! `gateway --check`.
+//! `mcp-composite check`.
 //!
 //! With `store = "memory"`, `[budget]` may have `max_callers`, the maximum number of callers whose
 //! balances are kept for each budget. It defaults to 100000.

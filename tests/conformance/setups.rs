@@ -4,7 +4,6 @@ use std::{
     fmt::Write as _,
     fs,
     io::{BufRead, BufReader},
-    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Arc,
     thread,
@@ -131,15 +130,6 @@ fn pipelines() -> String {
     })
 }
 
-/// Returns the path of the gateway, built from its current source: cargo builds no examples if this
-/// test is run alone.
-fn gateway() -> PathBuf {
-    let build = ["build", "--all-features", "--example", "gateway"];
-    assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
-    let tests = std::env::current_exe().unwrap();
-    tests.ancestors().nth(2).unwrap().join("examples/gateway")
-}
-
 /// Serves over streamable HTTP.
 async fn listen<S: ServerHandler + Clone>(server: S) -> (String, JoinSet<()>) {
     let config = StreamableHttpServerConfig::default()
@@ -200,7 +190,8 @@ impl Gateway {
         let file = folder.path().join("gateway.toml");
         let text = format!("[[backends]]\nname = 'backend'\nprefix = ''\nurl = '{backend}'\n");
         fs::write(&file, text).unwrap();
-        let mut process = Command::new(gateway())
+        let mut process = Command::new(env!("CARGO_BIN_EXE_mcp-composite"))
+            .arg("serve")
             .arg(file)
             .args(["--http", "127.0.0.1:0"])
             .env_remove("RUST_LOG")

@@ -6,9 +6,10 @@ use tokio::runtime::Runtime;
 use crate::{
     clients::Client,
     gateway::{Gateway, gateway},
+    programs::PROGRAM,
     releases::Releases,
     replicas::TOOL,
-    support::{example, example_file, machine},
+    support::{example_file, machine},
 };
 
 #[test]
@@ -25,7 +26,7 @@ fn foreign_clients_answer_elicitations_of_a_composite() {
         command.env(name, value.as_str().unwrap());
     }
     let over_http = Gateway::run(&mut command);
-    let over_stdio = json!({ "command": [example("gateway"), file], "env": env });
+    let over_stdio = json!({ "command": [PROGRAM, "serve", file], "env": env });
 
     let connections = [over_stdio, over_http.connect()];
     let modes = [

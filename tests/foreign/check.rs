@@ -1,4 +1,4 @@
-//! The output of `--check`, and the secrets that are never printed.
+//! The output of `check`, and the secrets that are never printed.
 
 use std::{
     io::Read,
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     backends::{child, everything, fan_out, misbehaving, time},
     clients::Client,
-    gateway::{Gateway, gateway},
+    gateway::{Gateway, program},
     http_backend::{free_port, serve_everything},
     processes::{Process, signal},
     support::{Folder, example, machine},
@@ -24,7 +24,7 @@ struct Checked {
 }
 
 fn check(command: &mut Command) -> Checked {
-    let mut process = Process::start(command.arg("--check").stdout(Stdio::piped()));
+    let mut process = Process::start(command.stdout(Stdio::piped()));
     let mut printed = String::new();
     process.child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
     let is_good = process.wait().success();
@@ -45,19 +45,15 @@ targets = [
 ]
 "#;
     let file = folder.config(&[everything(), time(), look.to_owned()]);
-    let Checked { is_good, printed, warnings } = check(&mut gateway(&file));
+    let Checked { is_good, printed, warnings } = check(&mut program("check", &file));
     assert!(is_good, "{warnings}");
     let (backends, rest) = printed.split_once("\n\ntools\n").unwrap();
     let (tools, composites) = rest.split_once("\n\ncomposites\n").unwrap();
     assert!(backends.contains("  everything: mcp-servers/everything 2.0.0, MCP 2025-11-25"));
     assert!(backends.contains("  time: mcp-time ") && backends.ends_with("MCP 2026-07-28"));
-    assert!(tools.contains("  everything_get-sum\n") && tools.contains("  time_convert_time\n"));
-    assert!(composites.starts_with("  look\n    What is there to see\n    input: {"));
-    let schema = r#""required":["location","timezone"],"type":"object"}"#;
-    assert!(composites.contains(schema), "{composites}");
-    assert!(composites.contains("\n    output: {"));
-    let annotations = r#"    annotations: {"readOnlyHint":true,"#;
-    assert!(composites.contains(annotations), "{composites}");
+    assert!(tools.contains("  everything_get-sum(a, b)"), "{tools}");
+    assert!(tools.contains("  time_convert_time("), "{tools}");
+    assert_eq!(composites, "  look(location, timezone)  read-only\n    What is there to see\n");
 }
 
 #[test]
@@ -71,7 +67,7 @@ fn all_errors_of_a_file_are_reported_at_once() {
         fan_out("unknown", &["good/echo", "good/ehco"]),
         fan_out("known", &["good/echo", "twins/good"]),
     ]);
-    let Checked { is_good, printed, warnings } = check(&mut gateway(&file));
+    let Checked { is_good, printed, warnings } = check(&mut program("check", &file));
     assert!(!is_good);
     assert!(printed.contains("  missing: not connected\n") && printed.contains("\n  known\n"));
     for mistake in [
@@ -114,8 +110,8 @@ fn secrets_do_not_appear_in_any_output() {
             .to_owned(),
         fan_out("all", &["near/echo", "far/echo", "user/echo"]),
     ]);
-    let with_secrets = || {
-        let mut command = gateway(&file);
+    let with_secrets = |name: &str| {
+        let mut command = program(name, &file);
         for name in ["IN_ARGUMENTS", "IN_ENV", "IN_COMMAND", "IN_QUERY", "IN_HEADER", "IN_PASSWORD"]
         {
             command.env(name, format!("hunter2-{name}"));
@@ -124,13 +120,13 @@ fn secrets_do_not_appear_in_any_output() {
         command
     };
 
-    let Checked { is_good, printed, warnings } = check(&mut with_secrets());
+    let Checked { is_good, printed, warnings } = check(&mut with_secrets("check"));
     assert!(!is_good);
     assert!(printed.contains("  far: mcp-servers/everything"), "{warnings}");
     assert_eq!(hunters(&printed), Vec::<&str>::new());
     assert_eq!(hunters(&warnings), Vec::<&str>::new());
 
-    let mut gateway = Gateway::run(&mut with_secrets());
+    let mut gateway = Gateway::run(&mut with_secrets("serve"));
     let arguments = json!({ "text": "hello", "message": "hello" });
     let script = json!({
         "connect": gateway.connect(),

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     gateway::Era,
     processes::{Process, json_lines, next},
-    support::{example, installed, sources},
+    programs::PROGRAM,
+    support::{installed, sources},
 };
 
 /// A client; each uses another SDK.
@@ -32,7 +33,7 @@ pub(crate) struct Running {
 
 /// Returns a connection by which a client starts its own gateway.
 pub(crate) fn by_command(file: &Path) -> Value {
-    json!({ "command": [example("gateway"), file] })
+    json!({ "command": [PROGRAM, "serve", file] })
 }
 
 // === impl Client ===

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     processes::{Process, json_lines, next},
-    support::example,
+    programs::PROGRAM,
 };
 
 /// The protocol version of a connection to the gateway.
@@ -40,11 +40,16 @@ pub(crate) struct Wire {
     requests: u64,
 }
 
-/// A command of the gateway.
+/// Returns the command that serves a file.
 pub(crate) fn gateway(file: &Path) -> Command {
-    let mut command = Command::new(example("gateway"));
+    program("serve", file)
+}
+
+/// Returns a command of the program for a file.
+pub(crate) fn program(name: &str, file: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
     // Independent of the environment of the test machine.
-    command.arg(file).env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
+    command.arg(name).arg(file).env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 

@@ -64,7 +64,7 @@ fn all_is_there(client: Client, steps: &[Value]) {
         panic!("{steps:?}")
     };
 
-    assert_eq!(connected["serverInfo"]["name"], "gateway");
+    assert_eq!(connected["serverInfo"]["name"], "mcp-composite");
     let capabilities = json!({
         "completions": {},
         "logging": {},

@@ -4,14 +4,18 @@ use rmcp::{ServiceExt, model::CallToolRequestParams, transport::TokioChildProces
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::{programs::example, scripted::object, support::soon};
+use crate::{
+    programs::{PROGRAM, example},
+    scripted::object,
+    support::soon,
+};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hide_the_parts.toml");
 
 #[tokio::test]
 async fn clients_see_the_composite_and_cannot_call_its_targets() {
-    let mut command = Command::new(example("gateway"));
-    command.arg(FILE).env("SHOP", example("shop"));
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", FILE]).env("SHOP", example("shop"));
     let client = ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap();
 
     let tools = soon(client.list_all_tools()).await.unwrap();
@@ -42,12 +46,12 @@ async fn clients_see_the_composite_and_cannot_call_its_targets() {
 #[tokio::test]
 async fn gateway_prints_the_plan_and_the_flowchart() {
     let gateway = |arguments: &[&str]| {
-        let mut command = Command::new(example("gateway"));
-        command.arg(FILE).args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
         soon(async move { command.output().await.unwrap() })
     };
 
-    let told = gateway(&["--plan", "offer", "--input", r#"{ "article": "b10" }"#]).await;
+    let told = gateway(&["plan", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     let expected = r#"offer
    1  article  catalogue_describe {"article":"b10"}
@@ -56,20 +60,17 @@ async fn gateway_prints_the_plan_and_the_flowchart() {
 "#;
     assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
 
-    let drawn = gateway(&["--mermaid", "offer"]).await;
+    let drawn = gateway(&["draw", FILE, "offer"]).await;
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
     let drawn = String::from_utf8(drawn.stdout).unwrap();
     assert!(drawn.starts_with("flowchart TB\n    subgraph c0[\"offer, parallel\"]\n"), "{drawn}");
 
     for (arguments, error) in [
-        (&["--mermaid", "ofer"][..], "unknown composite `ofer`: did you mean `offer`?"),
-        (&["--mermaid", "offer", "--check"], "usage: gateway"),
-        (&["--mermaid", "offer", "--watch"], "usage: gateway"),
-        (&["--plan", "offer"], "at `/article`: is required"),
-        (&["--plan", "nothing"], "unknown tool `nothing`"),
-        (&["--plan", "offer", "--input", "[1]"], "the input is not a JSON object"),
-        (&["--input", "{}"], "usage: gateway"),
-        (&["--plan", "offer", "--watch"], "usage: gateway"),
+        (&["draw", FILE, "ofer"][..], "unknown composite `ofer`: did you mean `offer`?"),
+        (&["plan", FILE, "offer"], "at `/article`: is required"),
+        (&["plan", FILE, "nothing"], "unknown tool `nothing`"),
+        (&["plan", FILE, "offer", "--input", "[1]"], "expected a JSON object"),
+        (&["call", FILE, "offer"], "at `/article`: is required"),
     ] {
         let refused = gateway(arguments).await;
         let told = String::from_utf8(refused.stderr).unwrap();
@@ -112,8 +113,8 @@ async fn check_warns_of_a_possibly_oversized_state() {
     for (state, is_remarked) in [("", true), ("[state]\nstore = \"memory\"\n", false)] {
         let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         std::fs::write(file.path(), format!("{LATE}\n{state}")).unwrap();
-        let mut command = Command::new(example("gateway"));
-        command.arg(file.path()).arg("--check").env("SHOP", example("shop")).kill_on_drop(true);
+        let mut command = Command::new(PROGRAM);
+        command.arg("check").arg(file.path()).env("SHOP", example("shop")).kill_on_drop(true);
         let checked = soon(async move { command.output().await.unwrap() }).await;
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
         let printed = String::from_utf8(checked.stdout).unwrap();

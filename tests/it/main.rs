@@ -33,7 +33,7 @@ mod fuzz;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod gateway;
 mod handler;
-#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+#[cfg(feature = "cli")]
 mod hide_the_parts;
 #[cfg(unix)]
 mod hostile;
@@ -42,7 +42,7 @@ mod http;
 mod include;
 #[path = "../../examples/soak/invariants.rs"]
 mod invariants;
-#[cfg(all(target_os = "linux", feature = "config", feature = "http", feature = "stdio"))]
+#[cfg(all(target_os = "linux", feature = "cli"))]
 mod latency;
 #[cfg(feature = "stdio")]
 mod leaks;
@@ -51,7 +51,7 @@ mod listing;
 #[cfg(feature = "remote")]
 mod logs;
 mod malformed;
-#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+#[cfg(feature = "cli")]
 mod matrix;
 mod mermaid;
 #[cfg(all(feature = "normalize", feature = "rig-compose"))]
@@ -63,21 +63,23 @@ mod missing_tools;
 mod normalize;
 mod observers;
 mod pattern;
-#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+#[cfg(feature = "cli")]
 mod person;
 mod preview;
+#[cfg(feature = "cli")]
+mod program;
 mod programs;
 #[cfg(all(feature = "config", feature = "remote"))]
 mod progress;
 #[cfg(feature = "http")]
 mod relay;
-#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+#[cfg(feature = "cli")]
 #[path = "../../examples/replicas/releases.rs"]
 mod releases;
 mod reload;
 #[cfg(feature = "stdio")]
 mod remote;
-#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+#[cfg(feature = "cli")]
 mod replicas;
 #[cfg(feature = "rig-compose")]
 mod rig_compose;
@@ -98,7 +100,7 @@ mod testing;
 mod traces;
 mod truncate;
 mod validate;
-#[cfg(all(unix, feature = "config", feature = "http", feature = "stdio"))]
+#[cfg(all(unix, feature = "cli"))]
 mod watching;
 mod ways;
 #[path = "../../examples/soak/wire.rs"]

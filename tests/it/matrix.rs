@@ -34,7 +34,7 @@ use tower::Layer;
 
 use crate::{
     http::send_at_once,
-    programs::example,
+    programs::{PROGRAM, example},
     scripted::{Answer, Server, object},
     support::{Connection, Era, connect, soon},
 };
@@ -522,8 +522,8 @@ async fn gateway_applies_the_config_file_to_real_servers() {
     for (number, row) in rows().into_iter().enumerate() {
         let file = folder.path().join(format!("{number}.toml"));
         std::fs::write(&file, row.text()).unwrap();
-        let mut command = Command::new(example("gateway"));
-        command.arg(&file).envs(guarded.variables(TOKEN));
+        let mut command = Command::new(PROGRAM);
+        command.arg("serve").arg(&file).envs(guarded.variables(TOKEN));
         let gateway = ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap();
         row.check(gateway.peer()).await;
         gateway.cancel().await.unwrap();

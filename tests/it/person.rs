@@ -34,7 +34,7 @@ use tower::Layer;
 
 use crate::{
     http::send_at_once,
-    programs::example,
+    programs::PROGRAM,
     scripted::search_tool,
     support::{Era, Log, soon, until},
 };
@@ -225,8 +225,8 @@ impl Way {
                 let name = format!("person-{}.toml", address.replace(['/', ':'], "-"));
                 let path = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
                 std::fs::write(&path, file).unwrap();
-                let mut command = Command::new(example("gateway"));
-                command.arg(path).env("SHOP", address).env("RUST_LOG", "error");
+                let mut command = Command::new(PROGRAM);
+                command.arg("serve").arg(path).env("SHOP", address).env("RUST_LOG", "error");
                 client.join(TokioChildProcess::new(command).unwrap(), era).await.with(serving)
             }
         }

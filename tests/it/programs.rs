@@ -17,6 +17,10 @@ pub(crate) fn example(name: &str) -> PathBuf {
     path
 }
 
+/// The program of this crate, which cargo builds with this test.
+#[cfg(feature = "cli")]
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_mcp-composite");
+
 /// Returns whether there is a process with this id.
 #[cfg(feature = "stdio")]
 pub(crate) fn is_running(process: u64) -> bool {

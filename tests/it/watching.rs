@@ -8,7 +8,7 @@ use tokio::process::{Child, Command};
 
 use crate::{
     backends::{backend, composite},
-    programs::{example, signal},
+    programs::{PROGRAM, signal},
     support::{Human, soon, until},
 };
 
@@ -24,7 +24,8 @@ impl Program {
         let folder = tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         fs::write(&file, parts.concat()).unwrap();
-        let mut child = Command::new(example("gateway"))
+        let mut child = Command::new(PROGRAM)
+            .arg("serve")
             .arg(file)
             .args(option)
             .env("RUST_LOG", "info")

@@ -5,7 +5,7 @@
 //! that they call, conditions, loops, questions, steps that may fail, and the answer. Create a
 //! flowchart from a [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or a
 //! [`Plan`](crate::composite::Plan::flowchart), or from a configuration file with
-//! `gateway FILE --mermaid NAME`.
+//! `mcp-composite draw FILE NAME`.
 //!
 //! - A solid arrow leads from a step to a step that may start when the first one has finished.
 //!   Implied arrows are omitted: if `a` comes before `b`, and `b` before `c`, there is no arrow

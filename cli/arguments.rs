@@ -1,0 +1,154 @@
+//! The commands and options of the program.
+
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use rmcp::model::JsonObject;
+
+/// Serves the tools of several MCP servers as one server, with composites that call several of
+/// them at once.
+///
+/// A TOML file names the servers, the composites and the layers around them. `init` writes one,
+/// `check` finds its mistakes, and `serve` serves it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mcp-composite",
+    version,
+    after_help = "\
+Exit codes: 0 if the command succeeded, 1 if it failed, 2 if its arguments are invalid.
+Logs go to standard error; the environment variable RUST_LOG filters them."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serves a file to MCP clients, over stdio unless `--http` is given.
+    Serve(Serve),
+    /// Checks a file, and lists the tools that clients would see.
+    ///
+    /// Connects all backends and calls no tool. Fails if the file has errors, a backend cannot be
+    /// reached, a target is missing or a pattern matches nothing.
+    Check(Check),
+    /// Prints the calls that a composite would make, in order. Calls no tool.
+    ///
+    /// Connects all backends. Fails if a call would be rejected.
+    Plan(Run),
+    /// Calls a tool as a client would, and prints the result.
+    Call(Run),
+    /// Prints a composite as a Mermaid flowchart. Connects nothing.
+    Draw {
+        /// The configuration file.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// The name of the composite.
+        composite: String,
+    },
+    /// Lists the tools that clients would see.
+    Tools {
+        /// The configuration file.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Prints the tools as JSON, with their schemas.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints the JSON Schema of configuration files, for editors.
+    Schema,
+    /// Writes a commented configuration file.
+    ///
+    /// With `--from`, the file has the servers of a client's configuration. Values of environment
+    /// variables and headers are not copied: the file refers to variables instead.
+    Init {
+        /// The file to write. It must not exist.
+        #[arg(default_value = "tools.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// A configuration of Claude Desktop, Cursor or VS Code (`mcpServers` or `servers`).
+        #[arg(long, value_name = "JSON_FILE", value_hint = ValueHint::FilePath)]
+        from: Option<PathBuf>,
+    },
+    /// Prints a script that completes commands and options in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// The configuration file.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Serves streamable HTTP at this address and the path `/mcp`, such as `127.0.0.1:8080`.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Serves clients before 2026-07-28 without sessions.
+    ///
+    /// Then any replica can answer any request, but these clients cannot be asked questions and
+    /// are not notified of changes.
+    #[arg(long, requires = "http")]
+    pub(crate) stateless: bool,
+    /// Accepts requests of web pages of this origin, such as `https://example.com:443`, or `:*`
+    /// for any port. Pages of this machine are always accepted. Can be repeated.
+    #[arg(long, value_name = "ORIGIN", requires = "http", value_parser = origin)]
+    pub(crate) allow_origin: Vec<String>,
+    /// The maximum number of sessions, and of open requests. Defaults to 4096. Further requests
+    /// get the status 429.
+    #[arg(long, value_name = "NUMBER", requires = "http")]
+    pub(crate) max_connections: Option<NonZeroUsize>,
+    /// The same for each caller, if `[caller]` identifies callers. Defaults to 256.
+    #[arg(long, value_name = "NUMBER", requires = "http")]
+    pub(crate) max_connections_per_caller: Option<NonZeroUsize>,
+    /// Reloads the file within three seconds after it, or a file that it includes, has changed. A
+    /// file with errors changes nothing. `SIGHUP` reloads the file, too.
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// The configuration file.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Checks the file alone: connects nothing, and needs no environment variables.
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// Prints a JSON object with the members `backends`, `tools`, `composites`, `not_advertised`,
+    /// `remarks` and `problems`.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The configuration file.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The name of the tool, as clients see it.
+    pub(crate) tool: String,
+    /// The arguments of the call, as a JSON object.
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = object)]
+    pub(crate) input: JsonObject,
+}
+
+fn object(text: &str) -> Result<JsonObject, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+/// Parses an origin as browsers send it: rmcp would silently ignore another text.
+fn origin(text: &str) -> Result<String, &'static str> {
+    let parts = text.split_once("://").and_then(|(scheme, authority)| {
+        let (host, port) = authority.rsplit_once(':')?;
+        let is_port = port == "*" || port.parse::<u16>().is_ok();
+        let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ']);
+        Some(!scheme.is_empty() && is_host && is_port)
+    });
+    match parts {
+        Some(true) => Ok(text.to_owned()),
+        _ => Err("expected scheme, host and port, such as `https://example.com:443`, or `:*` for \
+                  any port"),
+    }
+}

@@ -1,0 +1,88 @@
+//! The plan and the result of a call.
+
+use std::{error::Error, io::Write};
+
+use mcp_composite::message::Request;
+use rmcp::model::{CallToolRequestParams, ContentBlock, ServerResult};
+use tower::ServiceExt;
+
+use crate::{
+    arguments::Run,
+    session::{Session, not_connected},
+};
+
+/// Prints the calls that a composite would make.
+///
+/// # Errors
+///
+/// Returns an error if a backend is not connected, or if a call would be rejected.
+pub(crate) async fn plan(
+    session: &Session,
+    Run { tool, input, .. }: Run,
+    mut out: impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let planned = async {
+        let mut problems = absent(session).await;
+        match session.gateway.preview(&tool, input).await {
+            Ok(preview) => {
+                let preview = session.redacted.text(&preview.to_string());
+                out.write_all(preview.as_bytes())?;
+            }
+            Err(error) => problems.push(error.to_string()),
+        }
+        out.flush()?;
+        session.fail_with(&problems)
+    };
+    session.until_stopped(planned).await
+}
+
+/// Calls a tool and prints its result: the structured content if there is one, else the texts.
+///
+/// # Errors
+///
+/// Returns an error if the call is rejected, or if the result is an error.
+pub(crate) async fn call(
+    session: &Session,
+    Run { tool, input, .. }: Run,
+    mut out: impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let called = async {
+        let absent = absent(session).await;
+        let params = CallToolRequestParams::new(tool).with_arguments(input);
+        let request = Request::call_tool_with(params);
+        let reply = session.gateway.service().oneshot(request).await?;
+        let result = match reply.into_result() {
+            Ok(ServerResult::CallToolResult(result)) => result,
+            Ok(_) => return Err("the tool asks the user, which this command cannot".into()),
+            Err(error) => {
+                let problem = error.message.into_owned();
+                return session.fail_with(&[absent, vec![problem]].concat());
+            }
+        };
+        let text = match &result.structured_content {
+            Some(content) => serde_json::to_string_pretty(content)? + "\n",
+            None => result.content.iter().map(line).collect(),
+        };
+        if result.is_error == Some(true) {
+            return session.fail_with(&[text.trim_end().to_owned()]);
+        }
+        out.write_all(session.redacted.text(&text).as_bytes())?;
+        Ok(out.flush()?)
+    };
+    session.until_stopped(called).await
+}
+
+/// Returns the messages of the backends that are not connected.
+async fn absent(session: &Session) -> Vec<String> {
+    let connected = session.connect().await.into_iter();
+    connected.filter_map(|(name, reason)| Some(not_connected(&name, &reason?))).collect()
+}
+
+/// Returns a block of content as a line: the text, or the JSON of another block.
+fn line(block: &ContentBlock) -> String {
+    let text = match block.as_text() {
+        Some(text) => text.text.clone(),
+        None => serde_json::to_string(block).unwrap_or_default(),
+    };
+    text + "\n"
+}

@@ -1,0 +1,83 @@
+//! The report of a check, as text and as JSON.
+
+use std::fmt::{self, Write};
+
+use rmcp::model::Tool;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The backends and tools of a file, and the problems with them.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) backends: Vec<BackendReport>,
+    /// The listed tools other than composites.
+    pub(crate) tools: Vec<Tool>,
+    /// The listed composites.
+    pub(crate) composites: Vec<Tool>,
+    /// The names of the tools that `[advertise]` hides.
+    pub(crate) not_advertised: Vec<String>,
+    /// Remarks that need no change of the file.
+    pub(crate) remarks: Vec<String>,
+    /// Problems; the check succeeds if there are none.
+    pub(crate) problems: Vec<String>,
+}
+
+/// A backend and its connection.
+#[derive(Debug, Serialize)]
+pub(crate) struct BackendReport {
+    pub(crate) name: String,
+    /// The name and the version of the server, and the protocol version; `None` if the backend is
+    /// not connected.
+    pub(crate) server: Option<String>,
+}
+
+// === impl Report ===
+
+/// Writes the report without the problems, which go to standard error.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("backends\n")?;
+        for BackendReport { name, server } in &self.backends {
+            writeln!(f, "  {name}: {}", server.as_deref().unwrap_or("not connected"))?;
+        }
+        for (title, tools) in [("tools", &self.tools), ("composites", &self.composites)] {
+            writeln!(f, "\n{title}")?;
+            tools.iter().try_for_each(|tool| f.write_str(&described(tool)))?;
+        }
+        if !self.not_advertised.is_empty() {
+            writeln!(f, "\nnot advertised\n  {}", self.not_advertised.join("\n  "))?;
+        }
+        if !self.remarks.is_empty() {
+            writeln!(f, "\nremarks\n  {}", self.remarks.join("\n  "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a tool in two lines: its name with its arguments, of which optional ones end in `?`, and
+/// the first line of its description.
+pub(crate) fn described(tool: &Tool) -> String {
+    let required = tool.input_schema.get("required").and_then(Value::as_array);
+    let is_required =
+        |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
+    let arguments = tool.input_schema.get("properties").and_then(Value::as_object);
+    let arguments = arguments.into_iter().flat_map(|arguments| arguments.keys());
+    let arguments: Vec<_> = arguments
+        .map(|name| if is_required(name) { name.clone() } else { format!("{name}?") })
+        .collect();
+    let mut text = format!("  {}({})", tool.name, arguments.join(", "));
+    let hints = tool.annotations.as_ref();
+    if hints.and_then(|hints| hints.read_only_hint) == Some(true) {
+        text.push_str("  read-only");
+    } else if hints.and_then(|hints| hints.destructive_hint) == Some(true) {
+        text.push_str("  destructive");
+    }
+    if let Some(line) = tool.description.as_deref().and_then(|text| text.lines().next()) {
+        let _ = write!(text, "\n    {line}");
+    }
+    // Text from servers must not control the terminal.
+    let mut text: String =
+        text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+    text.push('\n');
+    text
+}

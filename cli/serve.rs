@@ -1,0 +1,152 @@
+//! Serves a file to MCP clients.
+
+use std::{error::Error, future::IntoFuture, time::Duration};
+
+use axum::serve::ListenerExt;
+use futures::future::join_all;
+use mcp_composite::{
+    adapter::{ConnectionLimit, LineTransport, RemoteService, Router, ServeService},
+    config::Gateway,
+    reload::Reload,
+    stack::Stack,
+};
+use rmcp::{
+    ServiceExt,
+    model::{Implementation, ServerCapabilities, ServerConfig},
+    service::ServerInitializeError,
+    transport::{
+        StreamableHttpServerConfig, StreamableHttpService,
+        streamable_http_server::session::local::LocalSessionManager,
+    },
+};
+use tokio_util::sync::CancellationToken;
+use tower::Layer;
+
+use crate::{
+    arguments::Serve,
+    session::Session,
+    watch::{HangUps, Watch},
+};
+
+/// The time that clients wait at the beginning for backends that are slow to start.
+const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+/// The time that clients over HTTP have to end.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The origins of web pages that this machine serves itself, at any port.
+const LOOPBACK_ORIGINS: [&str; 6] = [
+    "http://localhost:*",
+    "http://127.0.0.1:*",
+    "http://[::1]:*",
+    "https://localhost:*",
+    "https://127.0.0.1:*",
+    "https://[::1]:*",
+];
+
+type Server = ServeService<Reload<Stack<Router>>>;
+
+/// Serves until the client disconnects (stdio) or the process is asked to end.
+///
+/// # Errors
+///
+/// Returns an error if the address cannot be bound, or the connection of the client fails.
+pub(crate) async fn serve(session: &Session, serve: Serve) -> Result<(), Box<dyn Error>> {
+    let Session { config, gateway, redacted, stop } = session;
+    let hang_ups = HangUps::new()?;
+    let watch = Watch::new(serve.file.clone(), config, gateway.clone(), redacted.clone());
+    let is_watching = serve.watch;
+    let served = async {
+        wait_for_backends(session).await;
+        match serve.http {
+            Some(_) => serve_http(gateway, serve, stop).await,
+            None => serve_stdio(server(gateway), stop).await,
+        }
+    };
+    tokio::select! {
+        served = served => served,
+        never = watch.run(hang_ups, is_watching) => match never {},
+    }
+}
+
+/// Waits a moment for the backends. Older clients learn the server's capabilities only once, and
+/// many ignore that tools are added later.
+async fn wait_for_backends(session: &Session) {
+    let backends = session.gateway.backends();
+    let connected = join_all(backends.remotes().iter().map(RemoteService::connected));
+    let connected = tokio::time::timeout(FIRST_PATIENCE, connected);
+    let _ = session.stop.run_until_cancelled(connected).await;
+}
+
+fn server(gateway: &Gateway) -> Server {
+    let name = Implementation::new("mcp-composite", env!("CARGO_PKG_VERSION"));
+    gateway.serve(ServerConfig::new(ServerCapabilities::default()).with_server_info(name))
+}
+
+async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box<dyn Error>> {
+    let transport = LineTransport::new(tokio::io::stdin(), tokio::io::stdout());
+    let served = async {
+        match server.serve_with_ct(transport, stop.clone()).await {
+            Ok(running) => running.waiting().await.map(drop).map_err(Into::into),
+            // The client has closed the connection.
+            Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    };
+    // Also ends if the client never sends anything.
+    stop.run_until_cancelled(served).await.unwrap_or(Ok(()))
+}
+
+async fn serve_http(
+    gateway: &Gateway,
+    serve: Serve,
+    stop: &CancellationToken,
+) -> Result<(), Box<dyn Error>> {
+    let limit = limit(&serve, gateway.connection_limit());
+    let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(serve.allow_origin);
+    let config = StreamableHttpServerConfig::default()
+        .with_allowed_origins(origins)
+        .enforce_origin_validation()
+        .with_legacy_session_mode(!serve.stateless)
+        // In one piece, unless a notification comes before the answer.
+        .with_json_response(true)
+        .with_cancellation_token(stop.clone());
+    let (server, admission) = (server(gateway), limit.clone());
+    let service = StreamableHttpService::new(
+        move || admission.admit(&server),
+        LocalSessionManager::default().into(),
+        config,
+    );
+    let service = limit.layer(service);
+    let address = serve.http.ok_or("no address")?;
+    let listener = tokio::net::TcpListener::bind(address).await;
+    let listener = listener.map_err(|error| format!("cannot listen at {address}: {error}"))?;
+    tracing::info!("serving http://{}/mcp", listener.local_addr()?);
+    // A stream is written in pieces. Without this, each would wait until the client has
+    // acknowledged the previous one, which it may delay by 40 ms.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "`TCP_NODELAY` cannot be set on a connection");
+        }
+    });
+    let app = axum::Router::new().nest_service("/mcp", service);
+    let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
+    // A client that is slow to send or to read must not delay the end.
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(LAST_PATIENCE).await;
+    };
+    tokio::select! {
+        served = served.into_future() => Ok(served?),
+        () = late => Ok(()),
+    }
+}
+
+fn limit(serve: &Serve, mut limit: ConnectionLimit) -> ConnectionLimit {
+    if let Some(max) = serve.max_connections {
+        limit = limit.max(max.get());
+    }
+    if let Some(max) = serve.max_connections_per_caller {
+        limit = limit.max_per_caller(max.get());
+    }
+    limit
+}

@@ -1,0 +1,175 @@
+//! The commands of the program `mcp-composite`.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Output, Stdio},
+};
+
+use mcp_composite::config::Config;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::{
+    programs::{PROGRAM, example},
+    support::soon,
+};
+
+/// An example with two child processes, started from `${SHOP}`.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hide_the_parts.toml");
+
+/// Runs a command without standard input.
+async fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).env("SHOP", example("shop")).stdin(Stdio::null()).kill_on_drop(true);
+    soon(command.output()).await.unwrap()
+}
+
+/// Returns the output of a command that must succeed.
+async fn printed(arguments: &[&str]) -> String {
+    let output = run(arguments).await;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the exit code and the errors of a command that must print nothing else.
+async fn failed(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(arguments).await;
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "{arguments:?}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn path(folder: &tempfile::TempDir, name: &str) -> String {
+    folder.path().join(name).into_os_string().into_string().unwrap()
+}
+
+#[tokio::test]
+async fn invalid_arguments_exit_with_2_and_failures_with_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (arguments, code, error) in [
+        (&["serv", FILE][..], 2, "unrecognized subcommand 'serv'"),
+        (&["serve"], 2, "<FILE>"),
+        (&["serve", FILE, "--stateless"], 2, "--http <ADDRESS>"),
+        (&["serve", FILE, "--http", "8080"], 2, "invalid socket address"),
+        (&["serve", FILE, "--http", "127.0.0.1:0", "--max-connections", "0"], 2, "zero"),
+        (&["check", FILE, "--watch"], 2, "unexpected argument '--watch'"),
+        (&["serve", "/nowhere/tools.toml"], 1, "/nowhere/tools.toml"),
+        (&["serve", FILE, "--http", &taken], 1, "cannot listen at 127.0.0.1:"),
+        (&["call", FILE, "nothing"], 1, "unknown tool `nothing`"),
+        (&["init", FILE], 1, "hide_the_parts.toml: "),
+    ] {
+        let (got, errors) = failed(arguments).await;
+        assert_eq!(got, Some(code), "{arguments:?}: {errors}");
+        assert!(errors.contains(error), "{arguments:?}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn call_prints_the_result_as_a_client_gets_it() {
+    let output = printed(&["call", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
+    let result: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(result["branches"]["price"], json!({ "status": "completed", "output": "8 €" }));
+}
+
+#[tokio::test]
+async fn tools_and_check_list_what_clients_see() {
+    let tools = printed(&["tools", FILE]).await;
+    assert!(tools.starts_with("  offer(article)  read-only\n    "), "{tools}");
+    assert_eq!(tools.lines().count(), 2, "{tools}");
+    let tools: Value = serde_json::from_str(&printed(&["tools", FILE, "--json"]).await).unwrap();
+    assert_eq!(tools[0]["inputSchema"]["required"], json!(["article"]));
+
+    let report: Value = serde_json::from_str(&printed(&["check", FILE, "--json"]).await).unwrap();
+    assert_eq!(report["backends"][0]["name"], "catalogue");
+    assert_eq!(report["composites"][0]["name"], "offer");
+    assert_eq!((&report["tools"], &report["problems"]), (&json!([]), &json!([])));
+    assert!(report["not_advertised"].as_array().unwrap().contains(&json!("catalogue_price")));
+}
+
+#[tokio::test]
+async fn offline_check_needs_neither_backends_nor_variables() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "tools.toml");
+    let backend = "[[backends]]\nname = 'a'\nurl = '${A_URL}/mcp'\n\
+                   headers = { Authorization = 'Bearer ${A_TOKEN}' }\n\
+                   [state]\nkeys = [{ id = 'k', key = '${A_KEY}' }]\n";
+    fs::write(&file, backend).unwrap();
+    let output = printed(&["check", &file, "--offline"]).await;
+    assert_eq!(output, "backends, not connected\n  a\n\ncomposites\n");
+
+    fs::write(&file, format!("{backend}\n[filtre]\n")).unwrap();
+    let (code, errors) = failed(&["check", &file, "--offline"]).await;
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("`filtre`") && errors.contains("`filter`"), "{errors}");
+}
+
+#[tokio::test]
+async fn init_converts_the_servers_of_a_client_without_its_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, from) = (path(&folder, "tools.toml"), path(&folder, "client.json"));
+    let client = json!({ "mcpServers": {
+        "git hub": {
+            "command": "npx",
+            "args": ["-y", "server", "${workspaceFolder}"],
+            "env": { "GITHUB_TOKEN": "ghp_secret" },
+        },
+        "docs": {
+            "type": "http",
+            "url": "https://docs.example.com/mcp",
+            "headers": { "Authorization": "Bearer secret" },
+        },
+    } });
+    fs::write(&from, client.to_string()).unwrap();
+    let output = printed(&["init", &file, "--from", &from]).await;
+    assert!(output.ends_with("variables: DOCS_AUTHORIZATION, GITHUB_TOKEN\n"), "{output}");
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(!written.contains("secret"), "{written}");
+    assert!(written.contains(r#"env = { GITHUB_TOKEN = "${GITHUB_TOKEN}" }"#), "{written}");
+    let config = Config::load_with_env(Path::new(&file), |name| Some(name.to_owned())).unwrap();
+    let names: Vec<_> = config.backends().iter().map(|backend| backend.name()).collect();
+    assert_eq!(names, ["docs", "git-hub"]);
+    assert!(written.contains(r#"args = ["-y", "server", "$${workspaceFolder}"]"#), "{written}");
+
+    for (client, error) in [
+        ("{", "EOF while parsing"),
+        ("{}", "expected an object with `mcpServers`"),
+        (r#"{ "servers": { "a": {} } }"#, "server `a`: expected either a `command` or a `url`"),
+        (r#"{ "servers": { "a": 1 } }"#, "server `a`: expected an object"),
+    ] {
+        fs::write(&from, client).unwrap();
+        let new = path(&folder, "new.toml");
+        let (code, errors) = failed(&["init", &new, "--from", &from]).await;
+        assert_eq!(code, Some(1), "{client}");
+        assert!(errors.contains(error) && errors.lines().count() == 1, "{client}: {errors}");
+        assert!(!Path::new(&new).exists(), "{client}");
+    }
+}
+
+#[tokio::test]
+async fn init_writes_a_valid_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "tools.toml");
+    printed(&["init", &file]).await;
+    let output = printed(&["check", &file, "--offline"]).await;
+    assert_eq!(output, "backends, not connected\n\ncomposites\n");
+    // The examples are valid, too.
+    let text = fs::read_to_string(&file).unwrap();
+    let is_toml = |line: &&str| line.contains(" = ") || line.starts_with("# [");
+    let examples: Vec<_> = text.lines().filter(is_toml).map(|line| &line[2..]).collect();
+    let config = Config::from_toml_str_with_env(&examples.join("\n"), |_| Some("x".into()));
+    let errors = config.map_or_else(|errors| errors.to_string(), |_| String::new());
+    assert!(
+        errors.contains("unknown tool `BACKEND/TOOL`") && !errors.contains("unknown key"),
+        "{errors}"
+    );
+}
+
+#[tokio::test]
+async fn schema_and_completions_are_printed() {
+    let schema: Value = serde_json::from_str(&printed(&["schema"]).await).unwrap();
+    assert_eq!(schema["title"], "A file of mcp-composite");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(printed(&["completions", shell]).await.contains("offline"), "{shell}");
+    }
+}
