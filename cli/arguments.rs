@@ -85,6 +85,14 @@ pub(crate) struct Serve {
     /// Serves streamable HTTP at this address and the path `/mcp`, such as `127.0.0.1:8080`.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<SocketAddr>,
+    /// Accepts requests whose `Host` header has this name, such as `tools.example.com` or
+    /// `gateway:8080`. Names of this machine are always accepted. Can be repeated.
+    #[arg(long, value_name = "HOST", requires = "http", value_parser = host)]
+    pub(crate) allow_host: Vec<String>,
+    /// Allows `--http` to listen at an address that other machines can reach. The program does not
+    /// authenticate callers, so use this only behind a proxy or network policy that does.
+    #[arg(long, requires = "http")]
+    pub(crate) insecure: bool,
     /// Serves clients before 2026-07-28 without sessions.
     ///
     /// Then any replica can answer any request, but these clients cannot be asked questions and
@@ -136,6 +144,20 @@ pub(crate) struct Run {
 
 fn object(text: &str) -> Result<JsonObject, String> {
     serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+/// Parses the value of a `Host` header: rmcp would silently ignore another text.
+fn host(text: &str) -> Result<String, &'static str> {
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) if !name.ends_with(':') && !name.is_empty() => (name, Some(port)),
+        _ => (text, None),
+    };
+    let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b));
+    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
+    if is_name && is_port && !name.is_empty() {
+        return Ok(text.to_owned());
+    }
+    Err("expected a host, such as `tools.example.com` or `gateway:8080`")
 }
 
 /// Parses an origin as browsers send it: rmcp would silently ignore another text.

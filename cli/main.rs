@@ -39,6 +39,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout();
     match command {
         Command::Serve(serve) => {
+            serve::check_address(&serve)?;
             let file = serve.file.clone();
             Session::run(&file, "info,rmcp=error", async |session| {
                 serve::serve(session, serve).await

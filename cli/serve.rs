@@ -2,8 +2,8 @@
 
 use std::{error::Error, future::IntoFuture, time::Duration};
 
-use axum::serve::ListenerExt;
-use futures::future::join_all;
+use axum::{http::StatusCode, routing::get, serve::ListenerExt};
+use futures::{FutureExt, future::join_all};
 use mcp_composite::{
     adapter::{ConnectionLimit, LineTransport, RemoteService, Router, ServeService},
     config::Gateway,
@@ -33,6 +33,9 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 /// The time that clients over HTTP have to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The values of `Host` that name this machine.
+const LOOPBACK_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
 /// The origins of web pages that this machine serves itself, at any port.
 const LOOPBACK_ORIGINS: [&str; 6] = [
     "http://localhost:*",
@@ -44,6 +47,22 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
 ];
 
 type Server = ServeService<Reload<Stack<Router>>>;
+
+/// Rejects an address that other machines can reach, unless the operator has allowed it.
+///
+/// # Errors
+///
+/// Returns an error if the address is not of the loopback interface, and `--insecure` is not set.
+pub(crate) fn check_address(serve: &Serve) -> Result<(), String> {
+    match serve.http {
+        Some(address) if !address.ip().is_loopback() && !serve.insecure => Err(format!(
+            "`--http {address}` can be reached by other machines, and this program does not \
+             authenticate callers: listen at 127.0.0.1 behind a reverse proxy that does, or add \
+             `--insecure`"
+        )),
+        _ => Ok(()),
+    }
+}
 
 /// Serves until the client disconnects (stdio) or the process is asked to end.
 ///
@@ -103,7 +122,9 @@ async fn serve_http(
 ) -> Result<(), Box<dyn Error>> {
     let limit = limit(&serve, gateway.connection_limit());
     let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(serve.allow_origin);
+    let hosts = LOOPBACK_HOSTS.map(str::to_owned).into_iter().chain(serve.allow_host);
     let config = StreamableHttpServerConfig::default()
+        .with_allowed_hosts(hosts)
         .with_allowed_origins(origins)
         .enforce_origin_validation()
         .with_legacy_session_mode(!serve.stateless)
@@ -128,7 +149,11 @@ async fn serve_http(
             tracing::debug!(%error, "`TCP_NODELAY` cannot be set on a connection");
         }
     });
-    let app = axum::Router::new().nest_service("/mcp", service);
+    let probed = gateway.clone();
+    let app = axum::Router::new()
+        .nest_service("/mcp", service)
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(async move || readiness(&probed)));
     let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that is slow to send or to read must not delay the end.
     let late = async {
@@ -139,6 +164,19 @@ async fn serve_http(
         served = served.into_future() => Ok(served?),
         () = late => Ok(()),
     }
+}
+
+/// Returns the response to a readiness probe: 200 if all backends are connected, else 503.
+fn readiness(gateway: &Gateway) -> (StatusCode, String) {
+    let backends = gateway.backends();
+    let remotes = backends.remotes();
+    let is_connected =
+        |remote: &&RemoteService| matches!(remote.connected().now_or_never(), Some(Ok(())));
+    let (connected, all) = (remotes.iter().filter(is_connected).count(), remotes.len());
+    if connected == all {
+        return (StatusCode::OK, "ok\n".to_owned());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{connected} of {all} backends are connected\n"))
 }
 
 fn limit(serve: &Serve, mut limit: ConnectionLimit) -> ConnectionLimit {

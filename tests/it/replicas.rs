@@ -13,7 +13,7 @@ use rmcp::{
 };
 use serde_json::json;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
     process::{Child, Command},
     task::JoinSet,
@@ -101,7 +101,11 @@ pub(crate) async fn gateway_of(
 
 /// Returns the status of a gateway's response to a request with this header.
 async fn status(url: &str, header: &str) -> u16 {
-    let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
+    status_at(url, "localhost", header).await
+}
+
+/// Returns the status of a gateway's response to a request with these headers.
+async fn status_at(url: &str, host: &str, header: &str) -> u16 {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -109,15 +113,33 @@ async fn status(url: &str, header: &str) -> u16 {
     } });
     let body = body.to_string();
     let request = format!(
-        "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{header}Connection: close\r\n\
+        "POST /mcp HTTP/1.1\r\nHost: {host}\r\n{header}Connection: close\r\n\
          Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
         body.len(),
     );
+    let response = send(url, &request).await;
+    response.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Sends a probe, and returns the status and the body.
+async fn probe(url: &str, path: &str) -> (u16, String) {
+    // A probe of Kubernetes has the address of the pod as its host.
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: 10.1.2.3:8080\r\nConnection: close\r\n\r\n");
+    let response = send(url, &request).await;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// Sends a request over a connection of its own, and returns the response.
+async fn send(url: &str, request: &str) -> String {
+    let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    let line = soon(BufReader::new(stream).lines().next_line()).await.unwrap().unwrap();
-    line.split(' ').nth(1).unwrap().parse().unwrap()
+    let mut response = String::new();
+    soon(stream.read_to_string(&mut response)).await.unwrap();
+    response
 }
 
 fn call() -> CallToolRequestParams {
@@ -175,6 +197,36 @@ async fn requests_of_foreign_origins_are_rejected() {
     ] {
         assert_eq!(status(&url, header).await, expected, "{header:?}");
     }
+}
+
+#[tokio::test]
+async fn requests_to_unknown_hosts_are_rejected() {
+    let releases = Releases::default().serve().await.unwrap();
+    let allowed = ["--allow-host", "tools.example.com"];
+    let (_process, _reading, url) = gateway(&releases.url, KEY, &allowed).await;
+    for (host, expected) in [
+        ("localhost", 200),
+        ("127.0.0.1:1", 200),
+        ("tools.example.com", 200),
+        ("tools.example.com:8443", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+    ] {
+        assert_eq!(status_at(&url, host, "").await, expected, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn probes_report_the_health_and_the_backends() {
+    let releases = Releases::default().serve().await.unwrap();
+    let (_process, _reading, url) = gateway(&releases.url, KEY, &[]).await;
+    assert_eq!(probe(&url, "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(probe(&url, "/readyz").await, (200, "ok\n".to_owned()));
+
+    let (_process, _reading, url) = gateway("http://127.0.0.1:1/mcp", KEY, &[]).await;
+    assert_eq!(probe(&url, "/healthz").await.0, 200);
+    let absent = "0 of 1 backends are connected\n".to_owned();
+    assert_eq!(probe(&url, "/readyz").await, (503, absent));
 }
 
 #[tokio::test]
