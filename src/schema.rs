@@ -228,8 +228,7 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Validates arguments unless this would take more than `left` steps. Subtracts the number of
-    /// steps that it takes from `left`.
+    /// Validates arguments if this takes at most `left` steps, and deducts these steps from `left`.
     fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
         let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
         *left -= steps;

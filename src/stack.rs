@@ -468,7 +468,7 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that an actual call of the composite would be answered with.
+    /// Returns the same JSON-RPC error as an actual call of the composite.
     pub async fn preview(
         &self,
         composite: &str,

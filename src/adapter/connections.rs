@@ -22,9 +22,9 @@ use super::{
     value_count::{MAX_VALUES, ValueCount},
 };
 
-/// The default maximum number of sessions in total. Also the default for open requests.
+/// The default maximum number of sessions in total, and of open requests in total.
 const MAX_CONNECTIONS: usize = 4096;
-/// The default maximum number of sessions per caller. Also the default for open requests.
+/// The default maximum number of sessions per caller, and of open requests per caller.
 const MAX_CONNECTIONS_PER_CALLER: usize = 256;
 
 tokio::task_local! {
@@ -109,11 +109,11 @@ pin_project! {
 }
 
 /// A function that returns the name of a request's caller. The open requests and sessions with the
-/// same name are limited together. `None` means that only the total limits hold.
+/// same caller name share a limit. With `None`, only the limits in total are checked.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// A record of a request while the inner service handles it: the caller, and why the request was
-/// rejected, if it was.
+/// A record of a request that the inner service is handling: the caller, and the reason if the
+/// request is rejected.
 struct Admission {
     caller: Option<Arc<str>>,
     /// The reason why the request was rejected after it had reached the inner service. Empty if it
@@ -162,7 +162,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Sets the maximum number of sessions in total. The same maximum holds for open requests.
+    /// Sets the maximum number of sessions in total, and also that of open requests in total.
     ///
     /// The maximum defaults to 4096.
     #[must_use]
@@ -171,7 +171,7 @@ impl ConnectionLimit {
         self
     }
 
-    /// Sets the maximum number of sessions per caller. The same maximum holds for open requests.
+    /// Sets the maximum number of sessions per caller, and also that of open requests per caller.
     ///
     /// Defaults to 256. This maximum has no effect without a [`caller`](Self::caller) function.
     #[must_use]

@@ -11,9 +11,9 @@
 //! token, as in a request from a client.
 //!
 //! If the client that called the composite speaks a protocol version before 2026-07-28, the handler
-//! may send it those requests for which the client declares the capability. They are relayed to the
-//! client, and withdrawn when the branch ends. To ask a newer client, the handler must answer with
-//! `InputRequired`.
+//! may send those requests that the client's capabilities allow. The requests are relayed to the
+//! client, and withdrawn when the branch ends. To ask a client of a later version, the handler must
+//! answer with `InputRequired`.
 //!
 //! `subscriptions/listen` requests are rejected with "method not found", because a Tower service
 //! cannot return an open-ended stream of notifications.
@@ -216,8 +216,8 @@ impl<H: ServerHandler> Shared<H> {
 /// Calls the handler's method that matches the method of the message.
 ///
 /// rmcp's `Service::handle_request` is not used, because it is meant for a connection to a client.
-/// For example, it would reject a tool's `InputRequired` answer to an older client before a layer
-/// could ask that client.
+/// For example, it would reject a tool's `InputRequired` answer to a client with protocol version
+/// 2025-11-25 or older before a layer could ask that client.
 #[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
 #[expect(clippy::too_many_lines, reason = "one arm per kind of message")]
 async fn dispatch<H: ServerHandler>(

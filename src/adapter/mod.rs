@@ -6,10 +6,10 @@
 //!
 //! [`ServeService::wrap`] does both at once. All client requests except `subscriptions/listen` pass
 //! through the layers to the handler. Everything else bypasses the layers: `subscriptions/listen`
-//! with its stream, the client's notifications, messages from the handler to the client, and what
-//! rmcp queries synchronously. The latter are the server's description, its protocol versions and
-//! the schema of a single tool. With layers that do nothing, a wrapped handler behaves like a bare
-//! one, except for the following:
+//! with its stream, the client's notifications, messages from the handler to the client, and the
+//! values that rmcp queries synchronously. These values are the server's description, its protocol
+//! versions and the schema of a single tool. With layers that do nothing, a wrapped handler behaves
+//! like a bare one, except for the following:
 //!
 //! - If the client cancels a request or disconnects, the request's future is dropped with all its
 //!   work. rmcp would only cancel the handler's token and let the handler run on. (rmcp notices
@@ -19,9 +19,9 @@
 //! - For a client that speaks protocol version 2026-07-28 or later, results have the `resultType`
 //!   that this version requires. Its `logging/setLevel` requests are rejected with "method not
 //!   found".
-//! - If the handler answers a request of an older client with `InputRequired`, and the client
-//!   declares the capability, the client is asked for the input. The handler is then called again
-//!   with the answers, at most ten times. rmcp would reject the handler's answer.
+//! - If the handler answers a request with `InputRequired`, a client with protocol version
+//!   2025-11-25 or older that declares the capability is asked for the input. The handler is then
+//!   called again with the answers, at most ten times. rmcp would reject the handler's answer.
 //! - For a call over HTTP, rmcp compares the `Mcp-Param-*` headers with the arguments, but only if
 //!   it knows the tool. If no client has listed the tool yet, a wrapped handler first lists its
 //!   tools as the client would, and then makes the same check. This needs the feature `http`.

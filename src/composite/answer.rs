@@ -27,12 +27,12 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The key of a run's trace in `_meta`. The `_meta` of a request asks for the trace under this key,
-/// and the `_meta` of a result contains the trace under the same key.
+/// The `_meta` key for the trace of a run. A request sets this key in its `_meta` to ask for the
+/// trace, and the `_meta` of the result contains the trace under the same key.
 ///
-/// A result contains the trace if the `_meta` of the request has `true` under this key, or if the
-/// composite is defined with [`Trace::Always`]. The result of a failed run always contains the
-/// trace, except for a fan-out without a [`report`](super::FanOut::report).
+/// A result contains the trace if the request sets this key to `true`, or if the composite is
+/// defined with [`Trace::Always`]. The result of a failed run always contains the trace, except for
+/// a fan-out without a [`report`](super::FanOut::report).
 ///
 /// The trace is an array with an object for each branch or step, in the order of their declaration.
 /// The object has the following members:
@@ -46,8 +46,8 @@ use crate::{
 /// - `meta`: the `_meta` that the tool returned, if any
 pub const TRACE: &str = "mcp-composite/trace";
 
-/// The key under which the `_meta` of a result describes the limit that ended the run early. The
-/// key is missing if no limit ended the run.
+/// The `_meta` key that describes the limit that ended a run early. The result of a run has this
+/// key only if a limit ended the run.
 ///
 /// The value is an object with the following members:
 ///
@@ -59,17 +59,18 @@ pub const TRACE: &str = "mcp-composite/trace";
 /// - `refused`: the names of the branches and steps that failed because of the limit, if any
 pub const LIMIT: &str = "mcp-composite/limit";
 
-/// The key under which the `_meta` of a failed pipeline or workflow reports its steps, if the
-/// composite advertises an output schema. Without an output schema, the steps are reported in the
-/// structured content instead, as the member `steps`.
+/// The `_meta` key that holds the step reports of a failed pipeline or workflow, if the composite
+/// advertises an output schema. Without an output schema, the structured content holds these
+/// reports instead, in its member `steps`.
 ///
-/// The value is an object with a member for each step. This member has the `status` of the step
-/// and, if present, the `output` and the `error`. If the output is too large to report, `truncated`
-/// is `true`, and `output` is the beginning of the output's text. For a loop, `output` may instead
-/// lack some members of its elements. If no part of the output fits, `output` is missing.
+/// The value maps the id of each step to an object with the step's `status` and, if present, its
+/// `output` and `error`. If the output is too large to report, `truncated` is `true`, and `output`
+/// is only the beginning of the output's text. For a loop, `output` may instead be the loop's
+/// output without some members of its elements, such as `item`. If no part of the output fits,
+/// `output` is missing.
 pub const STEPS: &str = step_output::STEPS;
 
-/// The way in which a failed pipeline or workflow reports its completed steps.
+/// The parts of completed steps that the result of a failed pipeline or workflow reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     /// The names of the steps.

@@ -62,8 +62,7 @@ pub(super) struct Compiled {
     pub(super) description: String,
     pub(super) title: Option<String>,
     pub(super) input_schema: Option<Arc<JsonObject>>,
-    /// The schema of the structured content of results, if the definition declares it or has an
-    /// output block.
+    /// The output schema, if the definition declares one or has an output block.
     pub(super) output_schema: Option<InputSchema>,
     pub(super) annotations: ToolAnnotations,
     pub(super) timeout: Duration,
@@ -77,8 +76,8 @@ pub(super) struct Compiled {
     /// The target of each call site. It contains the properties of the call that the plan does not
     /// contain.
     pub(super) targets: Vec<CompiledTarget>,
-    /// The steps that always ask the user when they begin, directly or in a composite that they
-    /// call. Only contains steps without which a run cannot succeed.
+    /// The steps that ask the user whenever they begin, directly or in a composite that they call.
+    /// Contains only steps that must succeed for the run to succeed.
     pub(super) asking: StepSet,
     /// Remarks on parts of the definition that are valid but probably not intended.
     pub(super) remarks: Vec<String>,
@@ -399,8 +398,8 @@ impl Compiled {
         { self.asking }.any(|step| steps[step].condition.is_none())
     }
 
-    /// Returns `true` if a limit may end a run so that the result of a step other than the last
-    /// becomes the answer.
+    /// Returns `true` if a limit may end a run early, so that the result of a step before the last
+    /// one becomes the answer.
     pub(super) fn may_be_partial(&self) -> bool {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }

@@ -79,13 +79,13 @@ pub enum OnLimit {
     Fail,
 }
 
-/// The condition under which the result of a composite contains the trace of its run. The trace is
-/// in the `_meta` of the result, under the key [`TRACE`](super::TRACE).
+/// Determines when the result of a composite contains the trace of its run. The trace is in the
+/// `_meta` of the result, under the key [`TRACE`](super::TRACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trace {
-    /// The result contains the trace if the `_meta` of the request has `true` under
-    /// [`TRACE`](super::TRACE), or if the run fails. The result of a failed fan-out without a
+    /// The result contains the trace if the request sets [`TRACE`](super::TRACE) to `true` in its
+    /// `_meta`, or if the run fails. The result of a failed fan-out without a
     /// [`report`](FanOut::report) contains the trace only on request.
     #[default]
     OnRequest,

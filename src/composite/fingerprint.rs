@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
 
-/// Returns the fingerprint of a definition, without the composites that it calls.
+/// Returns the fingerprint of a definition alone. The composites that it calls are not included.
 pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
     let CompositeTool {
         name,

@@ -19,7 +19,7 @@ pub struct UnknownComposite {
     near: Option<String>,
 }
 
-/// The composites of a flowchart, in the order in which they are found.
+/// The composites of a flowchart, in the order of their discovery.
 struct Drawn<'p> {
     program: &'p Program,
     /// The indexes of the composites. Each composite is drawn only once, because drawing it at each

@@ -186,8 +186,8 @@ impl<'s> Defaults<'s> {
         }
     }
 
-    /// Returns all schemas that apply to a value to which `schema` applies: the schema itself and,
-    /// for example, the schemas in its `allOf`.
+    /// Returns `schema` and all of its subschemas that apply to the same value, such as those in
+    /// its `allOf`.
     fn applying(&mut self, schema: &'s JsonObject) -> Vec<&'s JsonObject> {
         let mut schemas = Vec::new();
         self.walk.collect(schema, &mut schemas);

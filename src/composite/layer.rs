@@ -102,7 +102,8 @@ impl CompositeLayer {
         self.program.composites.iter().map(|composite| &*composite.name)
     }
 
-    /// Sets the resource limits of each call of a composite, including all nested composites.
+    /// Sets the resource limits of each call to a composite. Calls of nested composites count
+    /// toward the limits of the outermost call.
     #[must_use]
     pub const fn limits(mut self, limits: CallLimits) -> Self {
         self.limits = limits;
@@ -113,8 +114,8 @@ impl CompositeLayer {
     /// notification that names the running steps. Only clients that sent a progress token receive
     /// heartbeats. Defaults to 15 seconds. Zero disables heartbeats.
     ///
-    /// Because of the heartbeats, a client that resets its timeout on each progress notification
-    /// keeps waiting for a long call.
+    /// A client that resets its timeout on each progress notification, and so on each heartbeat,
+    /// does not time out during a long call.
     #[must_use]
     pub const fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = every;

@@ -75,8 +75,8 @@
 //!   under [`BRANCH`] and the tool under [`TOOL`], as in fan-outs. For a loop that failed or timed
 //!   out, the text contains the elements that have ended.
 //! - `structuredContent` is `{ "steps": { id: { "status", "output"?, "truncated"?, "error"? } } }`.
-//!   A composite that advertises an `outputSchema`, which this object would not match, has the
-//!   steps in `_meta` under [`STEPS`] instead.
+//!   If the composite advertises an `outputSchema`, which this object would not match, `_meta`
+//!   contains the steps under [`STEPS`] instead.
 //!
 //! The reported outputs have at most 64 KiB in total. If the output of a loop is too large, the
 //! `output` of each element is removed first, then the `item`, then the `error`. An output that is
@@ -176,8 +176,8 @@
 //! - The input schema is the union of the input schemas of the targets.
 //! - The annotations combine the effects of all targets. If a target does not declare whether it
 //!   has an effect, it is assumed to have the effect.
-//! - The output schema is that of the last step, if every successful run ends with this step. For
-//!   example, a condition or a limit may end a run with an earlier step.
+//! - The output schema is that of the last step, unless a successful run may end with an earlier
+//!   step, for example because of a condition or a limit.
 //!
 //! If a required tool is missing, the composite is not listed, and a log message names the tool. If
 //! an optional tool is missing, the composite is listed, and calls of the tool fail.
@@ -191,8 +191,8 @@
 //!
 //! # What targets see
 //!
-//! A target receives the context of the call without the parts that concern only the client: its
-//! progress token, its connection, and all of its capabilities except those for being asked
+//! A target receives the context of the call without the parts that concern only the client: the
+//! progress token, the connection, and all client capabilities except those for answering
 //! questions. Therefore, a target cannot send log messages to the client. If a target asks for
 //! input (an `InputRequired` result), the composite asks the client on behalf of the target. Then
 //! it calls the target again with the answers and the state that the target returned. The branch

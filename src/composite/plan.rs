@@ -114,8 +114,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments do not match the input schema. If the run fails, returns a
-    /// result with `isError` and no error.
+    /// Returns an error if the arguments do not match the input schema. A failed run is not such an
+    /// error: its result has `isError`.
     ///
     /// # Panics
     ///

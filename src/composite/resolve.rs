@@ -249,9 +249,8 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Returns the parts of the input that a plan uses for other purposes than arguments: in
-/// conditions, in its output block, and where an action decides what to do, such as in the
-/// collection of a loop.
+/// Returns the parts of the input that a plan reads outside the arguments of its calls: in
+/// conditions, in its output block, and in settings of actions, such as the collection of a loop.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
     fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
         needs.extend(uses.into_iter().map(|used| Need { used, certain, schema: None }));
@@ -384,10 +383,10 @@ impl ResolvedTarget {
     /// Coerces arguments to the input schema of the tool and checks them.
     ///
     /// If the tool is called with the whole input of the composite, the input is adapted to the
-    /// tool. If `given` is set, it replaces the input: it lacks the defaults of other targets.
-    /// Arguments that the tool would reject as unknown are then removed, and the defaults of this
-    /// tool are added. An input that was already checked against an equal schema is not checked
-    /// again.
+    /// tool. If `given` is set, it replaces the input, because it lacks the defaults of other
+    /// targets. Arguments that the tool would reject as unknown are then removed, and the defaults
+    /// of this tool are added. An input that was already checked against an equal schema is not
+    /// checked again.
     ///
     /// # Errors
     ///

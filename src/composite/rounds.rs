@@ -33,14 +33,14 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Default time that a client has to answer a question, from the moment when the question is sent.
+/// Default time to answer a question, which starts when the question is sent to the client.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// Preserved outputs may use at most a fraction of the maximum size of a state: one divided by this
-/// number. They are outputs that only the report of a failed run needs.
+/// The divisor that limits preserved outputs, which only the report of a failed run needs. Their
+/// maximum size is the maximum size of a stored state, divided by this number.
 const PRESERVED_SHARE: usize = 4;
-/// The maximum size of the preserved outputs in a state, in bytes, if the store has no known
-/// maximum size of a state.
+/// The maximum size in bytes of the preserved outputs of a run, if the store does not report a
+/// maximum state size.
 const MAX_PRESERVED: usize = 4 * 1024;
 
 /// Maximum number of pending questions that a message names.
@@ -79,7 +79,8 @@ struct Rounds {
     used: Used,
     /// The suspended run to resume; `None` before the first round.
     run: Option<Box<RunState>>,
-    /// The reason why the run may not ask further questions; `None` while it may.
+    /// The reason why the run must not ask further questions. `None` if further questions are
+    /// allowed.
     closed: Option<Arc<str>>,
 }
 

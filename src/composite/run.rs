@@ -161,7 +161,7 @@ impl<S: Service<Request>> Targets<S> {
         available.map(|available| available.output.clone()).unwrap_or_default()
     }
 
-    /// Returns whether a call site calls a tool behind the layer or another composite.
+    /// Returns the callee of a call site: a tool behind the layer, or another composite.
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }

@@ -89,7 +89,7 @@ pub struct ToolCall {
     /// Arguments of the tool, such as `{ q = "$input.query" }`. Defaults to none in a step, and to
     /// the arguments of the composite in a target.
     pub(crate) arguments: Option<Value>,
-    /// Whether the text of a result that consists only of text is parsed as JSON.
+    /// Whether the tool's result is parsed as JSON if it consists only of text.
     pub(crate) parse_json: bool,
 }
 
@@ -102,8 +102,8 @@ pub struct ToolCall {
 ///
 /// - `iterations`: an array with an object for each element, in the order of the collection. The
 ///   object has the members `index`, `item`, `status`, and `output` or `error`.
-/// - `count`, `completed` and `failed`: the number of all elements, of completed elements and of
-///   failed elements. If a limit has skipped elements, the member `skipped` is their number.
+/// - `count`, `completed` and `failed`: the numbers of all, completed and failed elements. If a
+///   limit has skipped elements, the member `skipped` is their number.
 ///
 /// For a loop, the [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of the step
 /// are applied to each element. With [`OnError::Continue`], the step completes even if elements
@@ -131,7 +131,7 @@ pub struct Case {
     pub(crate) call: ToolCall,
 }
 
-/// The behavior of a [`Switch`] if the condition of no case is true.
+/// The behavior of a [`Switch`] if none of its conditions is true.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Otherwise {
@@ -255,8 +255,7 @@ impl Step {
         self
     }
 
-    /// Sets the condition under which the step runs. If the condition is false, the step is
-    /// skipped.
+    /// Sets the condition for running the step. If the condition is false, the step is skipped.
     ///
     /// The condition is a reference, a template or an expression such as
     /// `steps.scan.output.count > 3`. Its value must be a boolean or the text `true` or `false`.
@@ -283,9 +282,8 @@ impl Step {
 
     /// Sets the output of the step if it is skipped or fails.
     ///
-    /// Another step or the output block may refer to the output of this step with a reference that
-    /// is not optional (`?`). In this case, default results are required if this step can be
-    /// skipped or fail.
+    /// Default results are required if this step can be skipped or fail, and another step or the
+    /// output block refers to this step's output without marking the reference as optional (`?`).
     #[must_use]
     pub fn default_results(mut self, output: Value) -> Self {
         self.default_results = Some(output);
@@ -405,7 +403,7 @@ impl ForEach {
         }
     }
 
-    /// Sets the name by which arguments refer to the current element. Defaults to `item`.
+    /// Sets the name of the current element in references such as `$item`. Defaults to `item`.
     #[must_use]
     pub fn item_var(mut self, name: impl Into<String>) -> Self {
         self.item_var = name.into();
@@ -432,7 +430,7 @@ impl ForEach {
 // === impl Switch ===
 
 impl Switch {
-    /// Creates a choice between cases. `default` is the behavior if the condition of no case is
+    /// Creates a choice between cases. `default` is the behavior if none of their conditions is
     /// true.
     pub fn new(cases: impl IntoIterator<Item = Case>, default: Otherwise) -> Self {
         Self { cases: cases.into_iter().collect(), default }

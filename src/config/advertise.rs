@@ -46,7 +46,7 @@ enum ModeName {
     Search,
 }
 
-/// Builds the layer of the `[advertise]` section, and reports errors in the section to `reader`.
+/// Converts the `[advertise]` section to an [`AdvertiseLayer`], and records its errors in `reader`.
 pub(super) fn build(table: AdvertiseTable, reader: &mut Reader<'_, '_>) -> AdvertiseLayer {
     let path = [SECTION.into()];
     AdvertiseLayer::new()

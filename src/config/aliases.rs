@@ -70,7 +70,7 @@ enum Definition {
     Resource(ResourceAlias),
 }
 
-/// The locations of all aliases of a section, grouped by the kind of alias.
+/// The locations of a section's aliases, grouped by kind: tool, prompt or resource.
 #[derive(Default)]
 struct Places {
     tools: Vec<SourceLocation>,
@@ -78,15 +78,15 @@ struct Places {
     resources: Vec<SourceLocation>,
 }
 
-/// The location of an alias: its index in the section, and the keys under which the file has its
-/// original name, such as `tool` or `from`, and its new name, `name` or `to`.
+/// The location of an alias: its index in the section, and the keys that the file uses for its
+/// original name (such as `tool` or `from`) and for its new name (`name` or `to`).
 struct SourceLocation {
     index: usize,
     original: &'static str,
     name: &'static str,
 }
 
-/// Builds an alias layer from the tables at `path`, and reports errors in the tables to `reader`.
+/// Converts the tables at `path` to an [`AliasLayer`], and records their errors in `reader`.
 pub(super) fn build(
     tables: Vec<AliasTable>,
     separator: &str,
@@ -218,7 +218,7 @@ impl From<ArgumentTable> for ArgumentAlias {
 // === impl Places ===
 
 impl Places {
-    /// Reports each of the `errors` at the key in the file that caused it.
+    /// Reports each error, located at the key in the file that caused it.
     fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
         for error in errors.iter() {
             let places = match error.list() {

@@ -87,9 +87,9 @@ impl BackendConfig {
         self.elicitation
     }
 
-    /// Returns the prefix of the backend's tools and prompts in the names that clients see.
+    /// Returns the prefix that the router adds to the names of the backend's tools and prompts.
     /// Defaults to the backend's name followed by the router's separator. Empty if the router
-    /// resolves conflicts in another way than by prefixes.
+    /// resolves name conflicts without prefixes.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -102,8 +102,8 @@ impl BackendConfig {
         &self.layer
     }
 
-    /// Returns `true` if a backend with one of the two configurations can reuse the connection of a
-    /// backend with the other.
+    /// Returns `true` if the connection of a backend with one of the two configurations can be
+    /// reused with the other configuration.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn is_reached_like(&self, other: &Self) -> bool {
         self.name == other.name

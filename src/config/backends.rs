@@ -117,7 +117,7 @@ struct Builder<'b, 'a, 't> {
     reader: &'b mut Reader<'a, 't>,
 }
 
-/// Builds the configurations of all backends, and reports errors in the section to `reader`.
+/// Converts the `[[backends]]` tables to configurations, and records their errors in `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(
@@ -223,7 +223,7 @@ impl Builder<'_, '_, '_> {
         None
     }
 
-    /// Returns the prefix of the backend's names, and reports an invalid `prefix`.
+    /// Returns the prefix for the backend's tool and prompt names. Reports an invalid `prefix`.
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
@@ -288,8 +288,8 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    /// Reports each of the `keys` that is in the backend's table. These keys belong to `transport`,
-    /// which the backend does not use.
+    /// Reports those of the `keys` that the backend's table has. They are only valid with
+    /// `transport`, which the backend does not use.
     fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
         for (key, given) in keys {
             if *given {
@@ -460,7 +460,7 @@ impl Builder<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Returns the path in the file of a key of this backend.
+    /// Converts a path within this backend's table to a path in the file.
     fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
         let backend = [SECTION.into(), self.index.into()];
         backend.into_iter().chain(path.into_iter().map(Into::into)).collect()

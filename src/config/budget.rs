@@ -21,7 +21,8 @@ use crate::{
 
 /// The key of the `[budget]` section in a configuration file.
 const SECTION: &str = "budget";
-/// A name that no budget can have, since clients see it if a run exceeds its own `max_cost`.
+/// A reserved name that no budget can have. Clients see it in the error of a run that exceeds its
+/// own `max_cost`.
 const MAX_COST: &str = "max_cost";
 
 /// Budgets that calls share.
@@ -168,7 +169,7 @@ pub(super) struct BudgetConfig {
     pub(super) store: Arc<dyn BudgetStore>,
 }
 
-/// The settings of the store of budgets. If a reload does not change them, the store stays in use.
+/// The settings of the budget store. A reload that does not change these settings keeps the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     redis: Option<RedisSettings>,
@@ -177,8 +178,8 @@ struct Settings {
     max_callers: Option<usize>,
 }
 
-/// Builds the budgets of the `[budget]` section and their store, and reports errors in the section
-/// to `reader`.
+/// Converts the `[budget]` section to a budget layer and its store, and records its errors in
+/// `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(
@@ -268,7 +269,7 @@ impl Settings {
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Keeps the store of the previous file, `before`, if the settings of the store are unchanged.
+    /// Takes over the store of the previous file (`before`) if the store's settings are unchanged.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {

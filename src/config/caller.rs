@@ -35,8 +35,7 @@ pub(super) struct CallerConfig {
     header: Option<String>,
 }
 
-/// Builds the configuration of the `[caller]` section, and reports errors in the section to
-/// `reader`.
+/// Converts the `[caller]` section to a [`CallerConfig`], and records its errors in `reader`.
 pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerConfig {
     let header = table.header.filter(|name| {
         let mistake = if !header::is_name(name) {
@@ -63,8 +62,8 @@ impl CallerConfig {
         self.header.is_some()
     }
 
-    /// Reports an error at the key at `path` if the file has no `[caller]`, which this key
-    /// requires. The message suggests `instead` as an alternative to the section.
+    /// If the file has no `[caller]`, reports that the key at `path` requires it. The message
+    /// suggests `instead` as an alternative to adding the section.
     pub(super) fn required(&self, path: &[Segment], instead: &str, reader: &mut Reader<'_, '_>) {
         if !self.is_known() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = format!(
@@ -75,15 +74,15 @@ impl CallerConfig {
         }
     }
 
-    /// Returns the name under which the requests of a caller are counted, to limit them. `None` if
-    /// the file has no `[caller]`.
+    /// Returns the name that identifies the caller when requests are counted against limits. `None`
+    /// if the file has no `[caller]`.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         let header = self.header.as_ref()?;
         Some(account(caller(context, header)))
     }
 
-    /// Returns the name under which the HTTP requests of a caller are counted, to limit them.
+    /// Returns the name that identifies the caller when HTTP requests are counted against limits.
     /// `None` if the file has no `[caller]`.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {

@@ -41,8 +41,8 @@ pub(super) const COMPOSITE: [&str; 14] = [
 ];
 /// The keys that a target of a composite can have.
 pub(super) const TARGET: [&str; 5] = ["id", "tool", "arguments", "timeout", "optional"];
-/// The strategies, each with the additional keys of a composite with this strategy, and the
-/// function that reads them.
+/// The strategies. Each has the additional keys that a composite with this strategy accepts, and
+/// the function that reads these keys.
 pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
     (
         "parallel",
@@ -61,8 +61,8 @@ pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
 /// Reads a strategy.
 type ReadStrategy = fn(&mut TableReader<'_, '_, '_>) -> Strategy;
 
-/// Builds all composites and their layer from the section, and reports errors in the section to
-/// `reader`.
+/// Converts the `[[composite_tools]]` section to composites and their layer, and records its errors
+/// in `reader`.
 ///
 /// If the layer is `None`, at least one error was reported.
 pub(super) fn build(
@@ -120,7 +120,7 @@ fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Read
     }
 }
 
-/// Reports an error in the definition of a composite at the key that caused it.
+/// Reports a composite's definition error, located at the key that caused it.
 fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     let (index, path) = match error.path() {
         [Segment::Index(index), path @ ..] => (*index, path),
@@ -143,7 +143,7 @@ fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     reader.report(&at(index, path), error.kind().to_string());
 }
 
-/// Returns the path in the file of a key of the composite at `index`.
+/// Converts a path within the composite at `index` to a path in the file.
 fn at(index: usize, path: &[Segment]) -> Vec<Segment> {
     [&[SECTION.into(), index.into()], path].concat()
 }

@@ -47,7 +47,7 @@ pub struct Backends {
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
     changes: Changes,
-    /// Set while requests for lists are answered from remembered lists, to fill the router.
+    /// Set while the router is filled with remembered lists, which then answer its list requests.
     recall: Recall,
 }
 
@@ -185,8 +185,8 @@ impl Backends {
         Ok((backends, reloaded))
     }
 
-    /// Fills the router with remembered lists, since backends may be unavailable now. A remembered
-    /// list is the last one that a backend of the same name has returned.
+    /// Fills the router with remembered lists, without asking the backends, which may be
+    /// unavailable. A remembered list is the last list that a backend of the same name returned.
     pub(super) async fn recall(&self) {
         self.recall.set(true);
         self.list().await;
@@ -209,9 +209,9 @@ impl Backends {
         .await;
     }
 
-    /// Switches the backends to the layers of this file, which determine the URIs of reported
-    /// changes. A new connection takes over the subscriptions and log levels of the previous
-    /// connection to the backend of the same name.
+    /// Makes each backend use its layer of this file to map the URIs in change notifications. Each
+    /// new connection takes over the subscriptions and log levels of the previous connection to the
+    /// backend of the same name.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;
@@ -342,8 +342,8 @@ fn process(config: &StdioConfig) -> ChildProcess {
     }
 }
 
-/// Converts the headers for the transport. If the transport does not accept a header, returns the
-/// name of the first such header as the error.
+/// Converts the configured headers to HTTP headers. Returns the name of the first invalid header as
+/// the error.
 #[cfg(feature = "http")]
 fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let header = |(name, value): (&String, &String)| {
@@ -357,7 +357,7 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// Returns the error of a reload after the gateway was closed.
+    /// Returns the error for a reload of a gateway that was closed.
     pub(super) const fn closed() -> Self {
         Self(Reason::Closed)
     }

@@ -59,7 +59,7 @@ impl ConfigError {
         Self { file: Some(file), kind: ErrorKind::Unreadable(error) }
     }
 
-    /// Sorts the faults by their position in the text, and finds the file and line of each.
+    /// Creates an error from the faults, sorted by position, each with its file and line.
     pub(super) fn mistaken(
         texts: &Texts,
         source: &Source<'_>,

@@ -7,7 +7,7 @@ use crate::composite::Segment;
 /// Maximum number of mistakes that one error reports.
 pub(super) const MAX_MISTAKES: usize = 100;
 
-/// A mistake, with its path of keys and its span in the text of the file.
+/// A mistake, with the path of keys to the invalid value, and its span in the file's text.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) path: Vec<Segment>,

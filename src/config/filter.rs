@@ -36,7 +36,7 @@ pub(super) struct FilterTable {
     pub(super) hide_destructive: Option<bool>,
 }
 
-/// Builds a filter layer from the table at `path`, and reports errors in the table to `reader`.
+/// Converts the table at `path` to a [`FilterLayer`], and records its errors in `reader`.
 pub(super) fn build(
     table: FilterTable,
     path: &[Segment],
@@ -64,8 +64,8 @@ pub(super) fn build(
         .hide_destructive(table.hide_destructive.unwrap_or_default())
 }
 
-/// Builds a selection from a list of patterns that allow items and a list of patterns that deny
-/// items. Reports invalid patterns.
+/// Builds a selection from two lists of patterns: one allows items, the other denies items. Reports
+/// invalid patterns.
 pub(super) fn selection(
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,

@@ -23,13 +23,13 @@ use crate::{
     stack::{Stack, StackLayer},
 };
 
-/// How long a reload waits for new backends to connect and list their items.
+/// The maximum time that a reload waits for new backends to connect and list their items.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a reload waits for the layers to process the lists, after it has waited for the
-/// backends.
+/// The maximum additional time that a reload waits for the layers to process the backends' lists.
 const WARMTH: Duration = Duration::from_secs(1);
 
-/// How long closing a gateway waits until the budget store has saved the usage of all calls.
+/// The maximum time that closing a gateway waits for the budget store to save the usage of all
+/// calls.
 const FLUSHING: Duration = Duration::from_secs(5);
 
 /// A running configuration: the backends of a file, and the layers over them. The configuration can
@@ -78,8 +78,8 @@ struct Shared {
     changes: Changes,
     /// Held during a reload.
     reloading: tokio::sync::Mutex<()>,
-    /// The handles that stop backends: one for each backend that has not stopped, including
-    /// backends of previous files.
+    /// A handle to stop each backend that has not stopped yet, including backends of previous
+    /// files.
     endings: Mutex<Vec<Ending>>,
     closed: CancellationToken,
 }
@@ -125,8 +125,8 @@ impl Gateway {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Returns the service that handles the requests of clients, with the layers and backends of
-    /// the file. After a reload, the same service uses the new layers and backends.
+    /// Returns the service that handles client requests with the configured layers and backends.
+    /// After the configuration is reloaded, the same service uses the new layers and backends.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
         self.0.reloader.service()
@@ -169,8 +169,8 @@ impl Gateway {
         self.0.running().backends
     }
 
-    /// Returns the changes of which clients can be notified. They are reported by backends or
-    /// caused by reloads. Updates of hidden resources are left out.
+    /// Returns the channel of changes for notifying clients. Backends report these changes, or
+    /// reloads cause them. Updates of hidden resources are left out.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let shared = self.0.clone();
@@ -210,10 +210,10 @@ impl Gateway {
     ///   Requests in flight finish on the old layers and their backends. A removed backend stops
     ///   after its last request.
     /// - *Lists.* The tools, prompts and resources of all backends are listed before the switch. If
-    ///   a backend is unavailable or not yet connected, the lists that a backend of this name
-    ///   returned last are used. So its tools, and the composites that call them, do not disappear
-    ///   temporarily. The reload takes at most six seconds. Slower backends are connected in the
-    ///   background.
+    ///   a backend is unavailable or not yet connected, the reload uses the last lists that a
+    ///   backend of this name returned. So its tools, and the composites that call them, do not
+    ///   disappear temporarily. The reload takes at most six seconds. Slower backends are connected
+    ///   in the background.
     /// - *Stores.* Runs that wait for user input, budgets and stored results are kept, unless the
     ///   settings of their store have changed.
     /// - *Observers* and tracing become those of `config`. A file cannot define them, so
@@ -260,8 +260,8 @@ impl Gateway {
     }
 
     /// Stops all backends and their child processes concurrently, including backends of previous
-    /// files that still serve requests. Then waits up to five seconds until the budget store has
-    /// saved the usage of all calls.
+    /// files that still serve requests. Then waits up to five seconds for the budget store to save
+    /// the usage of all calls.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();

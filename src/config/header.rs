@@ -15,7 +15,7 @@ const SET_BY_TRANSPORT: [&str; 10] = [
     "transfer-encoding",
 ];
 
-/// The prefix of the headers in which the transport repeats arguments of a call.
+/// The prefix of the headers that the transport adds to repeat arguments of a call.
 const MCP_PARAM: &str = "mcp-param-";
 
 /// Returns `true` if `name` is a valid header name, which HTTP calls a token.

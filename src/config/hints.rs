@@ -5,7 +5,7 @@ use crate::{composite::Segment, suggest::plain};
 
 /// A hint about a key of another program's configuration file, with the keys that replace it.
 pub(super) struct Hint {
-    /// The path of the table in which users write the key, without array indices.
+    /// The path of the table where users write the key, without array indices.
     table: &'static [&'static str],
     /// The spellings of the key in lower case, without `_` and `-`.
     spellings: &'static [&'static str],
@@ -183,7 +183,7 @@ pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     })
 }
 
-/// Returns the one of the `expected` values that has `word` as a synonym.
+/// Returns the `expected` value that has `word` as a synonym.
 pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     let word = plain(word);
     let (value, _) = SYNONYMS.iter().find(|(_, words)| words.contains(&word.as_str()))?;
@@ -202,7 +202,7 @@ pub(super) fn of_url(url: &str) -> Option<&'static str> {
     matches!(scheme.as_deref(), Some("ws" | "wss")).then_some(WEB_SOCKET)
 }
 
-/// Returns the hint about an array of tables at `path`, where the file should have a single table.
+/// Returns the hint for a file that has an array of tables at `path` instead of a single table.
 pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     let keys = path.iter().map(|segment| match segment {
         Segment::Key(key) if is_word(key) => Some(key.as_str()),

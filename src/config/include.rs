@@ -2,7 +2,7 @@
 //!
 //! The texts of all files are concatenated. The included files are parsed and merged into the tree
 //! of the first file, with spans that refer to the concatenated text. So the code that reads the
-//! tree need not know from which file a value comes.
+//! tree need not know which file a value comes from.
 
 use std::{
     borrow::Cow,
@@ -105,7 +105,7 @@ impl Sources {
 // === impl Texts ===
 
 impl Texts {
-    /// Reads all files that are included by a file with this text and path.
+    /// Reads all files that a file with this `text` and `path` includes.
     pub(super) fn gather(text: &str, path: Option<&Path>) -> Self {
         let file = path.map(Path::to_owned);
         let mut texts = Self {
@@ -219,8 +219,8 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
-/// Returns the strings in `include`, numbered from zero. Other elements are skipped without a
-/// number: the reader of the whole file reports them and hides them, too.
+/// Returns the strings in `include`, numbered from zero. Elements of other types are skipped and
+/// not numbered, since the reader of the whole file reports and hides them.
 fn included(text: &str) -> Vec<(usize, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());
@@ -228,8 +228,8 @@ fn included(text: &str) -> Vec<(usize, String)> {
     texts.map(str::to_owned).enumerate().collect()
 }
 
-/// Returns the paths of the files to which `pattern`, an element of `include`, refers. The paths
-/// are sorted by name.
+/// Returns the paths of the files that `pattern`, an element of `include`, refers to. The paths are
+/// sorted by name.
 fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let directory = file.parent().unwrap_or(Path::new(""));
     if pattern.trim().is_empty() {

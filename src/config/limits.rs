@@ -22,7 +22,7 @@ pub(super) struct LimitsTable {
     max_rounds: Option<usize>,
 }
 
-/// Reads the limits of the `[limits]` section, and reports errors in the section to `reader`.
+/// Converts the `[limits]` section to [`CallLimits`], and records its errors in `reader`.
 pub(super) fn build(table: &LimitsTable, reader: &mut Reader<'_, '_>) -> CallLimits {
     let mut at_least_one = |key, value| reader.at_least_one(&["limits".into()], key, value);
     CallLimits::default()

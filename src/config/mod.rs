@@ -279,15 +279,15 @@
 //!   of the backend `github`, with any separator of the router;
 //! - the name of a tool as clients see it, such as `gh_search`.
 //!
-//! In `github/search`, the tool has its name on the backend, or an alias that the `aliases` of the
-//! backend define. If a target is a name that clients no longer see, because `[[aliases]]` has
-//! replaced it, this is an error. Its message suggests the new name.
+//! In `github/search`, `search` is the tool's name on the backend, or an alias that the backend's
+//! `aliases` define. A target that `[[aliases]]` has renamed is an error, since clients no longer
+//! see the old name. The error message suggests the new name.
 //!
 //! The three forms are tried in this order, but a name that `[[aliases]]` defines is not parsed as
-//! a backend and a tool. A target can begin both with a backend's name and with a backend's prefix.
-//! Then the longer beginning determines the backend, or the prefix if both are equally long. A
-//! target such as `github/search` is replaced by the name that clients see. A target that has none
-//! of the three forms is an error. If the file has no backends, any name that `[[aliases]]` has not
+//! a backend and a tool. If a target begins with both a backend's name and a backend's prefix, the
+//! longer of the two determines the backend. If both are equally long, the prefix does. A target
+//! such as `github/search` is replaced by the name that clients see. A target that has none of the
+//! three forms is an error. If the file has no backends, any name that `[[aliases]]` has not
 //! replaced is accepted.
 //!
 //! A composite may have the same name as a tool of a backend, such as `github_search`. Then the
@@ -296,8 +296,8 @@
 //! tool.
 //!
 //! With `conflicts = "priority"` or `"manual"`, names have no prefix. So a target can be any name,
-//! and is called on the backend to which the router routes this name. If there are several
-//! backends, a target cannot select one of them: targets such as `github/search` are errors.
+//! and the router determines the backend that is called. If there are several backends, a target
+//! cannot select one of them: targets such as `github/search` are errors.
 //!
 //! # Layers
 //!
@@ -350,8 +350,8 @@
 //! The keys are documented in [`limit`](crate::limit), [`validate`](crate::validate),
 //! [`filter`](crate::filter), [`alias`](crate::alias) and [`advertise`](crate::advertise). The
 //! elements of lists are [patterns](crate::pattern): exact texts, globs or regular expressions. An
-//! empty list of exposed or allowed items allows no items. A pattern that is in both of two
-//! opposite lists, such as `expose_tools` and `hide_tools`, is an error.
+//! empty list of exposed or allowed items allows no items. A pattern that is in two opposite lists,
+//! such as `expose_tools` and `hide_tools`, is an error.
 //!
 //! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, since a composite can
 //! only be denied by its exact name.
@@ -376,9 +376,9 @@
 //! - The keys of a backend use the backend's own names, without its prefix.
 //! - `[filter]` and `[validate]` use the names of the router. For example, `delete_*` in the
 //!   `hide_tools` of the backend `github` would be `github_delete_*` in `[filter]`.
-//! - `[[aliases]]` maps the names of the router to the names that clients see. For example, the
-//!   tool `search` of the backend `github` is `github_search` there. The new name that
-//!   `[[aliases]]` defines gets no prefix.
+//! - `[[aliases]]` maps the names of the router to the names that clients see. For example, it can
+//!   rename `github_search`, which is the tool `search` of the backend `github`. The new name gets
+//!   no prefix.
 //! - `[advertise]` and composites use the names that clients see.
 //!
 //! The default of an argument may be secret, such as a key for the server. Defaults never appear in

@@ -15,7 +15,7 @@ pub(super) struct ProgressTable {
     heartbeat: Option<Duration>,
 }
 
-/// Sets the heartbeat interval of the layer to that of the section, if there is one.
+/// Sets the layer's heartbeat interval to that of the `[progress]` section, if the section has one.
 pub(super) fn apply(table: &ProgressTable, layer: CompositeLayer) -> CompositeLayer {
     let every = table.heartbeat.map(|Duration(every)| every);
     layer.set_some(every, CompositeLayer::heartbeat)

@@ -31,8 +31,8 @@ use crate::{
 /// Keys that have a second name. Errors are reported at the first name, or at the second name if
 /// the file has only the second.
 const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "parameters")];
-/// Maximum number of characters of an error message. Only messages that quote a long text are
-/// longer, and are truncated.
+/// Maximum number of characters of an error message. Longer messages, which quote a long text, are
+/// truncated.
 const MAX_MESSAGE: usize = 2000;
 
 /// Reads a parsed file, and collects all errors in it.
@@ -158,8 +158,8 @@ impl<'a, 't> Reader<'a, 't> {
     /// Reports an error in a value that was read successfully. Does nothing if an error in this
     /// value, or in a table around it, was reported before.
     ///
-    /// `path` is the path of the value as it was read. Its array indices do not count hidden
-    /// elements.
+    /// The array indices in `path` do not count hidden elements, since the value was read without
+    /// them.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
         let is_told = |end| {
@@ -221,8 +221,8 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Converts `path`, at which a value was read, to the path of the value in the file. Also
-    /// returns the span of the value. If the value is not in the file, returns the span of its
+    /// Converts `path`, whose array indices do not count hidden elements, to the path in the file.
+    /// Also returns the span of the value. If the value is not in the file, returns the span of its
     /// innermost existing parent.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
         let mut located = Vec::new();
@@ -256,8 +256,8 @@ impl<'a, 't> Reader<'a, 't> {
         (located, span)
     }
 
-    /// Converts the index at which an element was read to its index in the file, which also counts
-    /// hidden elements.
+    /// Converts an array index that does not count hidden elements to the index of the element in
+    /// the file.
     fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
         let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
         let hidden = hidden.into_iter().flatten();
@@ -268,7 +268,7 @@ impl<'a, 't> Reader<'a, 't> {
         self.hidden.contains(&address(node))
     }
 
-    /// Returns `true` if the maximum number of mistakes is reached, at which reading stops.
+    /// Returns `true` if the maximum number of mistakes is reached, so that reading must stop.
     pub(super) const fn is_full(&mut self) -> bool {
         let is_full = self.faults.len() >= MAX_MISTAKES;
         if is_full {
@@ -364,8 +364,7 @@ pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     format!("missing_{key}{}", places.collect::<String>())
 }
 
-/// Removes the quoted word from an error message about an unknown value, since the word may be a
-/// secret.
+/// Removes the quoted value from an `unknown value` error message, since the value may be secret.
 fn without_word(message: String) -> String {
     const UNKNOWN: &str = "unknown value";
     let rest = message.strip_prefix(UNKNOWN).and_then(|rest| rest.strip_prefix(" `"));

@@ -29,7 +29,7 @@ pub(super) struct RedactionTable {
     keep_texts: Option<bool>,
 }
 
-/// Builds the layer of the section `[[redactions]]`, and reports errors in the section to `reader`.
+/// Converts the `[[redactions]]` tables to a [`RedactLayer`], and records their errors in `reader`.
 pub(super) fn build(tables: Vec<RedactionTable>, reader: &mut Reader<'_, '_>) -> RedactLayer {
     let redactions = tables.into_iter().enumerate();
     redactions.fold(RedactLayer::new(), |layer, (index, table)| {

@@ -56,8 +56,7 @@ pub(super) struct RedisSettings {
     timeout: Option<Duration>,
 }
 
-/// Builds the configuration of the `[redis]` section, and reports errors in the section to
-/// `reader`.
+/// Converts the `[redis]` section to a [`RedisConfig`], and records its errors in `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(
@@ -111,8 +110,7 @@ impl RedisConfig {
         &self.settings
     }
 
-    /// Reports an error in the value at `path` if the file has no `[redis]`, which this value
-    /// requires.
+    /// If the file has no `[redis]`, reports that the value at `path` requires it.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = "there is no `[redis]`: expected a section with its `url`";
@@ -120,8 +118,8 @@ impl RedisConfig {
         }
     }
 
-    /// Returns the store of runs or results in the Redis server. If the file defines no valid
-    /// server, which was reported as an error, returns a store in memory instead.
+    /// Returns the store of runs or results in the Redis server. If an error was reported because
+    /// the file defines no valid server, returns a store in memory.
     pub(super) fn store(&self, of: StoreOf, limits: &StoreLimits) -> Arc<dyn Store> {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
@@ -139,8 +137,8 @@ impl RedisConfig {
         limits.in_memory(of)
     }
 
-    /// Returns the store of budgets in the Redis server. If the file defines no valid server, which
-    /// was reported as an error, returns a store in memory instead.
+    /// Returns the store of budgets in the Redis server. If an error was reported because the file
+    /// defines no valid server, returns a store in memory.
     pub(super) fn budgets(
         &self,
         admit: bool,

@@ -39,7 +39,7 @@ enum ConflictsName {
     Manual,
 }
 
-/// Builds the settings of the `[router]` section, and reports errors in the section to `reader`.
+/// Converts the `[router]` section to a [`RouterConfig`], and records its errors in `reader`.
 pub(super) fn build(table: RouterTable, reader: &mut Reader<'_, '_>) -> RouterConfig {
     let mut router = RouterConfig {
         conflicts: table.conflicts.map(Conflicts::from).unwrap_or_default(),

@@ -37,8 +37,8 @@ static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
 /// The keys that the schema defines, grouped by whether their values may be secret.
 struct Keys {
-    /// The keys whose values are secret in any section. Such values are hidden in all sections,
-    /// since the header of their table may be missing from an invalid file.
+    /// The keys that are secret in at least one section. Their values are hidden in all sections,
+    /// since an invalid file may lack the header that shows which section a key belongs to.
     secret: HashSet<&'static str>,
     /// The sections without secret keys.
     open_sections: HashSet<&'static str>,
@@ -192,7 +192,8 @@ fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut
     }
 }
 
-/// The kinds of TOML values that are distinguished when a value may be in the wrong place.
+/// The kinds of TOML values. A value whose kind the schema does not allow may be in the wrong
+/// place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -314,7 +315,7 @@ fn is_suspicious(line: &str) -> bool {
         || !keys_are_known(line)
 }
 
-/// Returns `true` if each key to which a line assigns a value is known from an open section.
+/// Returns `true` if each key that is assigned a value in the line is known from an open section.
 fn keys_are_known(line: &str) -> bool {
     let bare = without_texts(line);
     let mut parts: Vec<_> = bare.split('=').collect();

@@ -96,7 +96,7 @@ struct Settings {
     limits: StoreLimits,
 }
 
-/// Builds the store of the `[state]` section, and reports errors in the section to `reader`.
+/// Converts the `[state]` section to a store of waiting runs, and records its errors in `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(
@@ -179,7 +179,7 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Keeps the store of the previous file, `before`, if the settings of the store are unchanged.
+    /// Takes over the store of the previous file (`before`) if the store's settings are unchanged.
     #[cfg(any(feature = "stdio", feature = "http", test))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {

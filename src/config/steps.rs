@@ -11,12 +11,12 @@ use crate::composite::{
 /// The keys that a step of any type can have.
 pub(super) const STEP: [&str; 6] =
     ["id", "depends_on", "condition", "timeout", "on_error", "default_results"];
-/// The keys of a table that describes a tool call and nothing else.
+/// The keys of a table that only describes a tool call.
 pub(super) const CALL: [&str; 3] = ["tool", "arguments", "parse"];
 /// The keys that a case of a switch step can have.
 pub(super) const CASE: [&str; 4] = ["when", "tool", "arguments", "parse"];
-/// The types of steps, each with the additional keys of a step of this type, and the function that
-/// reads them.
+/// The types of steps. Each has the additional keys that a step of this type accepts, and the
+/// function that reads these keys.
 pub(super) const TYPES: &Variants<ReadAction> = &[
     ("tool", &CALL, |table| Action::Tool(call(table))),
     (

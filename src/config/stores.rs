@@ -18,7 +18,7 @@ pub(super) struct Stores {
 // === impl Stores ===
 
 impl Stores {
-    /// Keeps each store of the previous file, `before`, whose settings are unchanged.
+    /// Takes over each store of the previous file (`before`) if the store's settings are unchanged.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);

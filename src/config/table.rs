@@ -16,9 +16,8 @@ use super::{
 };
 use crate::{composite::Segment, named::Named};
 
-/// The values that the tag of a table can have, such as the values of `type`. Each value comes with
-/// the additional keys that the table can then have, and with a `T`, such as the function that
-/// reads these keys.
+/// The possible values of a table's tag, such as its key `type`. Each value has the additional keys
+/// that a table with this value accepts, and a `T`, such as the function that reads these keys.
 pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
 /// A table of the file whose keys are read one by one.
@@ -88,7 +87,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         read(&mut TableReader { reader, table, tag: None })
     }
 
-    /// Returns the path in the file of a key of this table.
+    /// Converts a key of this table to its path in the file.
     fn at(&self, key: &str) -> Vec<Segment> {
         [&self.reader.path[..], &[key.into()]].concat()
     }
@@ -129,8 +128,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
     /// Reads the value of the table's `tag`, such as `type`, and reports keys that the table cannot
     /// have with this value. If the table has no such tag, uses the value `default`.
     ///
-    /// Returns the `T` that `variants` assigns to the value. If the tag is missing without a
-    /// default, or invalid, returns `None` and accepts the keys of all variants.
+    /// Returns the `T` that `variants` assigns to the value. If the tag is invalid, or is missing
+    /// and has no default, returns `None` and accepts the keys of all variants.
     pub(super) fn tag<T: Copy>(
         &mut self,
         tag: &'static str,

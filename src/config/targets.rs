@@ -1,4 +1,4 @@
-//! Finds the composites and tools to which the targets of composites refer.
+//! Resolves the targets of composites to other composites and tools.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, su
 /// Maximum number of backends that an error message lists.
 const MAX_NAMED_BACKENDS: usize = 8;
 
-/// All items of a file to which the targets of composites can refer.
+/// All items of a file that the target of a composite can refer to.
 pub(super) struct Targets<'f> {
     composites: &'f [String],
     names: HashSet<&'f str>,
@@ -18,18 +18,18 @@ pub(super) struct Targets<'f> {
     alias: &'f AliasLayer,
 }
 
-/// The item to which the target of a composite refers.
+/// The item that the target of a composite refers to.
 pub(super) enum Meaning<'t> {
-    /// The target is the name of a composite or, if there is no such composite, of a tool as
-    /// clients see it.
+    /// The target is the name of a composite. If there is no such composite, it is the name of a
+    /// tool as clients see it.
     Named,
     /// The target names a tool as `backend/tool`. Contains the name of the tool that clients see.
     Tool(String),
     /// The target names a tool as `backend/tool`, but it cannot select the backend, because there
     /// are several backends and names have no prefix. Contains the name of the tool.
     Bare(&'t str),
-    /// The target is a name by which clients cannot call the tool. Contains the name by which they
-    /// can call it, or `None` if there is none.
+    /// The target is a name that clients cannot call because of an alias. Contains the tool's name
+    /// for clients, or `None` if they cannot call the tool.
     Renamed(Option<String>),
     /// An unknown tool.
     Unknown,
@@ -40,8 +40,8 @@ const fn own_alias(backend: &BackendConfig) -> &AliasLayer {
     backend.layer.aliases()
 }
 
-/// Returns the name of a backend's tool in the router, which has the backend's prefix. `tool` is
-/// the tool's name on the backend, or its alias in the table of the backend.
+/// Returns the router's name for a backend's tool, which begins with the backend's prefix. `tool`
+/// is the tool's name on the backend, or its alias in the table of the backend.
 fn exposed_name(backend: &BackendConfig, tool: &str) -> String {
     let own = own_alias(backend).name_of(ItemKind::Tool, tool).unwrap_or(tool);
     format!("{}{own}", backend.prefix)
@@ -60,7 +60,7 @@ impl<'f> Targets<'f> {
         Self { composites, names, backends, router, alias }
     }
 
-    /// Finds the item to which `written`, a target of `composite`, refers.
+    /// Finds the item that `written`, a target of `composite`, refers to.
     pub(super) fn resolve<'t>(&self, written: &'t str, composite: &str) -> Meaning<'t> {
         // A target with the name of its own composite refers to the wrapped tool.
         if written != composite && self.names.contains(written) {
@@ -114,8 +114,8 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// Returns the name under which clients see the tool that is called `exposed` in the router.
-    /// `None` if clients cannot call it.
+    /// Converts a tool's name in the router, `exposed`, to the name that clients see. `None` if
+    /// clients cannot call the tool.
     fn client_name(&self, exposed: &str) -> Option<String> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
@@ -148,7 +148,7 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// Returns the error message for a target that refers to no composite and no tool.
+    /// Returns the error message for a target that is neither a composite nor a tool.
     pub(super) fn unknown(&self, written: &str) -> String {
         let hint = self.near(written).map(|near| format!("did you mean `{near}`? "));
         let spelled: Vec<_> = self.backends.iter().map(|b| format!("{}/…", b.name)).collect();

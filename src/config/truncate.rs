@@ -74,8 +74,8 @@ struct Settings {
     limits: StoreLimits,
 }
 
-/// Builds the layer and the store of the `[truncate]` and `[results]` sections, and reports errors
-/// in the sections to `reader`.
+/// Converts the `[truncate]` and `[results]` sections to a layer and a store, and records their
+/// errors in `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(
@@ -104,7 +104,7 @@ pub(super) fn build(
 // === impl TruncateConfig ===
 
 impl TruncateConfig {
-    /// Keeps the store of the previous file, `before`, if the settings of the store are unchanged.
+    /// Takes over the store of the previous file (`before`) if the store's settings are unchanged.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =

@@ -47,13 +47,13 @@ enum SchemaName {
 /// copy.
 const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
-/// Returns the limits on client requests that apply if the file sets no others.
+/// Returns the default limits on client requests, for a file that sets no limits.
 pub(super) const fn door() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(MAX_ARGUMENT_BYTES)
 }
 
-/// Builds the layers that limit and validate requests from the table at `path`, and reports errors
-/// in the table to `reader`. If the table does not set a limit, that of `limit` is used.
+/// Converts the table at `path` to the layers that limit and validate requests, and records its
+/// errors in `reader`. A limit that the table does not set is copied from `limit`.
 pub(super) fn build(
     table: &ValidateTable,
     limit: LimitLayer,

@@ -114,7 +114,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the index in `words` of the value, which must be a text.
+    /// Returns the value's index in `words`. The value must be one of these texts.
     pub(super) fn one_of(self, words: &[&str]) -> Result<usize, Failure> {
         match self.node.get_ref() {
             DeValue::String(text) => {
@@ -127,8 +127,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns an error if the value is a table whose header has single brackets, where an array of
-    /// tables is expected.
+    /// Returns an error if the value is a table with a header (`[name]`) where an array of tables
+    /// (`[[name]]`) is expected.
     fn reject_header(&self) -> Result<(), Failure> {
         if self.node.get_ref().is_table()
             && let header = self.reader.source.sanitized(&self.node.span())

@@ -33,7 +33,7 @@ pub(crate) struct CallSite {
     pub(crate) tool: Arc<str>,
     /// The arguments of the call.
     pub(crate) arguments: Arguments,
-    /// Whether the text of a result that has only text is parsed as JSON.
+    /// Whether the tool's result is parsed as JSON if it consists only of text.
     pub(crate) parse_json: bool,
     /// A hint whether the next calls at this site are spawned as tasks at once, instead of being
     /// polled first.
@@ -73,8 +73,7 @@ pub(crate) struct ForEach {
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
-    /// The call to make if the condition of no case is true. If `None`, the step is skipped in this
-    /// case.
+    /// The call to make if none of the conditions is true. If `None`, the step is then skipped.
     pub(crate) default: Option<CallSite>,
 }
 
@@ -137,8 +136,8 @@ impl Action {
         })
     }
 
-    /// Returns the references with which the action decides what to do, such as those in the
-    /// conditions of a switch, but not those in the arguments of calls. Each reference has its
+    /// Returns the references that decide what the action does, such as those in the conditions of
+    /// a switch. References in the arguments of calls are not included. Each reference has its
     /// place in the definition, and a flag that is `true` if the reference is evaluated whenever
     /// the step runs.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (bool, Use<'_>)> {
@@ -181,7 +180,7 @@ impl Action {
     }
 
     /// Returns `true` if this action may skip its step. Only a switch without a default does so, if
-    /// the condition of no case is true.
+    /// none of its conditions is true.
     pub(super) const fn may_be_skipped(&self) -> bool {
         matches!(self, Self::Switch(Switch { default: None, .. }))
     }

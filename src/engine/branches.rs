@@ -86,7 +86,7 @@ struct Started<T> {
 pub(crate) struct SpawnHint {
     /// The number of upcoming calls that are spawned as tasks.
     left: AtomicU8,
-    /// The value to which `left` is set by the next call that is pending at its first poll.
+    /// The next value of `left`, set when a call is pending at its first poll.
     after_wait: AtomicU8,
 }
 
@@ -200,7 +200,8 @@ impl<T: Send + 'static> Branches<T> {
     }
 
     /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll and new branches
-    /// are still to be polled. Returns `false` while it has ended branches to return.
+    /// are still to be polled. Returns `false` as long as `poll_next` can return a branch that has
+    /// already ended.
     pub(super) fn is_interrupted(&self) -> bool {
         let started = self.started.as_ref();
         started.is_some_and(|started| started.is_interrupted && started.ended.is_empty())

@@ -109,7 +109,8 @@ pub(crate) struct Call {
     pub(crate) context: Context,
     /// The deadline, limits and observers for a nested run, if the tool is a composite.
     pub(crate) scope: Scope,
-    /// The answers to the questions of the tool's previous reply. `None` if the tool has not asked.
+    /// The client's answers to the questions that the tool asked in its previous reply. `None` if
+    /// the tool has not asked any.
     pub(crate) answered: Option<Box<Answered>>,
 }
 

@@ -57,8 +57,8 @@ pub(super) struct Meter {
 #[derive(Debug)]
 pub(super) struct Metered {
     pub(super) name: Arc<str>,
-    /// The maximum cost of the run, and the account to which its actual cost is charged. `None` if
-    /// the cost is unlimited.
+    /// The maximum cost of the run, and the account that is charged its actual cost. `None` if the
+    /// cost is unlimited.
     pub(super) cost: Option<(u64, Arc<Account>)>,
     /// The limit that was reached first.
     pub(super) reached: OnceLock<Setting>,
@@ -187,7 +187,7 @@ impl Meter {
     }
 
     /// Returns the limit of this meter that was reached and ends its run. Returns `None` if no
-    /// limit was reached, or if limits of this meter end no run.
+    /// limit was reached, or if the limits of this meter only fail single calls.
     pub(super) fn reached(&self) -> Option<Reached> {
         let run = self.run.as_ref()?;
         let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();

@@ -105,7 +105,7 @@ enum Phase {
 // === impl Observation ===
 
 impl<'p> Observation<'p> {
-    /// Creates the observation of a run. `known_by` is the id under which observers know a run that
+    /// Creates the observation of a run. `known_by` is the id that observers have for a run that
     /// resumes, or `None` for a new run. `place` is the branch of the outer run that calls this
     /// run, or `None` if the run is not nested.
     ///
@@ -266,9 +266,9 @@ impl<'p> Observation<'p> {
         self.is_ending = true;
     }
 
-    /// Reports that the run is suspended until its questions are answered. Returns the id under
-    /// which observers know the run, and a value to keep with the run's state. This value reports
-    /// the run as dropped if it never resumes.
+    /// Reports that the run is suspended until its questions are answered. Returns the id that
+    /// observers have for the run, and a value to keep with the run's state. This value reports the
+    /// run as dropped if it never resumes.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);

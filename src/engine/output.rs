@@ -188,8 +188,8 @@ impl fmt::Display for PropertyPath<'_> {
     }
 }
 
-/// Prefixes the place of each reference with `place`, the path of the part of the definition that
-/// contains the references.
+/// Prepends `place` to the place of each reference. `place` is the path, within the definition, of
+/// the part that contains the references.
 pub(super) fn placed<'e, P: Into<PathSegment>>(
     place: impl IntoIterator<Item = P>,
     uses: Vec<Use<'e>>,

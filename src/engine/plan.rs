@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     steps: Vec<Step>,
     /// The maximum number of steps that run at the same time.
     pub(crate) concurrency: usize,
-    /// The condition under which a run ends before all steps have run.
+    /// The event that ends a run before all of its steps have run, if any.
     pub(crate) stop: Stop,
     pub(crate) answer: RunOutput,
     /// The names of the steps in progress messages.
@@ -58,7 +58,7 @@ pub(crate) struct Step {
     pub(crate) action: Action,
     /// The steps that must finish before this step, in addition to the steps that it refers to.
     pub(crate) depends_on: StepSet,
-    /// The condition under which the step runs; `None` if it always runs.
+    /// The condition for running the step; `None` if it always runs.
     pub(crate) condition: Option<Condition>,
     /// The timeout of an attempt.
     pub(crate) timeout: Duration,
@@ -87,7 +87,7 @@ pub(crate) enum OnFailure {
     Abort,
 }
 
-/// The condition under which a run ends before all of its steps have run.
+/// The event that ends a run before all of its steps have run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The run ends when all steps have ended, or earlier if the failure of a step aborts the run.
@@ -266,8 +266,9 @@ impl Plan {
         self.links[step].needs
     }
 
-    /// Returns `true` if the end of a step's call affects no other call: the run neither retries
-    /// the call nor stops other running steps with it. Such a step can end as soon as it begins.
+    /// Returns `true` if the end of a step's call affects no other call: the run does not retry the
+    /// call, and the end of the call stops no other running step. Such a step can end as soon as it
+    /// begins.
     pub(super) fn is_direct(&self, step: usize) -> bool {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }

@@ -171,7 +171,7 @@ impl Elicitation {
         }
     }
 
-    /// Returns the effect on the run of a response in which the user does not accept the question.
+    /// Returns what the run does after a response that does not accept the question.
     pub(super) const fn on(&self, said: &Said) -> OnRefusal {
         match said {
             Said::Decline => self.on_decline,
@@ -331,14 +331,14 @@ impl RunState {
     }
 }
 
-/// Returns the key under which a question of a branch is sent to the client.
+/// Returns the key of a branch's question in messages to the client.
 ///
 /// Keys are unique, because colons in the names of branches are escaped.
 fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
-/// Returns the name of a branch for the keys of its questions, in which colons are escaped.
+/// Returns the name of a branch with escaped colons, for the keys of its questions.
 fn branch(plan: &Plan, id: BranchId) -> String {
     let step = &plan.steps()[id.step];
     // Targets are named after tools, whose names can contain any character.

@@ -129,7 +129,7 @@ impl<'p, C: Caller> Run<'p, C> {
         *self.scheduler.state
     }
 
-    /// Returns the state of the run, and the observation with which to report its answer.
+    /// Returns the state of the run, and the observation that can report the run's answer.
     ///
     /// If the run is suspended, because only questions are pending, a new run can resume from its
     /// state.
@@ -281,8 +281,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Handles the branches that have already ended, without waiting for others. A branch that has
-    /// ended is in time, even if the deadline has passed since then.
+    /// Records the outcomes of the branches that have already ended, without waiting for others. A
+    /// branch that has ended is in time, even if the deadline has passed since then.
     async fn collect(&mut self) {
         while !self.scheduler.is_over() {
             let branches = &mut self.scheduler.effects.branches;

@@ -31,8 +31,8 @@ const PARSED_TIMES: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     meter: Arc<Meter>,
-    /// The account to which the cost of the run's calls is charged; `None` in a scope that belongs
-    /// to no run yet.
+    /// The account that is charged for the run's calls. `None` if the scope does not belong to a
+    /// run yet.
     account: Option<Arc<Account>>,
     /// Whether the meter and the account were created for this run, and not by an outer one.
     owns: Owns,
@@ -245,7 +245,7 @@ impl Scope {
         (spent != Spent::default()).then(|| Box::new(spent))
     }
 
-    /// Returns the account to which the calls of the run are charged.
+    /// Returns the account that is charged for the calls of the run.
     pub(super) const fn account(&self) -> Option<&Arc<Account>> {
         self.account.as_ref()
     }

@@ -46,8 +46,7 @@ pub(crate) struct RunState {
     /// Whether the run timed out.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
-    /// The step whose question the user refused, which ended the run early. `None` if no refusal
-    /// did.
+    /// The step whose question the user refused, if this ended the run early.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
     /// The limit that ended the run early. Not serialized, because a run that was ended by a limit
@@ -73,17 +72,17 @@ pub(crate) struct RunState {
     /// The resources that the run has used of its own limits, saved while the run is suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
-    /// The id under which observers know the run, saved while the run is suspended.
+    /// The id that observers have for the run, saved while the run is suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) watched: Option<u64>,
     /// Reports the run to observers as dropped if it is never resumed. Declared after `asked`, so
     /// that the nested runs in `asked` are dropped and reported first.
     #[serde(skip)]
     pub(super) suspended: Suspended,
-    /// The id of the run; `None` if no expression and no nested run needs the id.
+    /// The id of the run. Present only if an expression or a nested run needs the id.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) id: Option<String>,
-    /// The name of the run; `None` if no expression reads the name.
+    /// The name of the run. Present only if an expression reads the name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) name: Option<String>,
 }
@@ -298,7 +297,8 @@ impl PendingQuestion {
     }
 }
 
-/// Returns `steps` as a set. Returns `None` if a step is repeated or not less than `count`.
+/// Returns `steps` as a set. Returns `None` if `steps` repeats a step, or contains an index of
+/// `count` or more.
 fn set(steps: &[usize], count: usize) -> Option<StepSet> {
     if steps.iter().any(|&step| step >= count) {
         return None;

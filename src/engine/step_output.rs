@@ -16,7 +16,7 @@ use crate::{
     message::{ToolResult, branch::is_label},
 };
 
-/// The key in the `_meta` of a result under which a failed run reports its steps.
+/// The `_meta` key that holds the step reports in the result of a failed run.
 pub(crate) const STEPS: &str = "mcp-composite/steps";
 
 // === impl Outcome ===
@@ -58,8 +58,8 @@ impl Outcome {
         self.record.get_or_insert_default().output = Some(output);
     }
 
-    /// Parses the text of a result that has only text as JSON. The parsed value becomes the output
-    /// of the step.
+    /// Parses a tool result that has only text as JSON. The parsed value becomes the output of the
+    /// step.
     ///
     /// Fails the step if the text is not JSON or the value exceeds a limit.
     pub(super) fn parse(&mut self, scope: &Scope) {
@@ -205,14 +205,14 @@ fn named_block(block: ContentBlock) -> String {
     }
 }
 
-/// Returns the texts of a result, including the labels of branches.
+/// Returns the joined texts of a tool result, including the label before each branch's content.
 pub(super) fn texts(result: &CallToolResult) -> String {
     let texts: Vec<_> = result.content.iter().filter_map(text).collect();
     texts.join("\n")
 }
 
-/// Returns the texts of a result without the labels of branches, or `None` if there are no such
-/// texts.
+/// Returns the joined texts of a tool result, without the label before each branch's content.
+/// Returns `None` if the result has no other text.
 pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     let mut texts = output_texts(result);
     let mut text = texts.next()?.to_owned();

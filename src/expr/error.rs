@@ -24,8 +24,7 @@ pub enum ExpressionError {
         text: String,
         /// The name or index of the step in the reference.
         step: String,
-        /// The name of the step with the most similar name, as a suggestion. `None` if no name is
-        /// similar.
+        /// The most similar name of a step, as a suggestion. `None` if no name is similar.
         near: Option<String>,
     },
     /// A reference names a step that runs only after the reference is evaluated.
@@ -47,10 +46,10 @@ pub enum ExpressionError {
     UnknownField {
         /// The name of the unknown field.
         field: String,
-        /// The reference to a member of the step's output with this name, as a suggestion.
+        /// The suggested reference to the member with this name in the step's output.
         near: String,
-        /// The reference to an existing field with a similar name, as a suggestion that comes
-        /// first. `None` if no field has a similar name.
+        /// The suggested reference to a field with a similar name, which comes first in the
+        /// message. `None` if no field has a similar name.
         similar: Option<String>,
     },
     /// A reference begins with a known name but has a syntax error.
@@ -105,7 +104,7 @@ pub enum EvaluationError {
     /// A template cannot be evaluated, for any other reason.
     #[error("{reason} in the template `{template}`")]
     Template {
-        /// The text of the template or of the part of it that failed, truncated.
+        /// The text of the template, or of its part that failed. Truncated if it is long.
         template: String,
         /// A description of the failure.
         reason: String,
@@ -113,7 +112,7 @@ pub enum EvaluationError {
     /// A template evaluates to a text that is too large.
     #[error("the template `{template}` makes more than {max} bytes")]
     TooLarge {
-        /// The text of the template or of the part of it that failed, truncated.
+        /// The text of the template, or of its part that failed. Truncated if it is long.
         template: String,
         /// The maximum size of the text, in bytes.
         max: usize,

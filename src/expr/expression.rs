@@ -32,8 +32,7 @@ pub(crate) struct Use<'e> {
     pub(crate) optional: bool,
     /// Whether the string consists of this reference only, so that the value keeps its type.
     pub(crate) bare: bool,
-    /// Whether every evaluation of the expression evaluates the reference. `false` if that depends
-    /// on a condition in a template.
+    /// Whether the reference is always evaluated, not only under a condition in a template.
     pub(crate) certain: bool,
     /// The reference as written.
     pub(crate) text: &'e str,
@@ -52,8 +51,8 @@ enum Node {
 // === impl Use ===
 
 impl Use<'_> {
-    /// Returns the name of the input's property that is, or contains, the referenced value. Returns
-    /// `None` if the reference has another root or refers to the whole input.
+    /// Returns the name of the top-level input property that the reference leads to or into.
+    /// Returns `None` if the reference does not begin at the input or refers to the whole input.
     pub(crate) fn property(&self) -> Option<&str> {
         match (self.root, self.path.first()?) {
             (Root::Input, PathSegment::Key(key)) => Some(key),

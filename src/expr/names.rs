@@ -34,7 +34,7 @@ pub(crate) const RESERVED: &[&str] = &[
 /// The input can be referenced everywhere. `ScopeNames::default()` allows only the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScopeNames<'n> {
-    /// The names of all steps, in the order in which they have an index.
+    /// The names of all steps, ordered by index.
     pub(crate) steps: &'n [&'n str],
     /// The step whose output `$prev` refers to.
     pub(crate) previous: Previous,
@@ -52,10 +52,11 @@ pub(crate) struct ScopeNames<'n> {
 /// The step whose output `$prev` refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
-    /// None, because the steps do not run one after the other. `$prev` is an unknown name.
+    /// There is no previous step, because the steps do not run one after the other. `$prev` is an
+    /// unknown name.
     #[default]
     None,
-    /// None, because the expression is in the first step. `$prev` is an error.
+    /// There is no previous step, because the expression is in the first step. `$prev` is an error.
     First,
     /// The step with this index.
     Step(usize),

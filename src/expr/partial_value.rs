@@ -1,8 +1,8 @@
-//! A JSON value of which some parts are not known before a run.
+//! A JSON value with parts that are not known before a run.
 
 use serde_json::Value;
 
-/// A JSON value of which some parts are not known before a run, because they are references or
+/// A JSON value with parts that are not known before a run, because they are references or
 /// templates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartialValue {

@@ -39,7 +39,7 @@ pub(crate) use self::value::MAX_RENDERED_BYTES;
 /// The maximum length of a template, in bytes.
 const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
-/// The maximum length in characters to which a template is truncated in error messages.
+/// The maximum length in characters of a template in an error message. Longer ones are truncated.
 const MAX_DISPLAYED_TEMPLATE: usize = 80;
 
 /// A parsed template: a text that contains expressions and statements, or a single expression.
@@ -71,8 +71,7 @@ pub(super) struct TemplateUse {
     pub(super) optional: bool,
     /// Whether the template consists of this reference only.
     pub(super) bare: bool,
-    /// Whether every evaluation of the template evaluates the reference. `false` if that depends on
-    /// a condition.
+    /// Whether the reference is always evaluated, not only under a condition.
     pub(super) certain: bool,
     /// The reference as written.
     pub(super) text: String,
@@ -228,8 +227,8 @@ impl Content {
     }
 }
 
-/// Collects all expressions in `nodes`, each with a flag that is set if every evaluation of the
-/// template evaluates the expression. `certain` is the same flag for `nodes`.
+/// Collects all expressions in `nodes`, each with a flag for whether it is always evaluated, not
+/// only under a condition. `certain` is the same flag for `nodes`.
 fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, bool)>) {
     for node in nodes {
         match node {

@@ -1,10 +1,11 @@
 //! Allows or hides tools, prompts and resources by name, URI or annotation.
 //!
 //! A filter allows tools, prompts, resources and resource templates by name or URI, and tools also
-//! by their annotations. Hidden items are neither listed nor reachable: if the item of a request is
-//! hidden, the filter does not forward `tools/call`, `prompts/get`, `resources/read`, `skills/get`,
-//! reads of a directory, subscriptions and completions. It answers these requests like a
-//! [`Router`](crate::adapter::Router) that does not know the item. Unsubscribing is always allowed.
+//! by their annotations. Hidden items are neither listed nor reachable: if a request refers to a
+//! hidden item, the filter does not forward `tools/call`, `prompts/get`, `resources/read`,
+//! `skills/get`, reads of a directory, subscriptions and completions. It answers these requests
+//! like a [`Router`](crate::adapter::Router) that does not know the item. Unsubscribing is always
+//! allowed.
 //!
 //! The server behind the filter may use another error message for unknown items. So a client that
 //! compares both messages can distinguish hidden from missing items.
@@ -96,11 +97,11 @@
 //! A completion request whose URI contains no `{` may refer to a template or to a resource, so the
 //! rules for both must allow the URI.
 //!
-//! The filter removes each completion value with which the template may expand to a hidden
-//! resource. The client may send any values for the template's other arguments, so the filter
-//! considers all values: `{host}` may be any text without `/`, and `{+path}` any text. So if
-//! resources are allowed by URI, the patterns must allow all these expansions. For example, if they
-//! allow `docs://*/public`, the value `public` for `path` in `docs://{host}/{path}` is kept.
+//! The filter removes each completion value that may expand the template to a hidden resource. The
+//! client may send any values for the template's other arguments, so the filter considers all
+//! values: `{host}` may be any text without `/`, and `{+path}` any text. So if resources are
+//! allowed by URI, the patterns must allow all these expansions. For example, if they allow
+//! `docs://*/public`, the value `public` for `path` in `docs://{host}/{path}` is kept.
 //!
 //! # What the filter does not check
 //!
@@ -134,7 +135,7 @@ use crate::{
 pub struct FilterLayer {
     settings: Settings,
     /// The tool patterns of other layers, each with the name of its setting. They do not hide
-    /// tools: a warning is logged if one of them matches no tool.
+    /// tools. The filter only logs a warning if one of these patterns matches no tool.
     mentioned: Vec<(&'static str, Patterns)>,
     warnings: Warnings,
     pub(crate) catalogs: CatalogSettings,
@@ -218,7 +219,8 @@ impl FilterLayer {
         self
     }
 
-    /// Sets the allowed resource templates, by the text of the template, such as `db://{table}`.
+    /// Sets the allowed resource templates. The patterns match the text of a template, such as
+    /// `db://{table}`.
     #[must_use]
     pub fn resource_templates(mut self, templates: Selection) -> Self {
         self.settings.resource_templates = templates;
@@ -243,7 +245,7 @@ impl FilterLayer {
         self
     }
 
-    /// Sets the text by which [warnings](Self::warnings) refer to the filtered server, such as
+    /// Sets the name of the filtered server in [warnings](Self::warnings), such as
     /// ``backend `github` ``.
     #[must_use]
     pub fn of(mut self, whose: impl Into<String>) -> Self {
@@ -446,8 +448,8 @@ impl Rule {
         }
     }
 
-    /// Returns [`Remembered::Completion`] for a completion request for a resource template, if any
-    /// resources may be hidden. Returns [`Remembered::Nothing`] for any other request.
+    /// Returns [`Remembered::Completion`] if the request completes an argument of a resource
+    /// template and resources may be hidden. Otherwise returns [`Remembered::Nothing`].
     fn completion(&self, request: &Request) -> Remembered {
         match request.message() {
             ClientRequest::CompleteRequest(complete)
@@ -473,7 +475,7 @@ impl Rule {
     }
 }
 
-/// Returns the names of the settings that allow and hide items of a kind.
+/// Returns the names of the two settings that allow and hide items of a kind.
 const fn keys(kind: ItemKind) -> (&'static str, &'static str) {
     match kind {
         ItemKind::Tool => ("expose_tools", "hide_tools"),
@@ -555,8 +557,8 @@ impl Settings {
     }
 
     /// Returns `true` if no rule depends on annotations, or if the annotations of the called tool
-    /// are known and allowed. If several tools have the name, the annotations of each of them must
-    /// be allowed.
+    /// are known and allowed. If several tools have this name, each tool's annotations must be
+    /// allowed.
     fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
         !self.judge_annotations()
             || known.is_some_and(|known| {

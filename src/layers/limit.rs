@@ -14,9 +14,10 @@
 //!   value counts as at least 4 bytes. Each number, `true`, `false`, `null` and pair of brackets
 //!   counts as 4 bytes. The outermost brackets of arguments are free, so a call without arguments,
 //!   or with `{}`, has the size zero.
-//! - Some fields are free up to a length: each name, URI, cursor and id up to 1024 bytes, and
-//!   `_meta`, the client information sent on connect and the URIs of subscriptions up to 16 KiB. So
-//!   even small limits allow normal requests, and none of these fields can bypass a limit.
+//! - Some fields are free up to a length. Each name, URI, cursor and id is free up to 1024 bytes.
+//!   `_meta`, the client information sent on connect and the URIs of subscriptions are free up to
+//!   16 KiB. So even small limits allow normal requests, and none of these fields can bypass a
+//!   limit.
 //! - The depth is the number of nested levels of arrays and objects: the arguments `{}` have 1
 //!   level, and `{"a": [1]}` have 2. `_meta` and the client information may always have 16 levels.
 //!
@@ -94,8 +95,8 @@ impl LimitLayer {
 
     /// Sets the maximum nesting depth of arrays and objects.
     ///
-    /// A request with more than 128 levels is rejected even if `levels` is higher, or if only a
-    /// size limit is set, because no transport parses deeper JSON.
+    /// A request with more than 128 levels is rejected even if `levels` is higher or only a size
+    /// limit is set, because no transport parses deeper JSON.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

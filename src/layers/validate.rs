@@ -21,16 +21,16 @@
 //! compiling the schema takes less than 50 ms. A schema that exceeds one of these limits does not
 //! compile.
 //!
-//! If compiling and checking took more than a millisecond, the response future yields once
-//! before it forwards the call, so that the checks of several layers do not add up. The layer
-//! does not move checks to other threads, because that requires a runtime, and the layer works on
-//! any executor.
+//! If compiling and checking took more than a millisecond, the response future yields once before
+//! it forwards the call. So the checks of several layers do not block the thread in one go. The
+//! layer does not move checks to other threads, because that requires a runtime, and the layer
+//! works on any executor.
 //!
 //! # Unchecked calls
 //!
 //! The layer forwards a call without a check if the tool is not listed, if tools cannot be listed,
-//! or if the schema does not compile. There is one [warning](ValidateLayer::warnings) for each tool
-//! that was called without a check.
+//! or if the schema does not compile. For each tool that was called without a check, the layer logs
+//! one [warning](ValidateLayer::warnings).
 //!
 //! # Composites
 //!
@@ -95,7 +95,7 @@ use crate::{
 /// Maximum number of characters of a tool's name in warnings.
 const MAX_DISPLAYED_NAME: usize = 128;
 
-/// The handling of calls whose arguments do not match the input schema of the called tool.
+/// The treatment of calls with arguments that do not match the called tool's input schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaMode {
@@ -164,7 +164,7 @@ impl ValidateLayer {
     }
 
     /// Sets what happens to calls whose arguments do not match the schema of the tool. Defaults to
-    /// [`SchemaMode::Off`], with which arguments are not checked.
+    /// [`SchemaMode::Off`], which checks no arguments.
     #[must_use]
     pub const fn schema(mut self, mode: SchemaMode) -> Self {
         self.mode = mode;

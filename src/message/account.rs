@@ -84,8 +84,8 @@ impl Account {
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
-    /// Reserves a cost in this run and its outer runs. Returns `None` if the cost exceeds the
-    /// remaining maximum cost of one of these runs.
+    /// Reserves a cost in this run and its outer runs. Returns `None` if the cost exceeds the rest
+    /// of the maximum cost of any of these runs.
     ///
     /// Pass zero if the cost is not known yet. A reservation of zero succeeds if each of the runs
     /// has at least one cost unit left.
@@ -143,7 +143,7 @@ impl Account {
     }
 
     /// Reserves a cost in this account and in the accounts of all outer runs. Returns `false` and
-    /// reserves nothing if the cost exceeds the remaining maximum of one of them.
+    /// reserves nothing if the cost exceeds the rest of the maximum in any of these accounts.
     fn hold_cost(&self, cost: u64) -> bool {
         // The lock is held until the outer accounts have reserved the cost or rejected it.
         // Otherwise, a reservation that an outer account rejects could block others in the

@@ -30,9 +30,10 @@ pub enum BackendErrorKind {
     Overloaded,
     /// The backend does not support the method of the request.
     ///
-    /// A backend's JSON-RPC error "method not found" is not forwarded to the client, which would
-    /// take it as an answer of the server that it is connected to. List requests are the exception:
-    /// if the backend does not offer the list, the error is forwarded in a [`Reply`](super::Reply).
+    /// A backend's JSON-RPC error "method not found" is not forwarded to the client, because the
+    /// client would conclude that this server does not support the method. List requests are the
+    /// exception: if the backend does not offer the list, the error is forwarded in a
+    /// [`Reply`](super::Reply).
     Unsupported,
     /// Any other failure.
     Failed,

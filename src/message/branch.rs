@@ -1,5 +1,4 @@
-//! The `_meta` keys of the content blocks that a fan-out returns. They name the branch of each
-//! block.
+//! The `_meta` keys that name the branch of each content block in the result of a fan-out.
 
 use rmcp::model::{ContentBlock, MetaObject};
 use serde_json::Value;
@@ -27,7 +26,7 @@ pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     }
 }
 
-/// Returns the name of the branch in the `_meta` of a content block, or `None` if it names none.
+/// Returns the branch name in the `_meta` of a content block, or `None` if there is no such name.
 pub(crate) fn branch_of(block: &ContentBlock) -> Option<&str> {
     meta_of(block)?.get(BRANCH)?.as_str()
 }

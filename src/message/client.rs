@@ -31,13 +31,13 @@ use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The maximum number of questions that may be unanswered at the same time: in one answer of a
-/// tool, and for a client during one of its requests.
+/// The maximum number of questions that may be pending at the same time, both in one answer of a
+/// tool and during one request of a client.
 pub(crate) const MAX_QUESTIONS: usize = 32;
 /// The maximum total number of questions that a client is asked during one of its requests.
 pub(crate) const MAX_ASKED: usize = 1_000;
-/// The maximum total size, as JSON, of the unanswered questions of one request. Questions that are
-/// not sent yet are included.
+/// The maximum total JSON size in bytes of the pending questions during one request, including
+/// questions that are not sent yet.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
 /// The client capabilities that allow a server to ask the client a question.
@@ -58,7 +58,7 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
 
 /// Returns the error that a server receives if its question to the client is not answered.
 ///
-/// The error is not a declined elicitation. If it were, the server would report that the user
+/// The server does not receive a declined elicitation, since it would then report that the user
 /// declined, although the user has not seen the question. Most servers forward an error to their
 /// caller.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
@@ -87,8 +87,9 @@ pub(crate) struct Abilities {
     pub(crate) roots: bool,
 }
 
-/// A client that servers can ask questions during one of its requests. Its protocol version is
-/// older than 2026-07-28. Only in these versions is a question a separate request to the client.
+/// A client that uses protocol version 2025-11-25 or older, and that servers can ask questions
+/// during one of its requests. In these versions, each question is a separate request to the
+/// client.
 #[derive(Clone)]
 pub(crate) struct LiveClient(Arc<ClientState>);
 
@@ -122,7 +123,7 @@ struct Pending {
     answered: bool,
 }
 
-/// The time within which a sent question is usually written to the connection.
+/// The usual maximum time until a sent question is written to the connection.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 // === impl Abilities ===
@@ -338,7 +339,7 @@ async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientRes
     answer.unwrap_or(Err(ServiceError::TransportClosed))
 }
 
-/// Returns those of the declared capabilities that are in [`ASKABLE`], or `None` if there are none.
+/// Returns the declared capabilities that are also in [`ASKABLE`], or `None` if there are none.
 fn declared(capabilities: &ClientCapabilities) -> Option<Map<String, Value>> {
     let ClientCapabilities { elicitation, sampling, roots, .. } = capabilities;
     if elicitation.is_none() && sampling.is_none() && roots.is_none() {

@@ -17,11 +17,11 @@ use super::{
     shared::Shared,
 };
 
-/// The `_meta` key under which a client declares its capabilities in each request, as of protocol
+/// The `_meta` key for the capabilities that a client declares in each request, as of protocol
 /// version 2026-07-28.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// The `_meta` key under which a client declares its protocol version in each request, as of
-/// protocol version 2026-07-28.
+/// The `_meta` key for the protocol version that a client declares in each request, as of protocol
+/// version 2026-07-28.
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// The `_meta` key of the client's progress token.
 const PROGRESS_TOKEN: &str = "progressToken";
@@ -48,7 +48,7 @@ pub struct Context {
     pub(super) delegation: Delegation,
     /// The tracing settings, or `None` for the defaults.
     pub(crate) tracing: Option<Arc<Tracing>>,
-    /// Whether the trace position in `meta` is that of a span of this process.
+    /// Whether the trace position in `meta` identifies a span of this process.
     pub(super) is_in_span: bool,
 }
 
@@ -169,8 +169,9 @@ impl Context {
 
     /// Returns the kinds of questions that servers can ask the client.
     ///
-    /// A client of protocol version 2026-07-28 and a caller in code declare their capabilities in
-    /// the `_meta` of the request. An older client has declared its capabilities in `initialize`.
+    /// A client that uses protocol version 2026-07-28 and a caller in code declare their
+    /// capabilities in the `_meta` of the request. A client that uses an older version has declared
+    /// its capabilities in `initialize`.
     pub(crate) fn abilities(&self) -> Abilities {
         match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
             (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
@@ -211,9 +212,9 @@ impl Context {
     /// request.
     ///
     /// The new context has no connection and no progress token, since all branches would report
-    /// progress under the same token. Of the client's capabilities, it keeps only those whose
-    /// questions the composite relays. `progress` reports the progress of the branch as a part of
-    /// the progress of the request.
+    /// progress under the same token. It keeps only those client capabilities whose questions the
+    /// composite relays. `progress` reports the progress of the branch as a part of the request's
+    /// progress.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         self.branch_charged(&self.branch_parts(), branch, progress, None)
     }

@@ -24,8 +24,8 @@ pub(crate) struct Delegation {
     /// run.
     pub(super) account: Option<Arc<Account>>,
     /// The state that this request shares with all requests made within it. `None` if no requests
-    /// can be made within it, or if it belongs to a run. The account of the run then holds the
-    /// state.
+    /// can be made within it. Also `None` if it belongs to a run, because the account of the run
+    /// then holds the state.
     pub(super) shared: Option<Arc<Shared>>,
 }
 

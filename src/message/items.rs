@@ -96,7 +96,7 @@ impl Reply {
         self.page().map(|(kind, _)| kind)
     }
 
-    /// Replaces a result with an error unless it is a list of items of this kind. Returns `true` if
+    /// Replaces a result that is not a list of items of this kind with an error. Returns `true` if
     /// the result was replaced.
     ///
     /// A result of another type could contain names that are hidden from the client, and some

@@ -1,6 +1,6 @@
 //! Tracks the spent and reserved amounts of a budget or of a run's cost.
 
-/// The amount that is spent of a budget, and the amount that is reserved for calls in progress.
+/// The spent amount of a budget, and the amount that is reserved for calls in progress.
 ///
 /// A run has one tally for its cost and one for each of its budgets. A store of budgets has one
 /// tally for each caller.

@@ -32,8 +32,8 @@ const LOGGER: &str = env!("CARGO_PKG_NAME");
 /// Sends log messages about one request to its client.
 ///
 /// The [`Context`](super::Context) of a request contains a sender if its client receives log
-/// messages. A client whose protocol version is older than 2026-07-28 always receives them. A newer
-/// client receives them if it names a level in the `_meta` of the request.
+/// messages. A client that uses protocol version 2025-11-25 or older always receives them. A client
+/// that uses a newer version receives them if it names a level in the `_meta` of the request.
 ///
 /// Messages below the client's level, which defaults to `info`, are ignored. Sending never waits
 /// for a slow client. Instead, messages beyond a limit are dropped, and a last message before the
@@ -194,7 +194,8 @@ mod tests {
         logs.send(LoggingMessageNotificationParam::new(level, Value::from("x".repeat(bytes))));
     }
 
-    /// Takes all messages; returns their number and the report of dropped ones.
+    /// Removes all messages from the queue. Returns their number and the report of dropped
+    /// messages.
     fn take(logs: &Logs) -> (usize, Option<Value>) {
         let sent = std::iter::from_fn(|| logs.next(false)).count();
         let report = logs.next(true).map(|report| report.data);

@@ -13,10 +13,10 @@ use super::{Refusal, Request, Subject, content_size::SMALL};
 
 /// The maximum nesting depth that serde_json parses. No request from a connection is nested deeper.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
-/// The length in bytes up to which a name, a URI or a cursor does not count toward the limit.
+/// The number of bytes of a name, a URI or a cursor that do not count toward the size limit.
 const FREE_NAME: usize = 1024;
-/// The size in bytes up to which `_meta`, or other data about the client itself, does not count
-/// toward the limit.
+/// The number of bytes of `_meta`, or of other data about the client itself, that do not count
+/// toward the size limit.
 const FREE_META: usize = 16 * 1024;
 /// The nesting depth that is allowed in `_meta` and in other data about the client even if the
 /// limit is lower. Clients declare their capabilities there.

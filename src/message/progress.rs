@@ -92,8 +92,8 @@ impl Progress {
 
     /// Reports the progress of the request and, if known, its total. Both can be in any unit.
     ///
-    /// Ignores a progress that is not finite or not larger than the last one. Only stores the
-    /// notification to be sent, so this is cheap and never blocks.
+    /// Ignores progress values that are not finite or do not exceed the previous value. Only stores
+    /// the notification for sending, so this method is cheap and never blocks.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if !progress.is_finite() {
             return;
@@ -110,8 +110,8 @@ impl Progress {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
-    /// Reports that the request is still running, without completing a further one of its `parts`
-    /// parts.
+    /// Reports that the request is still running, without counting another of its `parts` parts as
+    /// completed.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
         self.push(0.0, parts as f64, Message::text(message));
@@ -128,8 +128,8 @@ impl Progress {
         }
     }
 
-    /// Returns the time at which the last notification was sent, or the request arrived. Returns
-    /// `None` for the progress of a part.
+    /// Returns the time of the last sent notification, or of the request's arrival if none was
+    /// sent. Returns `None` for the progress of a part.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
             Stream::Client(client) => Some(client.sent()),
@@ -191,8 +191,8 @@ impl Parts {
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// Returns the time at which the last notification was sent, or the request arrived. Returns
-    /// `None` for the parts of a request that is itself a part of another.
+    /// Returns the time of the last sent notification, or of the request's arrival if none was
+    /// sent. Returns `None` for the parts of a request that is itself a part of another.
     pub(crate) fn sent(&self) -> Option<Instant> {
         self.whole.sent()
     }

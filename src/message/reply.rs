@@ -10,6 +10,20 @@ use rmcp::model::{
 use super::{ItemKind, Refusal, content_size};
 
 /// The reply of a server: a result, a JSON-RPC error or a typed refusal.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::message::Reply;
+/// use rmcp::model::{CallToolResult, ContentBlock, ErrorData};
+///
+/// let reply = Reply::from(CallToolResult::success(vec![ContentBlock::text("12")]));
+/// assert_eq!(reply.tool_result().unwrap().is_error, Some(false));
+///
+/// let reply = Reply::from(ErrorData::internal_error("out of order", None));
+/// assert_eq!(reply.error().unwrap().message, "out of order");
+/// assert!(reply.into_result().is_err());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Reply(
     // Boxed because every layer moves the reply, and results are large.

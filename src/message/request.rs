@@ -35,6 +35,22 @@ const METHODS: [&str; 21] = [
 ];
 
 /// An MCP request on its way through a stack of layers to a server.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::message::Request;
+/// use rmcp::model::CallToolRequestParams;
+///
+/// let arguments = serde_json::Map::from_iter([("q".to_owned(), "tea".into())]);
+/// let params = CallToolRequestParams::new("search").with_arguments(arguments);
+/// let mut request = Request::call_tool_with(params);
+/// assert_eq!(request.method(), "tools/call");
+///
+/// let call = request.tool_call_mut().unwrap();
+/// call.name = "docs_search".into();
+/// assert_eq!(request.tool_call().unwrap().name, "docs_search");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Request(
     // Boxed because every layer moves the request, and the two parts have about 450 bytes.
@@ -180,7 +196,7 @@ impl Request {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
     }
 
-    /// Returns `true` if the method is one of the protocol but rmcp could not parse the parameters.
+    /// Returns `true` if the protocol defines the method but rmcp could not parse the parameters.
     ///
     /// For example, rmcp parses a `tools/call` with a field of the wrong type as a custom request
     /// with the method `tools/call`. A rule for tool calls does not match a custom request, but a

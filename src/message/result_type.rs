@@ -1,8 +1,8 @@
-//! Checks whether a result has a type that answers its request.
+//! Checks whether the type of a result matches the kind of its request.
 
 use rmcp::model::{ClientRequest, ServerResult};
 
-/// Returns a function that checks whether the type of a result answers a request of this kind.
+/// Returns a function that checks whether the type of a result matches this kind of request.
 ///
 /// rmcp parses a result as the first type that matches, or as a custom result if no type matches.
 /// So an invalid result arrives as a result of another type.

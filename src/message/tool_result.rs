@@ -1,4 +1,4 @@
-//! A tool result that is kept in the boxed [`Reply`] in which it arrived.
+//! A tool result that stays in the boxed [`Reply`] that it arrived in.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Reply;
 
-/// The result of a `tools/call`, kept in the boxed [`Reply`] in which it arrived.
+/// The result of a `tools/call`, which stays in the boxed [`Reply`] that it arrived in.
 ///
 /// The type has the size of a pointer, so moving a tool result is cheap.
 #[derive(Clone, Debug)]

@@ -8,9 +8,8 @@ use super::Reply;
 // === impl Reply ===
 
 impl Reply {
-    /// Calls `visit` with each resource URI that a result contains or links to. This includes the
-    /// result of a task, but not lists of resources, for which there is
-    /// [`retain_items`](Self::retain_items).
+    /// Calls `visit` with each resource URI that a result contains or links to. Includes the result
+    /// of a task. Skips lists of resources: use [`retain_items`](Self::retain_items) for them.
     pub(crate) fn visit_uris(&mut self, mut visit: impl FnMut(&mut String)) {
         match self.result_mut() {
             Some(ServerResult::ReadResourceResult(read)) => {

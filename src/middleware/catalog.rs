@@ -1,8 +1,8 @@
 //! A catalog caches the list of tools that the service behind a layer offers.
 //!
-//! A catalog contains the tools with their schemas and annotations, under the names by which the
-//! service behind the layer lists them. On first use, it is loaded by listing all pages of tools.
-//! All clones of the layer's service share the catalog.
+//! A catalog contains the tools with the names, schemas and annotations that the service behind the
+//! layer lists. On first use, the catalog lists all pages of tools. All clones of the layer's
+//! service share the catalog.
 //!
 //! - Concurrent requests share one listing. If the request that lists the tools is dropped, one of
 //!   the waiting requests lists them instead.
@@ -96,8 +96,8 @@ pub struct Known<D> {
     derived: D,
     epoch: u64,
     since: Instant,
-    /// Counts the size of these tools toward the total size of the layer's catalogs. Dropping it
-    /// subtracts their size.
+    /// Counts the size of these tools toward the total size of the layer's catalogs. Dropping the
+    /// value subtracts their size again.
     _held: Held,
 }
 
@@ -352,7 +352,7 @@ impl Tools {
     /// Iterates over the tools that differ from an earlier tool with the same name.
     /// [`get`](Self::get) does not return these tools.
     ///
-    /// Which of the tools with the same name a call reaches is up to the server.
+    /// The server decides which of the tools with the same name a call reaches.
     pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
         self.shadowed.iter()
     }

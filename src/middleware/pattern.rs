@@ -52,7 +52,7 @@ const REGEX: &str = "re:";
 
 /// A set of patterns, compiled into one matcher.
 ///
-/// The time to match a name does not depend on how many of the patterns are plain texts.
+/// The time to match a name does not depend on the number of plain texts among the patterns.
 #[derive(Clone, Default)]
 pub struct Patterns(Arc<Compiled>);
 
@@ -79,7 +79,7 @@ pub struct Selection {
     deny: Patterns,
 }
 
-/// The error for a list of patterns, some of which are invalid or contradict other patterns.
+/// The error for a list with patterns that are invalid or contradict other patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
@@ -195,8 +195,8 @@ impl Patterns {
         self.0.written.iter().map(String::as_str)
     }
 
-    /// Returns `true` if a pattern may match a text in `set`. Also returns `true` if the budget of
-    /// steps is exhausted before the result is certain.
+    /// Returns `true` if one of the patterns may match a text in `set`. Also returns `true` if the
+    /// step `budget` is exhausted before the result is certain.
     fn may_match(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || {
             for exact in &self.0.exact {
@@ -213,8 +213,7 @@ impl Patterns {
     }
 
     /// Returns `true` if the globs and regular expressions certainly match every text in `set`.
-    /// Returns `false` otherwise, and if the budget of steps is exhausted before the result is
-    /// certain.
+    /// Also returns `false` if the step `budget` is exhausted before the result is certain.
     fn match_all(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || match (self.0.automaton(), set.automaton(budget)?) {
             (Some(patterns), Some(set)) => patterns.covers(&set, budget),
@@ -331,15 +330,15 @@ impl Selection {
             && (self.deny.is_empty() || !self.deny.matches(name))
     }
 
-    /// Returns `true` if every name in the set `names` is certainly selected. Returns `false`
-    /// otherwise, and if the budget of steps is exhausted before the result is certain.
+    /// Returns `true` if every name in the set `names` is certainly selected. Also returns `false`
+    /// if the step `budget` is exhausted before the result is certain.
     pub(crate) fn selects_each(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.match_all(names, budget))
             && !self.may_deny(names, budget)
     }
 
-    /// Returns `true` if a name in the set `names` may be denied. Also returns `true` if the budget
-    /// of steps is exhausted before the result is certain.
+    /// Returns `true` if a name in the set `names` may be denied. Also returns `true` if the step
+    /// `budget` is exhausted before the result is certain.
     pub(crate) fn may_deny(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.deny.may_match(names, budget)
     }

@@ -29,10 +29,10 @@ pub(crate) trait WatchedNames {
 
 /// Watches the pages of lists until all patterns have matched, or until a whole list has been seen.
 ///
-/// A page is watched if it is the first page of a list, or if its cursor was returned with a
-/// watched page, to any client. So clients that list concurrently complete each other's lists, and
-/// a later page is ignored if its predecessor was not seen. When the watch is over, it keeps no
-/// names, and each page costs only the check of a flag.
+/// A page is watched if it is the first page of a list, or if a watched page returned its cursor to
+/// any client. So clients that list concurrently complete each other's lists, and a later page is
+/// ignored if its predecessor was not seen. When the watch is over, it keeps no names, and each
+/// page costs only the check of a flag.
 #[derive(Debug)]
 pub(crate) struct PatternWatch<S> {
     is_over: AtomicBool,
@@ -60,8 +60,8 @@ struct Search<S> {
     /// The patterns, or `None` when the watch is over.
     sought: Option<S>,
     names: BTreeSet<String>,
-    /// Maps the cursor of a page to be watched to whether any of the pages before it contains an
-    /// item.
+    /// The cursors of the pages to be watched. The value is `true` if any page before that page
+    /// contains an item.
     cursors: HashMap<String, bool>,
 }
 

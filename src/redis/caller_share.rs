@@ -71,8 +71,8 @@ impl<'s> Share<'s> {
         Ok(Some(evicted.collect()))
     }
 
-    /// Counts an item no longer than for the given time from now. If this request fails, the item
-    /// is counted until it expires.
+    /// Counts an item for at most the given time from now. If this request fails, the item is
+    /// counted until it expires.
     pub(super) async fn release(&self, id: &str, size: usize, after: Duration) {
         let mut release = RELEASE.key(&self.key);
         release.arg(member(id, size)).arg(after.as_millis() as u64);

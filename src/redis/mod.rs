@@ -74,7 +74,7 @@ use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL, Whe
 const PREFIX: &str = "mcp-composite";
 /// The default timeout of a request to the server.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// The default maximum size in bytes of all states of one caller.
+/// The default maximum total size in bytes of the states of one caller's suspended runs.
 const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
 /// The address and settings of a Redis or Valkey server, from which stores are created.

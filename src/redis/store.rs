@@ -22,8 +22,8 @@ use crate::{
 const HANDLE: usize = 32;
 /// The number of bytes before each stored value that identify its owner.
 const OWNER: usize = 32;
-/// The number of random bytes in the id that a request to take a state writes in place of the
-/// owner. With the prefix `taken:`, the id as text is as long as the owner's digest.
+/// The number of random bytes in the id of a request that takes a state. The id replaces the owner
+/// of the taken state. As text with the prefix `taken:`, the id is as long as the owner's digest.
 const TAKING: usize = 13;
 /// The time for which the server keeps a value after it was taken, so that the request can be
 /// repeated if the reply was lost.
@@ -52,7 +52,7 @@ pub struct RedisStore {
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_item_bytes: usize,
-    /// The maximum size in bytes of all values of one caller, or `None` if there is no limit.
+    /// The maximum total size in bytes of one caller's values, or `None` if there is no limit.
     pub(super) max_caller_bytes: Option<usize>,
     pub(super) when_full: WhenFull,
 }
@@ -67,8 +67,8 @@ enum Times {
 // === impl RedisStore ===
 
 impl RedisStore {
-    /// Sets the time after which a value expires. Defaults to an hour for the states of runs, and
-    /// to 10 minutes for results.
+    /// Sets the lifetime of a stored value. Defaults to an hour for the states of runs, and to 10
+    /// minutes for results.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -83,9 +83,9 @@ impl RedisStore {
         self
     }
 
-    /// Sets the maximum size in bytes of all values of one caller, including half a KiB of overhead
-    /// for each value. Defaults to 16 MiB for the states of runs. By default, results have no
-    /// maximum.
+    /// Sets the maximum total size in bytes of one caller's values, including half a KiB of
+    /// overhead for each value. Defaults to 16 MiB for the states of runs. By default, results have
+    /// no maximum.
     ///
     /// A state is counted until it expires, or until a minute after it was taken. A state that
     /// would exceed the maximum is rejected. A result that would exceed the maximum replaces the
@@ -255,7 +255,7 @@ impl Store for RedisStore {
     }
 }
 
-/// Returns the id under which the server stores a value: a digest, from which the handle cannot be
+/// Returns the id of a stored value: a digest of the handle, from which the handle cannot be
 /// computed.
 fn id(handle: &str) -> String {
     random::hex(&digest([handle.as_bytes()]))

@@ -25,8 +25,8 @@ const STEPS_PER_VISIT: usize = 5;
 /// Converts texts to the types that the schema declares, and numbers and booleans to texts where it
 /// declares a text. Returns `true` if a value has changed.
 ///
-/// Subtracts the number of steps that this takes from `left`. If too few steps are left, some parts
-/// of the arguments are not converted.
+/// Deducts the steps of the coercion from `left`. If too few steps are left, some parts of the
+/// arguments are not converted.
 pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
     let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
     let mut coercion =
@@ -99,8 +99,8 @@ impl<'s> Coercion<'s> {
         rules.iter().all(|rule| self.shapes.fits_rule(rule, value, depth))
     }
 
-    /// Selects a branch of each `anyOf` and `oneOf` that the value does not match. Adds the first
-    /// branch that the value matches after edits to `rules`.
+    /// For each `anyOf` and `oneOf` that the value does not match, adds to `rules` the first branch
+    /// that the value would match after edits.
     fn choose(&mut self, rules: &mut Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         let mut fit = Fit::Edited;
         let mut next = 0;

@@ -1,7 +1,7 @@
 //! Checks the arguments of a step against the schema of its tool before a run, when only some of
 //! the values are known.
 //!
-//! Reports violations that exist whatever the unknown values are, and likely typos.
+//! Reports likely typos, and violations that occur for all possible unknown values.
 
 use std::collections::HashSet;
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::json_pointer;
 
-/// The maximum number of references that are followed one after the other.
+/// The maximum length of a chain of references that is followed.
 const MAX_REFERENCES: usize = 32;
 
 /// Follows the `$ref` of a subschema to its target in the same schema, then the `$ref` of the

@@ -47,8 +47,8 @@ const MAX_LEVELS_IN_PLACE: usize = 256;
 /// The maximum total number of in-place steps of all subschemas with `unevaluatedProperties` or
 /// `unevaluatedItems`. A validator copies the in-place subschemas for each of these keywords.
 const MAX_COPIED_STEPS: usize = 4_096;
-/// The number of member names that are copied in the time in which one in-place subschema is
-/// copied.
+/// The number of member names that can be copied in the time that copying one in-place subschema
+/// takes.
 const NAMES_PER_STEP: usize = 16;
 /// The maximum number of different regular expressions in a schema.
 const MAX_PATTERNS: usize = 100;
@@ -63,8 +63,7 @@ pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
 /// The maximum nesting depth of a validation, including the steps that descend into a value. A
 /// validator uses stack memory for each level.
 const MAX_VALIDATION_DEPTH: usize = 512;
-/// The maximum number of comparisons of values that it takes to find duplicates in the lists of a
-/// schema.
+/// The maximum number of value comparisons for finding duplicates in the lists of a schema.
 const MAX_COMPARISONS: usize = 1_000_000;
 /// The minimum length of a list for which a validator uses hashes to find duplicates.
 const MIN_HASHED: usize = 16;
@@ -128,8 +127,8 @@ struct Scope<'s> {
 #[derive(Clone, Copy)]
 enum InPlace {
     Unknown,
-    /// The steps are being counted. Reaching the subschema again in this state means that it
-    /// applies itself endlessly.
+    /// The steps are being counted. A subschema that is reached again in this state applies itself
+    /// endlessly.
     Open,
     Known(Tree),
 }
@@ -256,7 +255,8 @@ impl Steps {
         Some(())
     }
 
-    /// Rejects a schema if a subschema has too many in-place steps, which any value would take.
+    /// Rejects a schema if a subschema has too many in-place steps, since validating any value
+    /// takes all of them.
     fn count_in_place(&self) -> Result<(), Unusable> {
         let mut known = vec![InPlace::Unknown; self.parts.len()];
         for place in 0..self.parts.len() {

@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-/// The maximum length in characters of a message that quotes a schema.
+/// The maximum length in characters of a message that can contain schema text. Longer messages are
+/// truncated.
 pub(super) const MAX_DISPLAYED_SCHEMA: usize = 200;
 
 /// The reason why a schema cannot be used for validation.
@@ -11,8 +12,8 @@ pub(crate) struct Unusable {
     /// The invalid place in the schema, as a JSON Pointer. Empty for the schema as a whole.
     pub(super) path: String,
     pub(super) reason: String,
-    /// Whether the schema is valid, but validating or coercing arguments with it would take too
-    /// long.
+    /// `true` if the schema itself is valid, but using it to validate or coerce arguments would
+    /// take too long.
     pub(super) too_long: bool,
 }
 

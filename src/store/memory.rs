@@ -27,7 +27,7 @@ pub(crate) const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// The default maximum size of all values.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// The default number of callers whose full shares fit into a store for runs at the same time.
+/// The default ratio of a store's maximum size to the share of each caller, in a store for runs.
 const CALLER_SHARES: usize = 4;
 /// A duration that exceeds the lifetime of any process. It is used if a computed expiry would
 /// overflow.
@@ -75,7 +75,7 @@ pub(crate) enum WhenFull {
 enum Share {
     /// A fixed number of bytes.
     Bytes(usize),
-    /// The maximum total size of the store, divided by this number.
+    /// A part of the store's maximum total size: the size divided by this number.
     Part(usize),
 }
 
@@ -147,8 +147,8 @@ impl MemoryStore {
         Self { ttl, max_item_bytes, max_total_bytes, max_caller_bytes, when_full, kept }
     }
 
-    /// Sets the time after which a value expires. Defaults to an hour for the states of runs, and
-    /// to 10 minutes for results.
+    /// Sets the lifetime of a stored value. Defaults to an hour for the states of runs, and to 10
+    /// minutes for results.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -290,8 +290,8 @@ impl Store for MemoryStore {
 // === impl Entries ===
 
 impl Entries {
-    /// Returns the item of a handle if it belongs to this owner. Returns an error if it belongs to
-    /// another owner, and does not remove it.
+    /// Returns the item of a handle. Returns an error if there is no such item, or if the item
+    /// belongs to another owner.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
             None => Err(TakeError::UNKNOWN),

@@ -76,7 +76,7 @@ pub(crate) use self::{
     signed::STATE_TTL,
 };
 
-/// A store that keeps values, and returns handles with which they can be retrieved.
+/// A store that keeps values, and returns handles to retrieve them.
 ///
 /// Clients keep the handles and send them back, so a handle that a method receives can be any text.
 ///

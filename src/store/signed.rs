@@ -84,7 +84,7 @@ impl SignedStore {
     /// Creates a store with several keys, each with its id. It signs states with the first key, and
     /// accepts states that were signed with any of them.
     ///
-    /// Each handle contains the id of the key with which it was signed.
+    /// Each handle contains the id of the key that signed it.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl SignedStore {
         Self::ring([(EPHEMERAL_ID, *key)]).expect("the key is long enough")
     }
 
-    /// Sets the time after which a state expires. Defaults to an hour.
+    /// Sets the lifetime of a suspended run's state. Defaults to an hour.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;

@@ -11,7 +11,7 @@ pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the member name that a segment of a JSON Pointer stands for.
+/// Decodes a segment of a JSON Pointer to the member name.
 pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     if segment.contains('~') {
         segment.replace("~1", "/").replace("~0", "~").into()

@@ -24,7 +24,7 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
 
 /// Records that a number of bytes was read in order to measure a size.
 ///
-/// Only tests count these bytes, because the count measures the work without depending on time.
+/// Only tests count these bytes, to measure the work independently of time.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn record_inspected(_bytes: usize) {}
@@ -39,8 +39,8 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Subtracts the size of a value as JSON from the number of bytes left. If the value is larger,
-    /// returns `false` without reading the value to its end.
+    /// Subtracts a value's JSON size from the number of bytes left. If the size exceeds this
+    /// number, returns `false` without reading the value to its end.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }

@@ -50,8 +50,8 @@ impl Pages {
         MAX_LIST_BYTES - self.room.left()
     }
 
-    /// Counts a page that was read. Returns the cursor of the next page, or `None` if this page is
-    /// the last.
+    /// Adds a page that was read. Returns the cursor of the next page, or `None` if the added page
+    /// is the last.
     ///
     /// # Errors
     ///

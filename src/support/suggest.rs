@@ -5,10 +5,11 @@ use std::fmt;
 /// The maximum number of characters of a word. No suggestion is made for a longer word.
 const MAX_MISSPELLED_WORD: usize = 64;
 
-/// Displays a suggestion for the end of an error message, or nothing if there is none.
+/// Displays a suggestion for the end of an error message. Displays nothing if there is no
+/// suggestion.
 pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 
-/// Returns the candidate of which `word` is most likely a typo, or `None` if no candidate is
+/// Returns the candidate that a misspelled `word` most likely means, or `None` if no candidate is
 /// similar.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // The time grows with the product of both lengths, and a longer word is not a typo of a key.
@@ -26,7 +27,7 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the maximum number of typos in a word with which the candidate is still suggested.
+/// Returns the maximum number of typos that a word may have for the candidate to be suggested.
 fn slips(candidate: &str) -> usize {
     candidate.len().max(3) / 3
 }

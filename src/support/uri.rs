@@ -1,4 +1,4 @@
-//! Finds other spellings of a URI under which a server may know the same resource.
+//! Finds other spellings of a URI that a server may accept for the same resource.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,8 +9,8 @@ pub(crate) struct Readings {
     /// allowed if the rules allow all of these forms.
     pub(crate) places: Vec<String>,
     /// Further spellings that only some servers treat as the same URI. A URI is hidden if a rule
-    /// denies one of them, but rules need not allow them: rules that allow harmless URIs rarely
-    /// match these spellings.
+    /// denies one of these spellings. Rules need not allow them, because rules that allow harmless
+    /// URIs rarely match these spellings.
     pub(crate) others: Vec<String>,
 }
 
@@ -23,13 +23,13 @@ impl Readings {
     ///
     /// In `places`, the scheme is in lower case, needless escapes are decoded, and each `\` is
     /// replaced by `/` ([RFC 3986, section 6.2.2], and the [URL standard]). `.` and `..` are
-    /// removed from the path in two ways, each of which yields a form: as in URLs, and as in paths
-    /// of file systems, where `//` is `/` and `?` is an ordinary character.
+    /// removed from the path in two ways. One form follows the rules of URLs. The other follows
+    /// those of file systems, where `//` is `/` and `?` is an ordinary character.
     ///
     /// `others` contains the [canonical](canonical) spellings, and variants of the places in which
-    /// the host has its [usual form](with_usual_host). In these variants, `//` may be replaced by
-    /// `/`, and the fragment and the last `/` may be removed. Moreover, all escapes may be decoded,
-    /// or all characters escaped that a URI does not allow.
+    /// the host has its [usual form](with_usual_host). The variants may have `/` in place of `//`,
+    /// and may lack the fragment and the last `/`. They may also have all escapes decoded, or all
+    /// characters escaped that a URI does not allow.
     ///
     /// [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
     /// [URL standard]: https://url.spec.whatwg.org/#url-parsing
@@ -285,9 +285,9 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
 
 /// Returns the normalized forms of a URI. The needless escapes of the URI must already be decoded.
 ///
-/// The first form is that to which URL parsers resolve the URI. If the URI contains `..`, the form
-/// of file systems is added. If `joins_slashes` is `true`, a form with `/` instead of `//` is also
-/// added. For a `file:` URI with a query or a fragment, the form without them is added.
+/// The first form is the URI as URL parsers resolve it. If the URI contains `..`, the URI as file
+/// systems resolve it is added. If `joins_slashes` is `true`, a form with `/` instead of `//` is
+/// also added. For a `file:` URI with a query or a fragment, the form without them is added.
 fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     let (authority, rest) = authority(rest);
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -403,8 +403,8 @@ fn escape(byte: u8) -> [u8; 3] {
     [b'%', digit(byte >> 4), digit(byte & 15)]
 }
 
-/// Splits the next byte off a text, decoding it if it is escaped. Returns the byte and the bytes of
-/// the text from which it was read. Returns `None` at the end of the text.
+/// Removes the next byte from the start of a text, and decodes the byte if it is escaped. Returns
+/// the byte, and its bytes as written. Returns `None` at the end of the text.
 fn next<'t>(rest: &mut &'t [u8]) -> Option<(u8, &'t [u8])> {
     let text = *rest;
     let (byte, length) = match text {

@@ -14,9 +14,10 @@ pub(crate) struct Url<'t> {
     fragment: Option<&'t str>,
 }
 
-/// The minimum length of a path segment with a digit that is treated as a secret token.
+/// A path segment that contains a digit is treated as a secret token if it has at least this
+/// length.
 const MIN_TOKEN: usize = 8;
-/// The minimum length of a path segment without digits that is treated as a secret token.
+/// A path segment without digits is treated as a secret token if it has at least this length.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
 
 // === impl Url ===
@@ -59,8 +60,8 @@ impl<'t> Url<'t> {
     /// Returns the parts of the URL that may be secret. Each part is returned as written, and also
     /// percent-decoded if that differs.
     ///
-    /// These parts are the user, the query and the fragment as a whole, the user name, the
-    /// password, the values in the query, and the path segments that may be tokens.
+    /// The parts are the whole user part, query and fragment, the user name, the password, each
+    /// value in the query, and each path segment that may be a token.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {

@@ -86,7 +86,7 @@ impl RecordedCall {
         &self.request
     }
 
-    /// Returns when the server received the call, as the time since the creation of the server.
+    /// Returns the time from the creation of the server to the arrival of the call.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at

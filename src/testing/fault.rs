@@ -19,9 +19,8 @@ const WHY: &str = "a fault";
 
 /// A fault that [`Faults`](super::Faults) injects into a call.
 ///
-/// Only [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost)
-/// let the call reach the service. Except for `Lost`, these faults return the answer of the
-/// service.
+/// [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost) call
+/// the service, and all except `Lost` return its answer. The other faults do not call the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -77,8 +76,8 @@ impl Fault {
         }
     }
 
-    /// Calls the service, which is ready, with the fault. Some faults answer without calling the
-    /// service.
+    /// Executes a request with this fault. `ready` is a ready service, which some faults do not
+    /// call.
     pub(super) fn happen<S>(self, mut ready: S, request: Request) -> BoxFuture<'static, Given>
     where
         S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
@@ -135,8 +134,8 @@ impl Fault {
     }
 }
 
-/// Returns an answer that replaces the answer of the service. Yields once before, like a real
-/// server.
+/// Yields to the runtime once, like a real server, and then returns `answer` instead of the
+/// service's answer.
 fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'static, Given> {
     Box::pin(async {
         tokio::task::yield_now().await;

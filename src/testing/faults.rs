@@ -72,10 +72,10 @@ struct Shared {
     met: Arc<Mutex<Met>>,
 }
 
-/// A fault, and the share of calls into which it is injected.
+/// A fault, and the share of calls that it is injected into.
 #[derive(Clone)]
 struct Rule {
-    /// The tool into whose calls the fault is injected. `None` for all tools.
+    /// Limits the fault to the calls of this tool. `None` for all tools.
     tool: Option<String>,
     fault: Fault,
     share: f64,
@@ -200,8 +200,8 @@ impl fmt::Debug for Faults {
 // === impl Shared ===
 
 impl Shared {
-    /// Returns the rules for the calls of a tool, each with its index. If `tool` is `None`, returns
-    /// the rules for the calls of all tools.
+    /// Returns the rules that match the calls of a tool, each with its index. If `tool` is `None`,
+    /// returns only the rules for all tools.
     fn rules_of(&self, tool: Option<&str>) -> impl Iterator<Item = (usize, &Rule)> {
         let is_meant = move |rule: &Rule| rule.tool.is_none() || rule.tool.as_deref() == tool;
         self.rules.iter().enumerate().filter(move |(_, rule)| is_meant(rule))

@@ -20,8 +20,8 @@ use crate::message::{Reply, Request};
 /// A server of scripted tools that records its calls.
 ///
 /// The server is a Tower service, which is always ready and can be put below any layer. Clones
-/// refer to the same server: put one into a stack, and inspect another. Each tool call yields to
-/// the runtime at least once, like a call of a real server.
+/// refer to the same server: put one clone into a stack, and inspect another. Each tool call yields
+/// to the runtime at least once, like a call of a real server.
 ///
 /// See the [module docs](super) for examples.
 #[derive(Clone)]
@@ -197,7 +197,7 @@ impl Server {
         })
     }
 
-    /// Returns when each call of a tool arrived, as the time since the creation of the server.
+    /// Returns the arrival time of each call of a tool, measured from the creation of the server.
     #[must_use]
     pub fn starts(&self, tool: &str) -> Vec<Duration> {
         self.with(|state| {

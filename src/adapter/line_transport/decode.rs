@@ -28,10 +28,10 @@ use super::line::MAX_LINE_BYTES;
 #[cfg(feature = "remote")]
 use crate::message::client::MAX_QUESTIONS;
 
-/// The maximum size in bytes of a request or notification that a server sends.
+/// The maximum size in bytes of a request or notification that is accepted from a server.
 ///
-/// A server's question to the user may have 1 MiB, measured without escapes. In the message, it is
-/// larger if the server escapes all characters that are not ASCII.
+/// A server's question to the user may have 1 MiB without JSON escapes. The message is larger if
+/// the server escapes all characters that are not ASCII.
 #[cfg(feature = "remote")]
 const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
@@ -43,13 +43,14 @@ const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 /// passes.
 #[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
 pub trait Decode: ServiceRole {
-    /// Returns the maximum size in bytes of a request or notification that the peer sends.
+    /// Returns the maximum size in bytes of a request or notification that is accepted from the
+    /// peer.
     fn max_request() -> usize;
 
     /// Decodes a tool call, or the result of a tool call. Returns `None` for any other or malformed
     /// message. rmcp's decoder then decodes the line.
     ///
-    /// If a result contains too many questions, returns an error that names the peer instead.
+    /// Replaces a result that contains too many questions by an error that names the peer.
     fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>>;
 }
 
@@ -87,7 +88,7 @@ struct CallFields {
     _meta: Option<IgnoredAny>,
 }
 
-/// The number of members of a JSON object, counted without keeping the members.
+/// The number of members of a JSON object. The members themselves are not stored.
 #[cfg(feature = "remote")]
 struct Members(usize);
 

@@ -1,4 +1,4 @@
-//! A buffer for one line of input that enforces the size limits of a message.
+//! A buffer for one line of input, which checks the line against the size limits of a message.
 
 use rmcp::model::{NumberOrString, RequestId};
 use tokio_util::bytes::BytesMut;
@@ -7,11 +7,10 @@ use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
 /// The maximum size of a message in bytes. rmcp's own transports have the same default.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
-/// The number of bytes that are kept of the beginning and of the end of an oversized message, to
-/// find its `id`.
+/// The number of bytes that are kept from each end of an oversized message, to find its `id`.
 const ENDS_KEPT: usize = 512;
-/// The maximum capacity in bytes up to which a buffer is reused for the next line. Larger buffers
-/// are freed.
+/// The maximum capacity in bytes of a buffer that is reused for the next line. Larger buffers are
+/// freed.
 const MEMORY_KEPT: usize = 64 << 10;
 
 /// A buffer for one line of input, which may arrive in pieces.
@@ -80,7 +79,7 @@ impl Line {
         self.tail.drain(..self.tail.len().saturating_sub(ENDS_KEPT));
     }
 
-    /// Returns the limit that the line would exceed with `more` additional bytes, or `None`.
+    /// Returns the limit, if any, that the line would exceed with `more` additional bytes.
     fn exceeded(&self, more: usize) -> Option<Excess> {
         let length = self.bytes.len() + more;
         let max_request = self.max_request;

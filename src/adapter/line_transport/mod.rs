@@ -35,8 +35,8 @@ use super::value_count::ValueCount;
 /// Use this transport instead of `rmcp::transport::stdio` if the peer is not trusted. A message may
 /// contain at most 16 MiB and 262 144 JSON values, where each key, array and object is also one
 /// value. A request or notification from a server may contain at most 3 MiB. Values are counted
-/// before a message is parsed. So a message can neither use hundreds of MiB of memory nor block a
-/// worker thread of the runtime for long. If a message exceeds a limit,
+/// before a message is parsed. This prevents messages that use hundreds of MiB of memory or block a
+/// worker thread of the runtime. If a message exceeds a limit,
 ///
 /// - a request is answered with a JSON-RPC error with the code `-32600`, which states the limit;
 /// - a response is replaced by a JSON-RPC error with the code `-32603` for the request that it
@@ -82,7 +82,7 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
     /// The future that sends an error for an invalid message. rmcp may drop the future of `receive`
     /// at any time, so the pending error is kept here until it has been sent.
     reply: Option<BoxFuture<'static, io::Result<()>>>,
-    /// The name by which errors and logs refer to the peer.
+    /// The peer's name in errors and logs.
     peer: Cow<'static, str>,
 }
 
@@ -106,7 +106,7 @@ where
         }
     }
 
-    /// Sets the name by which errors and logs refer to the peer. Defaults to `the peer`.
+    /// Sets the peer's name in errors and logs. Defaults to `the peer`.
     #[cfg(feature = "stdio")]
     pub(crate) fn peer(mut self, peer: String) -> Self {
         self.peer = peer.into();
@@ -259,7 +259,7 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     Some(serde_json::to_string(&error).ok())
 }
 
-/// Returns the error with which a request fails because its response exceeds a limit.
+/// Returns the error that replaces a response that exceeds a limit.
 fn refused_answer(peer: &str, excess: Excess) -> ErrorData {
     ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None)
 }

@@ -42,24 +42,24 @@ use crate::{
     },
 };
 
-/// The keys of `_meta` that are forwarded from the caller to the server: the trace context.
+/// The `_meta` keys of the trace context, which are forwarded from the caller to the server.
 ///
 /// Other keys may describe the connection to the caller, so by default they are not forwarded.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
-/// The key in a result's `_meta` whose value is the name and version of the server.
+/// The `_meta` key of a result that holds the name and version of the server.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// A request that waits for its response. Dropping it cancels the request at the server.
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
-    /// Registers the call as one that the server may ask questions about. Dropping it withdraws the
-    /// open questions.
+    /// The registration of the call, which allows the server to ask questions about it. Dropping
+    /// the registration withdraws the open questions.
     _asked_for: Option<CallOnItsWay>,
     answered: bool,
-    /// Forwards progress to the caller until it is dropped with the request.
+    /// Forwards progress to the caller until the request ends and drops this route.
     _route: Option<Route>,
-    /// Allows log messages to be relayed to the client until it is dropped with the request.
+    /// Allows log messages to be relayed to the client until the request ends and drops this value.
     _logs: LogRoute,
 }
 
@@ -153,8 +153,8 @@ impl Connection {
         }
     }
 
-    /// Checks the questions in an `InputRequired` result, with which a server of 2026-07-28 asks
-    /// for input. Older servers send separate requests instead.
+    /// Checks the questions in an `InputRequired` result. Only servers with protocol version
+    /// 2026-07-28 ask for input with such a result. Older servers send separate requests instead.
     fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
         let asked = || asks.input_requests.iter().flatten();
         if !self.elicitation && asked().next().is_some() {
@@ -278,8 +278,8 @@ impl Connection {
         }
     }
 
-    /// After the first answer of a server that was unreachable, reports all lists of the server as
-    /// changed.
+    /// If the server was unreachable before it answered this request, reports all of the server's
+    /// lists as changed.
     fn has_come_back(&self) {
         if self.has_failed.load(Ordering::Relaxed)
             && self.has_failed.swap(false, Ordering::Relaxed)

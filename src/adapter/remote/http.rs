@@ -1,8 +1,8 @@
 //! Connects to servers over [streamable HTTP].
 //!
 //! rmcp implements the HTTP transport, including the sessions of older servers. Redirects are
-//! followed only within the same origin. A message may have 16 MiB. URLs with `https` need the
-//! feature `tls`.
+//! followed only within the same origin. A message may have at most 16 MiB. URLs with `https` need
+//! the feature `tls`.
 //!
 //! A connection over HTTP does not end when the server becomes unreachable. Requests fail until the
 //! server is reachable again, and its next response marks all of its lists as changed in

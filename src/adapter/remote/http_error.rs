@@ -4,8 +4,8 @@ use std::error::Error;
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// Returns the source of an error of rmcp's HTTP transport, because `Error::source` of this type
-/// does not.
+/// Returns the source of an error of rmcp's HTTP transport, which the error's own `Error::source`
+/// does not return.
 pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref()? {
         StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),

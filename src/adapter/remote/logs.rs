@@ -27,8 +27,7 @@ pub(super) struct Levels {
 struct Wanted {
     /// The level of each client. Entries of disconnected clients are ignored.
     by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
-    /// The level that the last `logging/setLevel` request without a client has set. Such requests
-    /// come from code.
+    /// The level that was last set by a `logging/setLevel` request from code, without a client.
     in_code: Option<LoggingLevel>,
 }
 
@@ -57,7 +56,7 @@ pub(super) struct LogRoute {
 // === impl Levels ===
 
 impl Levels {
-    /// Returns the lowest level of all clients as it would be if `client` set `level`.
+    /// Returns the lowest log level of all clients, assuming that `client` sets `level`.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);

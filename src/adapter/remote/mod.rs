@@ -9,15 +9,16 @@
 //!   cancels the call.
 //! - *`_meta`.* The trace context ([SEP-414]: `traceparent`, `tracestate`, `baggage`) and the keys
 //!   in [`pass_meta`](RemoteBuilder::pass_meta) are forwarded. The caller's statements about itself
-//!   and its connection are not. There is an exception: a server of 2026-07-28 receives the
-//!   capabilities of the caller that concern input. Such a server answers with its questions, and
-//!   the caller calls again with the answers.
-//! - *Questions.* An older server can ask the user during a call (`elicitation/create`, with a
-//!   form). The question is relayed to the client that made the call if this client speaks an older
-//!   protocol version, too, and declares the capability. Otherwise the server receives an error
-//!   with the reason. A question is withdrawn when its call ends. Over pipes, servers do not say
-//!   which call a question belongs to. So there, a question is relayed only if all pending calls
-//!   belong to one request of one client. See [`elicitation`](RemoteBuilder::elicitation).
+//!   and its connection are not. There is an exception: a server with protocol version 2026-07-28
+//!   receives those capabilities of the caller that allow questions. Such a server puts its
+//!   questions into the answer, and the caller calls again with the answers.
+//! - *Questions.* A server with protocol version 2025-11-25 or older can ask the user during a call
+//!   (`elicitation/create`, with a form). The question is relayed to the client that made the call
+//!   if this client also speaks version 2025-11-25 or older, and declares the capability. Otherwise
+//!   the server receives an error with the reason. A question is withdrawn when its call ends. Over
+//!   pipes, servers do not say which call a question belongs to. So there, a question is relayed
+//!   only if all pending calls belong to one request of one client. See
+//!   [`elicitation`](RemoteBuilder::elicitation).
 //! - *Progress.* Progress that the server reports is forwarded to the caller through the
 //!   [`Context`] of the request, with the caller's own progress token.
 //! - *Errors.* A caller would mistake errors about the connection to the server for errors of its
@@ -29,17 +30,18 @@
 //!   resources that contain it by path, query or fragment. Each of these resources that a caller
 //!   has subscribed to is reported once, under the URI of the subscription. All other updates are
 //!   dropped. So no caller receives a URI that it does not know, and updates take no memory.
-//! - *Lost connections.* If a connection is lost that has worked for ten seconds, the service
-//!   reconnects at once. Otherwise it waits for half a second to a second, and doubles the delay
-//!   with each attempt, up to one to two minutes. Requests are never sent twice. Many HTTP servers
-//!   that have lost a session reject a message without naming the request. The service then pings
-//!   the server. If the server does not answer the ping, the connection is treated as lost.
+//! - *Lost connections.* If a lost connection had worked for ten seconds, the service reconnects at
+//!   once. Otherwise it waits for half a second to a second, and doubles the delay with each
+//!   attempt, up to one to two minutes. Requests are never sent twice. Many HTTP servers that have
+//!   lost a session reject a message without naming the request. The service then pings the server.
+//!   If the server does not answer the ping, the connection is treated as lost.
 //! - *Log messages.* If all pending requests come from one client, the server's log messages are
 //!   relayed to this client, from the level that it has set. Otherwise messages are only logged
 //!   locally. Clients share the connection, so the server's level is the lowest level of all
 //!   clients.
 //!
-//! Elicitation is the only client capability that is declared to an older server.
+//! Elicitation is the only client capability that is declared to a server with protocol version
+//! 2025-11-25 or older.
 //!
 //! # Examples
 //!

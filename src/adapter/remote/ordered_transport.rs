@@ -31,8 +31,8 @@ pub(super) struct OrderedTransport<T> {
     /// this.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
-    /// Notified when the server rejects a message without naming the request, so that rmcp cannot
-    /// fail the caller's request.
+    /// Notified when the server rejects a message without the request's id, so that rmcp does not
+    /// know which request has failed.
     doubt: Arc<Notify>,
     last_words: ExitReason,
     tokens: Arc<Tokens>,

@@ -1,4 +1,5 @@
-//! Relays an older server's questions to the client whose call has led to them.
+//! Relays the questions of a server with protocol version 2025-11-25 or older to the client that
+//! made the call.
 
 use std::{
     collections::HashMap,
@@ -20,13 +21,15 @@ use crate::{
 };
 
 /// The maximum size in bytes, as JSON, of all questions in one `InputRequired` result, including
-/// its request state. Also the maximum size of a single question from an older server.
+/// its request state. Also the maximum size of a single question from a server with protocol
+/// version 2025-11-25 or older.
 pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
-/// The maximum size in bytes, as JSON, of all unanswered questions of one older server.
+/// The maximum total size in bytes, as JSON, of the unanswered questions from one server with
+/// protocol version 2025-11-25 or older.
 const MAX_OPEN_BYTES: usize = 32 << 20;
 
-/// The pending calls on a connection to an older server, which may ask questions about each of
-/// them.
+/// The pending calls on a connection to a server with protocol version 2025-11-25 or older. The
+/// server may ask questions about each call.
 pub(super) struct Calls {
     /// Locked from before a call is sent until its id is known, because a question about the call
     /// may arrive earlier.
@@ -43,8 +46,8 @@ pub(super) struct CallOnItsWay {
     id: RequestId,
 }
 
-/// The exclusive right to send a call and to register it. Until it is used or dropped, questions of
-/// the server wait.
+/// The exclusive right to send and register a call. Questions from the server wait until this right
+/// is used or dropped.
 pub(super) struct Registering<'c> {
     calls: &'c Arc<Calls>,
     _held: tokio::sync::MutexGuard<'c, ()>,
@@ -83,8 +86,8 @@ impl Calls {
         })
     }
 
-    /// Relays a question of the server to the client whose call has led to it, and waits for the
-    /// answer. Fails if the call ends or the server withdraws the question.
+    /// Relays a question of the server to the client that made the call, and waits for the answer.
+    /// Fails if the call ends or the server withdraws the question.
     pub(super) async fn relay(
         &self,
         request: InputRequest,

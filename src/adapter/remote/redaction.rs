@@ -30,8 +30,8 @@ pub(super) struct About {
 // === impl About ===
 
 impl About {
-    /// Returns a text as it may be logged: with secrets redacted, truncated, and with control
-    /// characters replaced by spaces.
+    /// Returns a text that is safe to log: secrets are redacted, control characters become spaces,
+    /// and the text is truncated.
     pub(super) fn redact_text(&self, text: &str) -> String {
         let text = self.secrets.redact(text);
         let mut characters = text.chars();
@@ -46,7 +46,7 @@ impl About {
         told
     }
 
-    /// Returns the texts of an error and its sources as they may be logged, separated by colons.
+    /// Returns the messages of an error and its sources, separated by colons and safe to log.
     pub(super) fn redact_chain(&self, error: &(dyn Error + 'static)) -> String {
         let mut told = String::new();
         for cause in causes(error) {

@@ -99,7 +99,7 @@ impl RemoteService {
     /// alive.
     ///
     /// If this connection is lost, the service does not reconnect. Messages that the server sends
-    /// on its own, such as progress, go to the rmcp handler with which the connection was created.
+    /// on its own, such as progress, go to the rmcp handler of the existing connection.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
@@ -229,8 +229,8 @@ impl RemoteBuilder {
     /// timeout.
     ///
     /// The default is long because some servers are downloaded when they are first started. In
-    /// addition, an older server may ignore the first request of protocol version 2026-07-28. rmcp
-    /// waits ten seconds for its answer.
+    /// addition, a server of an older protocol version may ignore the first request of version
+    /// 2026-07-28. rmcp waits ten seconds for the answer.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -242,8 +242,8 @@ impl RemoteBuilder {
         self
     }
 
-    /// Sets additional keys of a request's `_meta` that are forwarded from callers to the server.
-    /// The trace context is always forwarded.
+    /// Sets additional `_meta` keys that are forwarded from callers' requests to the server. The
+    /// trace context is always forwarded.
     pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.passed_meta.extend(keys.into_iter().map(Into::into));
         self
@@ -421,10 +421,11 @@ impl Remote {
         }
     }
 
-    /// Sets the level from which one client receives the server's log messages.
+    /// Sets the minimum level of the server's log messages that one client receives.
     ///
-    /// All clients share the connection. So the level that is set at an older server is the lowest
-    /// level of all clients. A newer server receives the client's level with each request instead.
+    /// All clients share the connection. So a server with protocol version 2025-11-25 or older
+    /// receives the lowest level that any client has set. A server with a later version receives
+    /// the client's level with each request instead.
     #[expect(deprecated, reason = "older clients use the deprecated methods")]
     async fn set_level(
         &self,
@@ -452,8 +453,9 @@ impl Remote {
         }
     }
 
-    /// Forwards a subscribe or unsubscribe request to an older server. A newer server does not
-    /// receive it. Instead, its notification stream is opened again with a new filter.
+    /// Forwards a subscribe or unsubscribe request to a server with protocol version 2025-11-25 or
+    /// older. For a server with a later version, reopens the notification stream with a new filter
+    /// instead.
     async fn subscription(&self, request: Request) -> Result<Reply, BackendError> {
         let connection = self.connection().await?;
         if connection.modern {

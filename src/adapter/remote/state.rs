@@ -25,23 +25,24 @@ use crate::{
 /// sent in one message, which a server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The maximum length in bytes of an updated resource's URI up to which its parents are looked up:
-/// subscribed resources whose URI is a prefix of the updated one. Subscriptions of clients have the
-/// same limit.
+/// The maximum length in bytes of an updated resource's URI for which parents are looked up. A
+/// parent is a subscribed resource whose URI is a prefix of the updated URI. Subscriptions of
+/// clients have the same limit.
 const MAX_UPDATED_URI: usize = 2 << 10;
-/// The maximum number of parents of an updated resource that are looked up. Each separator in its
-/// URI, from the right, ends the URI of a parent.
+/// The maximum number of separators in an updated resource's URI, counted from the end, at which
+/// the URI is cut to look up parents.
 const MAX_PARENTS: usize = 64;
-/// The maximum size in bytes of the URIs of all abandoned subscriptions. A subscription at an older
-/// server is abandoned if the caller has cancelled its request. The server is then asked to end it.
+/// The maximum total size in bytes of the URIs of abandoned subscriptions. If a caller cancels a
+/// subscribe request to a server with protocol version 2025-11-25 or older, the subscription is
+/// abandoned. The server is then asked to end the subscription.
 const MAX_ABANDONED: usize = 1 << 20;
 
-/// The pause after a change of a server's list was reported, until the next change is reported. It
-/// doubles with each further change.
+/// The first pause between two reported changes of a server's list. It doubles with each further
+/// change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The upper bound of the pause between two reported changes of a list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// The time without changes of a list after which the pause is [`FIRST_PAUSE`] again.
+/// If a list does not change for this time, the pause is reset to [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The state of a remote server. The supervisor task and all pending calls share it.
@@ -55,13 +56,15 @@ pub(super) struct Remote {
     pub(super) lists: Lists,
     pub(super) state: watch::Sender<State>,
     /// Notified when the set of subscribed resources has changed. The notification stream of a
-    /// newer server is then opened again.
+    /// server with protocol version 2026-07-28 is then reopened with a new filter.
     pub(super) listen_again: Notify,
-    /// Notified when all subscriptions must be sent to an older server again.
+    /// Notified when all subscriptions must be sent again to a server with protocol version
+    /// 2025-11-25 or older.
     pub(super) subscribe_again: Notify,
     /// The log levels that clients have set.
     pub(super) levels: Levels,
-    /// Notified when there are abandoned subscriptions, which must be ended at an older server.
+    /// Notified when abandoned subscriptions must be ended at a server with protocol version
+    /// 2025-11-25 or older.
     pub(super) unsubscribe_abandoned: Notify,
     known: Mutex<Known>,
 }
@@ -113,8 +116,8 @@ struct Known {
     subscriptions: HashMap<Arc<str>, usize>,
     /// The size in bytes, as JSON, of the URIs of all subscribed resources.
     listened: usize,
-    /// The URIs of abandoned subscriptions: an older server may still hold them, because a caller
-    /// has cancelled its request.
+    /// The URIs of abandoned subscriptions, which the server may still hold because the caller has
+    /// cancelled the subscribe request.
     abandoned: HashSet<Arc<str>>,
     /// The size in bytes of the URIs in `abandoned`.
     abandoned_bytes: usize,
@@ -129,8 +132,8 @@ pub(super) struct Connection {
     /// Cancelled when the connection is lost or closed, so that no more messages will arrive.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The pending calls during which an older server may send questions. `None` if it may not send
-    /// any.
+    /// The pending calls that a server with protocol version 2025-11-25 or older may ask questions
+    /// about. `None` if the server may not ask any.
     pub(super) calls: Option<Arc<Calls>>,
     /// Whether the server may ask the callers' users for input.
     pub(super) elicitation: bool,
@@ -142,9 +145,8 @@ pub(super) struct Connection {
     pub(super) passed_meta: Arc<[String]>,
     /// The server's state. The reference is weak because this state owns the connection.
     pub(super) remote: Weak<Remote>,
-    /// Whether a request has failed because the server was unreachable, and the server has not
-    /// answered a request since. Over HTTP, a server can stop and restart without ending a
-    /// connection.
+    /// `true` after a request has failed because the server was unreachable, until the server
+    /// answers a request. Over HTTP, a server can stop and restart without ending a connection.
     pub(super) has_failed: AtomicBool,
 }
 
@@ -205,7 +207,7 @@ impl Remote {
         }
     }
 
-    /// Waits until there is no attempt to connect in progress, and returns the state that follows.
+    /// Waits until no attempt to connect is in progress, and returns the state of the connection.
     pub(super) async fn settled(&self) -> State {
         let mut states = self.state.subscribe();
         let settled = states.wait_for(|state| !matches!(state, State::Connecting)).await;
@@ -225,7 +227,7 @@ impl Remote {
         known.trouble = None;
     }
 
-    /// Records why there is no connection. Logs a warning if the last reason was a different one.
+    /// Records why there is no connection. Logs a warning if the reason differs from the last one.
     pub(super) fn trouble(&self, trouble: String) {
         let backend = &*self.about.name;
         let mut known = self.known();
@@ -272,11 +274,12 @@ impl Remote {
         self.known().subscriptions.contains_key(uri)
     }
 
-    /// Reports that a resource was updated. The update is reported for the resource itself and for
-    /// each resource whose URI is a prefix of its URI, as far as callers have subscribed to them.
+    /// Reports that a resource was updated. The update is reported for those resources that callers
+    /// have subscribed to: the resource itself, and its parents, whose URIs are prefixes of its
+    /// URI.
     ///
-    /// Updates of other resources are dropped. So pending updates take no memory in addition to the
-    /// subscriptions, and callers receive no URI that they have not subscribed to.
+    /// Updates of other resources are dropped. So pending updates take no additional memory, and
+    /// callers receive only URIs that they have subscribed to.
     pub(super) fn resource_updated(&self, uri: &str) {
         let concerned = self.known().concerned(uri);
         for uri in concerned {
@@ -305,8 +308,8 @@ impl Remote {
         mem::take(&mut known.abandoned)
     }
 
-    /// If the server is an older one, marks a subscription as abandoned, so that the supervisor
-    /// ends it in the background.
+    /// If the server speaks protocol version 2025-11-25 or older, marks a subscription as
+    /// abandoned, so that the supervisor ends it in the background.
     fn abandon(&self, uri: Arc<str>) {
         // A newer server is sent a new filter, and a new connection has no subscriptions.
         let is_older = matches!(&*self.state.borrow(), State::Connected(to) if !to.modern);
@@ -431,8 +434,8 @@ impl Known {
         own.into_iter().chain(parents.flatten().filter_map(subscribed)).collect()
     }
 
-    /// Adds a subscription to the abandoned ones. Returns `false` if it is already one of them, or
-    /// if their URIs would be too large.
+    /// Marks a subscription as abandoned. Returns `false` if it was already marked, or if the URIs
+    /// of all abandoned subscriptions would be too large.
     fn abandon(&mut self, uri: Arc<str>) -> bool {
         let bytes = self.abandoned_bytes + uri.len();
         if bytes > MAX_ABANDONED || self.abandoned.contains(&uri) {

@@ -43,14 +43,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// The maximum time to wait until a closed connection has ended.
 const LONGEST_END: Duration = Duration::from_secs(20);
-/// The time after which an unanswered ping means that the server has lost the session.
+/// The timeout of a ping that checks whether the server still knows the session.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// The delay before a notification stream that the server has ended is opened again. It doubles
-/// each time.
+/// The delay before reopening a notification stream that the server has ended. It doubles each
+/// time.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The upper bound of the delay before a notification stream is opened again, without jitter.
 const LISTEN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
-/// The maximum number of concurrent unsubscribe requests to one older server.
+/// The maximum number of concurrent unsubscribe requests to one server with protocol version
+/// 2025-11-25 or older.
 const UNSUBSCRIBING: usize = 8;
 
 /// A function that opens a new connection to the server and performs the handshake.
@@ -146,8 +147,8 @@ fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
 /// Attempts to connect with the handshake in `opening`. If the server does not understand it, tries
 /// the other handshake. Stores the one that worked in `opening`, for the next attempt.
 ///
-/// The second try needs a new connection: some older servers exit or never answer if the first
-/// request is not `initialize`.
+/// The second try needs a new connection: some servers of older protocol versions exit or never
+/// answer if the first request is not `initialize`.
 async fn connect(
     remote: &Arc<Remote>,
     open: &Open,
@@ -245,8 +246,8 @@ async fn stay_connected(
     good_since
 }
 
-/// Waits for a sign that an older server has lost the session: it rejects a message without naming
-/// the request, and then does not answer a ping.
+/// Waits for signs that a server with protocol version 2025-11-25 or older has lost the session: it
+/// rejects a message without naming the request, and then leaves a ping unanswered.
 ///
 /// HTTP servers that are built like the examples of the TypeScript SDK behave like this. Their
 /// status code for an unknown session is not the one that rmcp expects, so rmcp does not notice the
@@ -313,8 +314,9 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     }
 }
 
-/// Sends all subscriptions and the log level to an older server: first on the new connection, and
-/// again whenever this server takes them over from another one that it replaces.
+/// Sends all subscriptions and the log level to a server with protocol version 2025-11-25 or older.
+/// Sends them first on the new connection, and again whenever they are copied from a server that
+/// this one replaces.
 async fn subscribe_again(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -336,7 +338,8 @@ async fn subscribe_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Sends an older server the lowest log level of all clients, if a client has set one.
+/// Sends a server with protocol version 2025-11-25 or older the lowest log level of all clients, if
+/// any client has set one.
 async fn set_level_again(remote: &Remote, connection: &Connection) {
     let set = async {
         let _sending = remote.levels.sending.lock().await;
@@ -350,8 +353,9 @@ async fn set_level_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Ends abandoned subscriptions at an older server. A subscription is abandoned if the caller has
-/// cancelled its request, so that it is unknown whether the server holds it.
+/// Ends abandoned subscriptions at a server with protocol version 2025-11-25 or older. A
+/// subscription is abandoned if the caller has cancelled its request, so the server may or may not
+/// hold it.
 async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -379,8 +383,8 @@ async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Forwards the notifications of a newer server, which sends them only on a `subscriptions/listen`
-/// stream. Opens the stream again when it ends.
+/// Forwards the notifications of a server with protocol version 2026-07-28, which sends them only
+/// on a `subscriptions/listen` stream. Reopens the stream when it ends.
 async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     if !connection.modern {
         return future::pending().await;
@@ -445,8 +449,8 @@ async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &Subscr
     }
 }
 
-/// Returns the filter that selects the notifications to request from a newer server: changes of the
-/// lists for which it declares `listChanged`, and updates of subscribed resources.
+/// Returns the `subscriptions/listen` filter, which selects changes of the lists for which the
+/// server declares `listChanged`, and updates of subscribed resources.
 fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter {
     let mut filter = SubscriptionFilter::default();
     let Some(info) = connection.peer.peer_info() else { return filter };

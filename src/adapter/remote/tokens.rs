@@ -8,8 +8,8 @@ use tokio::sync::Mutex;
 use super::logs::LogRoutes;
 use crate::adapter::progress_routes::Routes;
 
-/// The receivers of a server's progress notifications, by the progress token of each request, and
-/// the receivers of its log messages.
+/// Maps the progress token of each request to the receiver of its progress, and lists the receivers
+/// of the server's log messages.
 #[derive(Default)]
 pub(super) struct Tokens {
     /// The receivers of progress. Locked from before a request is sent until its token is known,

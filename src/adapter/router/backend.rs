@@ -58,7 +58,7 @@ impl Backend {
         Self { name: name.into(), prefix: None, service, description: None }
     }
 
-    /// Sets the prefix of the backend's tools and prompts in the names that clients see.
+    /// Sets the prefix of the backend's tool and prompt names, as clients see them.
     ///
     /// Defaults to the backend's name followed by the router's separator. The prefix may be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {

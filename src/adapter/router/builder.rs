@@ -52,11 +52,11 @@ impl RouterBuilder {
         self
     }
 
-    /// Sets how long a list request waits for a slow backend. Defaults to 5 seconds.
+    /// Sets the maximum time that a list request waits for a slow backend. Defaults to 5 seconds.
     ///
-    /// If a caller gives up earlier, but waits for at least a second, its first list request fails
-    /// while a backend is slow. From then on, lists contain the last known items of the slow
-    /// backend at once.
+    /// If a caller gives up earlier, but after at least a second, only its first list request
+    /// fails. Later list requests do not wait for the slow backend, but contain its last known
+    /// items.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self

@@ -103,8 +103,8 @@ impl RouterError {
         Self(mistakes)
     }
 
-    /// Returns an iterator over the mistakes. Mistakes that concern no single backend come first.
-    /// The others follow in the order of the backends.
+    /// Returns an iterator over the mistakes. Mistakes that are not specific to one backend come
+    /// first. The others follow in the order of the backends.
     pub fn iter(&self) -> std::slice::Iter<'_, RouterMistake> {
         self.0.iter()
     }
@@ -149,8 +149,9 @@ impl RouterMistake {
         Self { backend, kind }
     }
 
-    /// Returns the index of the backend that has the mistake, in the order in which the backends
-    /// were added. `None` if the mistake concerns no single backend.
+    /// Returns the index of the backend whose settings contain the mistake. Backends are counted
+    /// from 0 in the order in which they were added. `None` if the mistake is not specific to one
+    /// backend.
     #[must_use]
     pub const fn backend(&self) -> Option<usize> {
         self.backend

@@ -17,10 +17,10 @@ use crate::{
 pub(super) struct Listed<I> {
     /// The items in the backend's order, under the names that the backend uses.
     pub(super) items: Vec<I>,
-    /// The time in milliseconds for which the list may be cached: the minimum of all pages, or
-    /// `None` if any page states none.
+    /// The cache lifetime of the list in milliseconds: the shortest of all pages, or `None` if any
+    /// page states none.
     pub(super) ttl_ms: Option<u64>,
-    /// The scope in which the list may be cached: the narrowest of all pages.
+    /// The cache scope of the list: the narrowest scope of all pages.
     pub(super) cache_scope: Option<CacheScope>,
 }
 
@@ -80,7 +80,8 @@ async fn list_pages<I: Item>(
     }
 }
 
-/// Converts the error of a failed service, with the texts of its sources, for the operator.
+/// Converts the error of a failed service to a text for the operator. Includes the texts of the
+/// error's sources.
 fn failure(error: &BoxError) -> ListError {
     let mut text = error.to_string();
     let mut source = error.source();

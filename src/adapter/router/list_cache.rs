@@ -18,15 +18,15 @@ use super::{
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
-/// The maximum number of merged lists with several pages that are kept, per kind of item, until
-/// clients request the next page.
+/// The maximum number of merged multi-page lists, per kind of item, that are kept so that clients
+/// can request the next page.
 const MAX_EARLIER: usize = 4;
-/// The pause after a change of a backend's list was reported, until the next change is reported. It
-/// doubles with each further change.
+/// The first pause between two reported changes of a backend's list. It doubles with each further
+/// change.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The upper bound of the pause between two reported changes of a backend's list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The time without changes of a backend's list after which the pause is [`FIRST_PAUSE`] again.
+/// If a backend's list does not change for this time, the pause is reset to [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(300);
 
 /// One cache for each kind of item that backends list.
@@ -179,8 +179,9 @@ impl<I: Item> ListCache<I> {
         Self { state: Mutex::new(state), looked: tokio::sync::Mutex::default() }
     }
 
-    /// Decides what a list request does about a backend. `offered` states whether the backend's
-    /// description declares items of this kind. It is `None` if the description is unknown.
+    /// Decides whether a list request asks a backend, uses its last known items, or skips it.
+    /// `offered` states whether the backend's description declares items of this kind. It is `None`
+    /// if the description is unknown.
     pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -463,8 +464,8 @@ impl Difference {
     }
 }
 
-/// Maps each name or URI to its item. If a backend lists a name twice, the first item is used, as
-/// in the list that clients see.
+/// Maps each name or URI to its item. If a backend lists a name twice, the first item is used.
+/// Clients see the same item in their list.
 fn by_key<I: Item>(items: &[I]) -> HashMap<&str, &I> {
     items.iter().rev().map(|item| (item.key(), item)).collect()
 }

@@ -1,4 +1,4 @@
-//! Merges the items that the backends list, of one kind, into one list.
+//! Merges the backends' items of one kind, such as tools, into one list.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -20,7 +20,7 @@ const PAGE: usize = 1_000;
 /// The maximum number of problems with items that are kept, per kind of item.
 const MAX_PROBLEMS: usize = 1_000;
 
-/// The items of all backends, of one kind, in one list.
+/// The merged list of all backends' items of one kind, such as tools.
 #[derive(Debug)]
 pub(super) struct Merged<I> {
     /// The items that each backend has listed. `None` for a backend that has no items or has never
@@ -47,11 +47,12 @@ pub(super) enum Route {
     Contested,
 }
 
-/// Maps the literal beginning of each URI template to the backend that lists the template.
+/// Maps the literal prefix of each URI template (the text before the first `{`) to the backend that
+/// lists the template.
 #[derive(Debug, Default)]
 struct Literals {
     owners: HashMap<Box<str>, usize>,
-    /// The distinct lengths of the literal beginnings, in descending order.
+    /// The distinct lengths of the literal prefixes, in descending order.
     lengths: Vec<usize>,
 }
 
@@ -87,8 +88,8 @@ impl<I> Merged<I> {
         self.routes.get(key).copied()
     }
 
-    /// Returns the first backend that has a template whose literal beginning is a prefix of the
-    /// URI.
+    /// Returns the first backend with a URI template whose literal prefix (the text before the
+    /// first `{`) is a prefix of the URI.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
         self.literals.owners(uri).min()
     }
@@ -198,8 +199,8 @@ impl<I: Item> Merged<I> {
 
     /// Returns the first page of the list.
     ///
-    /// If the list is not `complete`, because current items of a backend may be missing, the page
-    /// has no cache lifetime.
+    /// The page has no cache lifetime if the list is not `complete`: the current items of a backend
+    /// may be missing.
     pub(super) fn first_page(&self, complete: bool) -> Page<I> {
         self.cut(0, complete)
     }
@@ -255,8 +256,8 @@ pub(super) fn are_the_same<I>(
 // === impl Literals ===
 
 impl Literals {
-    /// Adds the literal beginning of a backend's template. If several templates have the same one,
-    /// the first is used.
+    /// Adds the literal prefix of a backend's URI template. If several templates have the same
+    /// prefix, the first one is used.
     fn add(&mut self, literal: &str, place: usize) {
         if !self.owners.contains_key(literal) {
             self.owners.insert(literal.into(), place);
@@ -269,7 +270,7 @@ impl Literals {
         self.lengths.dedup();
     }
 
-    /// Returns the backends that have a template whose literal beginning is a prefix of the URI.
+    /// Returns the backends with a URI template whose literal prefix is a prefix of the URI.
     fn owners(&self, uri: &str) -> impl Iterator<Item = usize> {
         let beginnings = self.lengths.iter().filter_map(|&length| uri.get(..length));
         beginnings.filter_map(|beginning| self.owners.get(beginning).copied())

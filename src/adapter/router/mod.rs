@@ -190,8 +190,8 @@ impl Router {
         describe::describe(&self.shared, base)
     }
 
-    /// Returns the name under which clients see a tool or prompt of a backend. Returns `None` if
-    /// there is no backend with this name.
+    /// Returns the name that clients see for a backend's tool or prompt. Returns `None` if no
+    /// backend is named `backend`.
     #[must_use]
     pub fn exposed_name(&self, backend: &str, tool: &str) -> Option<String> {
         let names = &self.shared.names;
@@ -228,7 +228,8 @@ impl Router {
         &self.shared.names.separator
     }
 
-    /// Returns the rule for names that several backends offer, which decides whose item is used.
+    /// Returns the conflict rule, which decides whose item is used if several backends offer the
+    /// same name.
     #[must_use]
     pub fn conflicts(&self) -> Conflicts {
         self.shared.names.conflicts

@@ -72,7 +72,7 @@ impl ExposedNames {
         &self.backends[place].name
     }
 
-    /// Returns the name under which clients see a tool or prompt of a backend: the prefix and the
+    /// Returns the name that clients see for a backend's tool or prompt: the prefix and the
     /// backend's own name.
     pub(super) fn expose(&self, place: usize, own: &str) -> String {
         let prefix = &self.backends[place].prefix;

@@ -258,7 +258,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the client's reply for the case that the backend does not know the method.
+    /// Returns the reply that the client receives if the backend does not know the method.
     fn refuse(&mut self) -> Reply {
         match self {
             Self::Tool(name) => Reply::unknown_tool(mem::take(name)),

@@ -308,8 +308,8 @@ impl Shared {
         known
     }
 
-    /// Waits in the background for a slow backend's list. Does nothing if a background task already
-    /// does.
+    /// Spawns a background task that waits for a slow backend's list. Does nothing if there already
+    /// is such a task.
     fn ask_in_background<I: CachedItem>(self: &Arc<Self>, mut asking: Fetch<I>, runtime: &Handle) {
         let place = asking.place;
         if !I::board(&self.boards).ask_in_background(place) {

@@ -1,5 +1,4 @@
-//! Tracks, for each client connection, which changes of lists and resources the client must be
-//! notified of.
+//! Tracks the changes of lists and resources that each connected client must be notified of.
 
 use std::{
     convert::Infallible,
@@ -17,8 +16,8 @@ use crate::{
     message::LogLevel,
 };
 
-/// The maximum number of requested `subscriptions/listen` streams per connection whose changes are
-/// tracked before the stream begins.
+/// The maximum number of waiting `subscriptions/listen` streams per connection: requested streams
+/// that have not begun yet, but already track changes.
 const MOST_ASKED: usize = 64;
 /// The pause between two batches of notifications of updated resources. A resource that is updated
 /// several times during the pause is reported once.

@@ -1,4 +1,5 @@
-//! Asks older clients for the input that a service of protocol version 2026-07-28 requires.
+//! Asks clients with protocol version 2025-11-25 or older for the input that a service requires
+//! with `InputRequired`.
 
 use futures::{
     FutureExt,

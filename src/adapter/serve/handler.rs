@@ -488,8 +488,8 @@ where
 
 /// Returns `true` if protocol version 2026-07-28 has removed this method.
 ///
-/// If rmcp can parse the parameters of a removed method, it handles the request itself. Otherwise,
-/// it passes the request on as a custom request.
+/// If rmcp can parse the parameters of a method in this list, it handles the request itself.
+/// Otherwise, it passes the request to this server as a custom request.
 fn is_removed(method: &str) -> bool {
     const REMOVED: [&str; 5] = [
         InitializeResultMethod::VALUE,

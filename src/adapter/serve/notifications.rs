@@ -34,8 +34,8 @@ const SUBSCRIBING: usize = 8;
 /// The key of the progress token in a request's `_meta`.
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
-/// A client of 2025-11-25 or older. It is notified without a request of every kind of change that
-/// the server declares.
+/// A client with protocol version 2025-11-25 or older. The client receives notifications of every
+/// kind of change that the server declares, without requesting them.
 struct Older<'a> {
     peer: &'a Peer<RoleServer>,
     claims: &'a Claims,

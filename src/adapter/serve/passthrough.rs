@@ -1,4 +1,4 @@
-//! Delivers messages to a handler that do not pass through the layers around it.
+//! Delivers the messages that bypass the layers around a handler.
 
 use std::borrow::Cow;
 

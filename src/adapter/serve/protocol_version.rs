@@ -1,4 +1,4 @@
-//! Distinguishes newer clients from older ones, and adds the `resultType` that newer clients
+//! Distinguishes clients by protocol version, and adds the `resultType` that 2026-07-28 and later
 //! require.
 
 use rmcp::{
@@ -14,7 +14,7 @@ pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
 }
 
-/// Sets the `resultType` of a result to `complete` if rmcp makes it optional and it is not set.
+/// Sets the `resultType` of a result to `complete` if rmcp allows it to be missing and it is.
 ///
 /// Newer protocol versions require the `resultType`. rmcp removes it for older clients, but does
 /// not add it for newer ones.

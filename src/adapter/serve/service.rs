@@ -39,10 +39,10 @@ use crate::{
 /// any transport.
 ///
 /// rmcp needs one `ServeService` for each connection. Over streamable HTTP, it needs one for each
-/// session of an older client, and one for each request of a client without a session. Clone the
-/// server for each of them, which is cheap. Clones share the Tower service and the tools that
-/// clients have listed. They do not share the state of a connection, such as its resource
-/// subscriptions. The Tower service need not be `Sync`.
+/// session, and one for each request without a session. Clone the server for each of them, which is
+/// cheap. Clones share the Tower service and the tools that clients have listed. They do not share
+/// the state of a connection, such as its resource subscriptions. The Tower service need not be
+/// `Sync`.
 ///
 /// See the [module docs](crate::adapter) for an example and for the behavior that clients see.
 pub struct ServeService<S> {
@@ -80,8 +80,8 @@ pub(super) enum Opening {
     Passthrough,
 }
 
-/// A function that returns the name of a request's caller. Subscriptions with the same name are
-/// limited together. `None` means that the caller has no limit of its own.
+/// A function that returns the name of a request's caller. Subscriptions with the same caller name
+/// share a limit. With `None`, there is no limit per caller.
 type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 
 // === impl ServeService ===
@@ -255,8 +255,8 @@ where
     }
 
     /// Returns a sender that forwards log messages about a request to its client. Returns `None` if
-    /// the client has not asked for any. An older client sets its log level for the connection, a
-    /// newer client for each request.
+    /// the client has not asked for any. A client with protocol version 2025-11-25 or older sets
+    /// its log level for the connection, a newer client for each request.
     fn logs(&self, message: &ClientRequest, context: &RequestContext<RoleServer>) -> Option<Logs> {
         let sets_level = matches!(message, ClientRequest::SetLevelRequest(_));
         if !sets_level && !may_ask(message) {
@@ -338,8 +338,8 @@ where
     }
 }
 
-/// Returns a name under which a caller's requests are counted. All unknown callers share one name,
-/// which differs from that of a caller whose name is empty.
+/// Returns the name for counting a caller's requests. All unknown callers share one name, which
+/// differs from that of a caller whose name is empty.
 pub(crate) fn account(caller: Option<String>) -> Arc<str> {
     caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }

@@ -22,8 +22,8 @@ use crate::{
 
 /// The maximum number of resources that one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
-/// The maximum length in bytes of a subscribed URI. It is limited because a newer backend receives
-/// all subscribed URIs in one message.
+/// The maximum length in bytes of a subscribed URI. It is limited because a backend with protocol
+/// version 2026-07-28 receives all subscribed URIs in one message.
 pub(super) const MAX_URI: usize = 2_048;
 
 /// The maximum number of resource subscriptions of one caller on all its connections.
@@ -36,7 +36,7 @@ const MAX_SUBSCRIPTION_BYTES: usize = 256 << 20;
 /// The overhead in bytes that is added to the size of each subscription's URI.
 const OVERHEAD: usize = 128;
 
-/// A function that sends the service an unsubscribe request that no client is waiting for.
+/// A function that sends the service an unsubscribe request. No client waits for the reply.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
 
 /// The resources that at least one client has subscribed to, for all clients of a server.
@@ -210,7 +210,7 @@ impl Subscriptions {
         outcome
     }
 
-    /// Sends the service an unsubscribe request that no client is waiting for.
+    /// Sends the service an unsubscribe request. No client waits for the reply.
     async fn end(&self, uri: &Arc<str>) {
         if let Err(error) = (self.unsubscribe)(Arc::clone(uri)).await {
             tracing::debug!(%uri, %error, "failed to end a subscription");

@@ -26,8 +26,8 @@ const MOST_TOOLS: usize = 10_000;
 const MAX_REMEMBERED_NAME: usize = 1 << 10;
 /// The maximum size in bytes, as JSON, of all remembered tools that have header annotations.
 const MAX_ANNOTATED: usize = 16 << 20;
-/// The time after a listing during which calls of missing tools do not list the tools of the same
-/// [`View`] again.
+/// The minimum time between two listings of the same [`View`] that are caused by calls of missing
+/// tools.
 #[cfg(feature = "http")]
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The maximum number of separate views. Further clients share one view.
@@ -69,8 +69,7 @@ struct Listed {
     bytes: usize,
 }
 
-/// States whether a tool was listed, and whether that was before or after the last change of the
-/// tools.
+/// Whether a tool was listed before or after the last change of the tools, or not at all.
 #[cfg(feature = "http")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -87,7 +86,7 @@ struct Annotated {
     bytes: usize,
 }
 
-/// The latest listing that was caused by a call of an unknown tool, for each view.
+/// For each view, the latest listing that was caused by a call of an unknown tool.
 ///
 /// Different clients may see different tools, so there is one view for each distinct value of the
 /// `Authorization` header. A client that invents tool names, or even credentials, causes at most
@@ -200,8 +199,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns whether the tool of this name was listed, and whether that was before or after the
-    /// last change of the tools.
+    /// Returns whether the tool of this name was listed before or after the last change of the
+    /// tools, or not at all.
     #[cfg(feature = "http")]
     pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);

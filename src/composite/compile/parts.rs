@@ -31,7 +31,7 @@ pub(super) struct Parts {
     pub(super) remarks: Vec<String>,
 }
 
-/// The callee to which the tool name of a target refers. Decided when the layer is built.
+/// The tool or composite that a target calls. Decided when the layer is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::composite) enum Route {
     /// A tool of the service behind the layer.
@@ -40,7 +40,7 @@ pub(in crate::composite) enum Route {
     Composite(usize),
 }
 
-/// The way in which the outcomes of a run are combined into one result.
+/// The rule that combines the outcomes of a run's branches or steps into one result.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::composite) enum ResultForm {
     /// The result has the content of all branches. The rule `success` decides whether it is an

@@ -373,8 +373,7 @@ fn with_nulls(value: Value) -> Value {
     }
 }
 
-/// Returns `true` if `name` can be the name by which expressions refer to the current element of a
-/// loop.
+/// Returns `true` if expressions can use `name` to refer to the current element of a loop.
 fn is_variable(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     starts

@@ -133,7 +133,7 @@ fn no_tool_result(field: Field, step: &Step) -> Kind {
     Kind::NoToolResult { step: step.id.to_string(), field: field.name(), near }
 }
 
-/// Returns `true` if the default results of a step contain the value to which a reference refers.
+/// Returns `true` if the default results of a step contain the referenced value.
 fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     step.default_results.as_ref().is_some_and(|defaults| match field {
         Field::Output => follow(defaults, path).is_some(),
@@ -142,8 +142,8 @@ fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     })
 }
 
-/// Returns the reason why the answer of the user may lack the value to which a reference refers:
-/// the question may stay unanswered, or the property is not required. Otherwise, returns `None`.
+/// Returns the reason why the user's answer may lack the referenced value: the question may stay
+/// unanswered, or the property is not required. Otherwise, returns `None`.
 fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<String> {
     let [PathSegment::Key(content), path @ ..] = used.path else { return None };
     if content != "content" || !used.certain {

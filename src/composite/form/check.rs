@@ -266,8 +266,8 @@ impl Mistakes {
         }
     }
 
-    /// Checks the options of a choice without names, and returns their number. If the options are
-    /// not an array, adds an error and returns `None`.
+    /// Checks the options of a choice whose options have no display names, and returns their
+    /// number. If the options are not an array, adds an error and returns `None`.
     fn texts(&mut self, key: &'static str, choices: &Value) -> Option<usize> {
         let Value::Array(choices) = choices else {
             self.wrong(key, choices, "an array of strings");

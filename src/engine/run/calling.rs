@@ -26,8 +26,8 @@ use crate::{
     random,
 };
 
-/// The time that preparing the arguments of a call may take. If it takes longer, the task yields
-/// before the next step starts.
+/// The maximum time for preparing the arguments of a call without a yield. After a longer
+/// preparation, the task yields before the next step starts.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
 /// The start times of a run and of one of its calls. The times in the outcome of the call are

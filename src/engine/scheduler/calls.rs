@@ -29,7 +29,7 @@ pub(in crate::engine) struct Attempt<'p> {
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Handles the reply to [`Command::Permit`]. The requested call begins unless a limit was
+    /// Takes the reply to [`Command::Permit`]. Begins the requested call unless a limit was
     /// reached.
     pub(in crate::engine) fn permit(
         &mut self,
@@ -83,7 +83,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Attempt { id, site, input, begun, count, after }
     }
 
-    /// Handles a call that cannot begin, because its arguments are invalid or a limit was reached.
+    /// Fails or skips a call that cannot begin, because its arguments are invalid or a limit was
+    /// reached.
     pub(in crate::engine) fn reject_call(
         &mut self,
         call: NewCall<'p>,
@@ -197,8 +198,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Handles the end of an attempt. The call then waits for a retry or, if it is not retried,
-    /// ends.
+    /// Records the outcome of an attempt that has ended. Schedules a retry or, if the call is not
+    /// retried, ends the call.
     pub(in crate::engine) fn end_attempt(
         &mut self,
         id: BranchId,
@@ -222,7 +223,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_call(&call, outcome, now);
     }
 
-    /// Handles an attempt that ended without a reply, such as one that panicked.
+    /// Records the error of an attempt that ended without a reply, such as one that panicked.
     pub(in crate::engine) fn lose(&mut self, id: BranchId, error: StepError, now: Duration) {
         let Some(place) = self.place_of(id) else { return };
         let outcome = Outcome::answered(self.calls[place].begun, now, Err(error));
@@ -237,12 +238,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_call(call, outcome, now);
     }
 
-    /// Handles the end of a call, which also ends its step unless the step is a loop.
+    /// Ends a call. This also ends its step, unless the step is a loop.
     fn end_call(&mut self, call: &Attempts<'p>, outcome: Outcome, now: Duration) {
         self.end_branch(call.id, call.site, Outcome { attempts: call.count, ..outcome }, now);
     }
 
-    /// Handles the end of a step, or of an element of its loop.
+    /// Records the outcome of a step that has ended. If the step is a loop, records the outcome of
+    /// the element that has ended, and lets the loop begin its next elements.
     pub(super) fn end_branch(
         &mut self,
         id: BranchId,

@@ -125,8 +125,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.advance(element.step, now);
     }
 
-    /// Handles the end of a loop element. If the element has failed and the step does not continue
-    /// on failure, the loop ends too, and its other elements are stopped.
+    /// Records the outcome of a loop element that has ended. If the element has failed and the step
+    /// does not continue on failure, the loop ends too, and its other elements are stopped.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
         let Some(place) = self.place_of_loop(id.step) else { return };
         self.effects.end_element(id, &outcome, self.state.limit());

@@ -200,8 +200,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Handles a reply in which a tool asks questions. The current call ends, and the tool is
-    /// called again when the questions are answered.
+    /// Ends the call of a tool that has replied with questions, and keeps the questions as pending.
+    /// The tool is called again when they are answered.
     pub(in crate::engine) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.place_of(id) else { return };
         let call = self.calls.swap_remove(place);

@@ -107,7 +107,7 @@ impl<'v> Arguments<'v> {
         flag(self.named(name))
     }
 
-    /// Fails if an argument is left that the filter or test does not have.
+    /// Fails if an argument is left that the filter or test does not accept.
     pub(super) fn end(self) -> Evaluated<()> {
         match (self.first(), self.named.first()) {
             (None, None) => Ok(()),

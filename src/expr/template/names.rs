@@ -17,8 +17,7 @@ pub(super) struct Path {
     pub(super) optional: bool,
     /// Whether `is defined` follows the path.
     pub(super) asked: bool,
-    /// Whether every evaluation of the expression evaluates the path. `false` if that depends on a
-    /// condition.
+    /// Whether the path is always evaluated, not only under a condition.
     pub(super) certain: bool,
     /// The text of the path as it is written.
     pub(super) text: String,
@@ -148,7 +147,7 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Returns the value in which a path starts, and the number of path segments that belong to it.
+    /// Returns the value that a path starts from, and the number of path segments that identify it.
     pub(super) fn start(
         &self,
         name: &str,

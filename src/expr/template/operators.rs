@@ -53,7 +53,7 @@ pub(super) fn add(left: Numeric, right: Numeric) -> Evaluated<Numeric> {
     }
 }
 
-/// Returns the number that an operand is. Fails if the operand is not a number.
+/// Returns the operand as a number. Fails if the operand is not a number.
 fn number(symbol: &str, value: &Value<'_>) -> Evaluated<Numeric> {
     value
         .number()

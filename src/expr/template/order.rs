@@ -1,8 +1,8 @@
 //! Compares values for the operators `<`, `<=`, `>` and `>=`, and for the filters `sort`, `min`,
 //! `max`, `unique`, `groupby` and `dictsort`.
 //!
-//! Values of different types have no order, and neither has null, so ordering them is an error. But
-//! any two values can be checked for equality, which is enough for `unique` and `groupby`.
+//! Ordering values of different types, or ordering null, is an error. But any two values can be
+//! checked for equality, which is enough for `unique` and `groupby`.
 //!
 //! A filter first computes a sort key for each element. Then it deducts the steps for all
 //! comparisons from the budget. So no comparison can exhaust the budget.

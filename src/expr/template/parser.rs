@@ -434,8 +434,9 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         parsed
     }
 
-    /// Updates the size and height of the syntax tree for an expression whose operands are the last
-    /// parsed expression and one of the given height. Fails if the maximum height is exceeded.
+    /// Updates the size and height of the syntax tree for an operator. Its operands are the last
+    /// parsed expression, and an expression of the given height. Fails if the maximum height is
+    /// exceeded.
     fn raise(&mut self, height: usize) -> Result<(), Mistake> {
         self.size += 1;
         self.height = self.height.max(height) + 1;

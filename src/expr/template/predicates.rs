@@ -92,7 +92,7 @@ impl Test {
         TESTS.iter().find(|test| test.name == name)
     }
 
-    /// Returns the operator that does the same as the test, or `None` if no operator does.
+    /// Returns the operator that is equivalent to the test, or `None` if there is none.
     pub(super) const fn symbol(&self) -> Option<&'static str> {
         match self.check {
             Check::Compare(symbol) => Some(symbol),

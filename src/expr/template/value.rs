@@ -520,7 +520,7 @@ impl<'v> Value<'v> {
         number.ok_or_else(|| Failure::other("the result is a number that JSON cannot represent"))
     }
 
-    /// Converts a text or a number to the name of an object's member. Fails for other values.
+    /// Converts a text or a number to an object key. Fails for values of other types.
     pub(super) fn to_name(&self, budget: &Budget) -> Evaluated<Text<'v>> {
         match self {
             Self::Text(text) => {

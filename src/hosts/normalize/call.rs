@@ -52,8 +52,8 @@ pub enum MalformedKind {
     DuplicateId,
     /// The call is not a function call, but for example a custom tool call.
     Unsupported,
-    /// The call belongs to another choice or candidate than the first. Only calls of the first
-    /// choice or candidate are executed.
+    /// The call belongs to a choice or candidate after the first. Only calls of the first choice or
+    /// candidate are executed.
     OtherChoice,
     /// The arguments of the call are too large or nested too deep, or the output has too many
     /// calls.
@@ -67,13 +67,12 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
-/// The form in which a provider writes a call. The result of the call has the matching form.
+/// The provider's format of a call, which determines the format of the call's result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
     Function,
-    /// The single `function_call` of a message. This is an older form, in which a message has at
-    /// most one call.
+    /// The `function_call` of a message. This older form allows at most one call per message.
     Legacy,
     /// A custom tool call, whose input is free text.
     Custom,
@@ -82,7 +81,7 @@ pub(super) enum Form {
 // === impl CallId ===
 
 impl CallId {
-    /// Creates an id from the text by which a provider identifies a call.
+    /// Creates an id from the text that the provider uses to identify a call.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: false }
     }

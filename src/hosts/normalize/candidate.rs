@@ -14,7 +14,7 @@ use super::{
 /// Maximum length of a tool name in bytes: twice what MCP recommends.
 const MAX_CANDIDATE_NAME: usize = 256;
 
-/// A possible call in the output of a model that has not been checked yet.
+/// A possible call in a model's output, which has not been checked yet.
 #[derive(Debug)]
 pub(super) struct Candidate<'o> {
     id: Option<String>,
@@ -26,8 +26,8 @@ pub(super) struct Candidate<'o> {
 /// The arguments of a candidate.
 #[derive(Debug)]
 enum Arguments<'o> {
-    /// The arguments as the provider encoded them. They are parsed later, except those of excess
-    /// calls.
+    /// The arguments as the provider encoded them. They are parsed later, unless the call exceeds
+    /// the maximum number of calls.
     Unread(Option<&'o Value>),
     Read(Result<JsonObject, Problem>),
 }

@@ -31,8 +31,8 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Returns the calls of all choices. The calls of all choices but the first are malformed, since
-/// only the first choice becomes part of the conversation.
+/// Returns the calls of all choices. Calls after the first choice are malformed, since only the
+/// first choice becomes part of the conversation.
 fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
     let mut found = Vec::new();
     for (place, choice) in choices.iter().enumerate() {

@@ -31,8 +31,8 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
     }
 }
 
-/// Returns the content of a result. If no text repeats the structured content, adds it as JSON, and
-/// leaves out blocks that repeat a part of it.
+/// Returns the content of a result. If no text block repeats the structured content, adds this
+/// content as JSON text, and omits blocks that repeat a part of it.
 pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     let structured = result.structured_content.as_ref();
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
@@ -51,7 +51,7 @@ pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
 }
 
 /// Returns the blocks of a result that do not repeat its structured content. If no block of a
-/// branch of a composite remains, the label of the branch is dropped, too.
+/// composite's branch remains, the label of the branch is dropped, too.
 fn blocks_besides<'r>(
     structured: &Value,
     result: &'r CallToolResult,
@@ -82,7 +82,7 @@ fn repeats(block: &ContentBlock, structured: &Value) -> bool {
         })
 }
 
-/// Returns `true` if a block is a text that is equal to the structured content when parsed as JSON.
+/// Returns `true` if a block is JSON text that parses to the structured content.
 fn mirrors(block: &ContentBlock, structured: &Value) -> bool {
     let text = block.as_text().map(|text| serde_json::from_str::<Value>(&text.text));
     text.is_some_and(|value| value.is_ok_and(|value| value == *structured))

@@ -21,8 +21,8 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// Returns an error if the output has the format of no provider or of several providers, or if
-    /// it is part of a stream. Also returns an error for an empty list.
+    /// Returns an error if the format of the output matches no provider or several providers. Also
+    /// returns an error if the output is an empty list or a part of a stream.
     pub fn detect(output: &Value) -> Result<Self, OutputError> {
         match output {
             Value::String(text) => Ok(of_text(text)),

@@ -35,7 +35,7 @@ pub struct DispatchOptions {
     outer: Option<Context>,
 }
 
-/// Whether the calls in an answer of a model run sequentially or concurrently.
+/// Whether the tool calls in one model response run sequentially or concurrently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DispatchOrder {
@@ -209,7 +209,7 @@ impl DispatchOptions {
         self
     }
 
-    /// Sets the names by which the model knows the tools, to replace them by the original names.
+    /// Sets the tool names that the model uses, which [`dispatch`] replaces by the original names.
     /// Any other name that the model wrote is used unchanged.
     #[must_use]
     pub fn names(mut self, names: ToolNames) -> Self {
@@ -217,8 +217,8 @@ impl DispatchOptions {
         self
     }
 
-    /// Sets the context of all calls, which determines their caller and the budgets to which they
-    /// are charged. In a tool that makes calls while it runs, use [`within`](Self::within) instead.
+    /// Sets the context of all calls, which determines their caller and the budgets that are
+    /// charged. In a tool that makes calls while it runs, use [`within`](Self::within) instead.
     #[must_use]
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = context.into();

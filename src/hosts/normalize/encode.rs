@@ -27,8 +27,8 @@ impl Provider {
     /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
     ///
     /// If a call was not executed, its answer contains the reason. Some calls have no answer, since
-    /// the conversation does not contain them. Such a call lacks the id or name by which the
-    /// provider identifies calls, or belongs to another choice than the first.
+    /// the conversation does not contain them. Such a call lacks the id or name that the provider
+    /// requires, or belongs to a choice after the first.
     ///
     /// The content of a result is converted as follows:
     ///

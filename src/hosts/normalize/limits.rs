@@ -3,9 +3,9 @@
 use super::call::{MalformedKind, Problem};
 use crate::message::MAX_JSON_DEPTH;
 
-/// Default maximum size in bytes of the arguments of a call, or of a text with calls.
+/// Default maximum size in bytes of one call's arguments, or of a model's text that contains calls.
 const MAX_ARGUMENT_BYTES: usize = 1 << 20;
-/// Default maximum number of calls in one answer of a model.
+/// Default maximum number of calls in one model response.
 const MAX_PARSED_CALLS: usize = 128;
 
 /// Limits on the calls that are read from a model's output.
@@ -42,8 +42,8 @@ impl ParseLimits {
         }
     }
 
-    /// Sets the maximum size in bytes of the arguments of a call, and of a text with calls.
-    /// Defaults to 1 MiB.
+    /// Sets the maximum size in bytes of one call's arguments, and of a model's text that contains
+    /// calls. Defaults to 1 MiB.
     #[must_use]
     pub const fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes, ..self }
@@ -56,7 +56,7 @@ impl ParseLimits {
         Self { max_depth: if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }, ..self }
     }
 
-    /// Sets the maximum number of calls in one answer of a model. Defaults to 128. Excess calls are
+    /// Sets the maximum number of calls in one model response. Defaults to 128. Excess calls are
     /// malformed. If the model writes its calls as text, all excess calls are reported as a single
     /// malformed call, since calls in a text are not answered by id.
     #[must_use]

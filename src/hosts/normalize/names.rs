@@ -14,7 +14,7 @@ const MAX_PROVIDER_NAME: usize = 64;
 /// Number of hash bytes that are appended to make names unique.
 const HASH: usize = 4;
 
-/// The names by which models know tools, and the original names of the tools.
+/// Maps the tool names that models use to the original names of the tools.
 ///
 /// MCP allows names that providers reject, such as `github/search`. So each tool is exposed to
 /// models under a name that all providers accept: 1 to 64 ASCII letters, digits, `_` and `-`,
@@ -44,7 +44,7 @@ struct NameMaps {
 // === impl ToolNames ===
 
 impl ToolNames {
-    /// Assigns names by which models know the tools with these original names.
+    /// Assigns a name that models can use to each of these original tool names.
     pub fn new<N: Into<String>>(tools: impl IntoIterator<Item = N>) -> Self {
         let tools: BTreeSet<String> = tools.into_iter().map(Into::into).collect();
         let mut claims: BTreeMap<String, usize> = BTreeMap::new();
@@ -80,7 +80,7 @@ impl ToolNames {
         Self::new(tools.iter().map(|tool| &*tool.name))
     }
 
-    /// Returns the name by which models know the tool with the original name `tool`. `None` if no
+    /// Returns the name that models use for the tool with the original name `tool`. `None` if no
     /// name was assigned to this tool.
     #[must_use]
     pub fn exposed(&self, tool: &str) -> Option<&str> {
@@ -99,8 +99,7 @@ fn is_allowed(name: &str) -> bool {
     name.len() <= MAX_PROVIDER_NAME && !name.is_empty() && plain(name) == name
 }
 
-/// Replaces the characters of a name that providers reject, without limiting the length of the
-/// name.
+/// Replaces the characters that providers reject in a name. Does not shorten the name.
 fn plain(name: &str) -> String {
     let begins_well = name.starts_with(|first: char| !first.is_ascii_digit() && first != '-');
     let spelled = name.chars().map(|character| match character {

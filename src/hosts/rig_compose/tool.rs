@@ -24,7 +24,7 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The name of the member of a result that contains notices if the result is incomplete.
+/// The name of the result member that contains the notices about why a result is incomplete.
 ///
 /// The member is an array of strings. It is only present if a layer of this crate has
 /// [truncated](SHORTENED) the result, or if a [limit](LIMIT) has ended the run.
@@ -58,9 +58,9 @@ where
     tools_as(service, Context::default()).await
 }
 
-/// Creates `rig-compose` tools like [`tools`], but lists and calls the tools in `context`, with its
-/// caller and cancellation token. If a tool is called within a request, the context of that request
-/// is used instead.
+/// Creates `rig-compose` tools like [`tools`], but lists and calls the tools with the caller and
+/// cancellation token of `context`. If a tool is called within a request, the context of that
+/// request is used instead.
 ///
 /// # Errors
 ///

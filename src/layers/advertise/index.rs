@@ -12,8 +12,8 @@ use rmcp::model::Tool;
 use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
-/// Limits of a query. A search only uses the first `MAX_QUERY` bytes and the first
-/// `MAX_QUERY_WORDS` distinct words of a query.
+/// Limits of a search query. Only its first `MAX_QUERY` bytes and first `MAX_QUERY_WORDS` distinct
+/// words are searched.
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
 /// Limits of an indexed text. Only the first `MAX_INDEXED_TEXT` bytes and the first
@@ -39,18 +39,19 @@ const BEGINNING: f32 = 0.5;
 #[doc(hidden)]
 #[derive(Default)]
 pub struct Index {
-    /// The advertised tools in listing order, each as its index in the list of all tools.
+    /// The advertised tools in listing order. Each is an index into the list of all tools.
     tools: Vec<usize>,
     /// Maps each indexed word to the advertised tools that contain it.
     words: BTreeMap<String, Vec<Posting>>,
-    /// Maps the words of a name, as [`plain`] returns them, to the advertised tools with such a
-    /// name. Each tool is represented by its index in `tools`.
+    /// Maps the words of a tool name, as returned by [`plain`], to the advertised tools with these
+    /// words as their name. Each tool is represented by its index in `tools`.
     names: HashMap<String, Vec<u32>>,
     /// The number of words indexed so far, including repetitions.
     read: usize,
 }
 
-/// An entry of the search index: a tool that contains a word, and the weight of the word in it.
+/// An entry of the search index: a tool that contains an indexed word, and the word's weight in
+/// this tool.
 #[derive(Clone, Copy)]
 struct Posting {
     /// The index of the tool in the list of advertised tools.
@@ -60,7 +61,7 @@ struct Posting {
 
 /// The result of a search.
 pub(super) struct SearchResult {
-    /// The best matches, best first, each as the tool's index in the list of all tools.
+    /// The best matching tools, best first. Each is an index into the list of all tools.
     pub(super) places: Vec<usize>,
     /// The number of matching tools, including those beyond the limit of the search.
     pub(super) total: usize,
@@ -76,8 +77,8 @@ struct Scores {
     matched: Vec<u32>,
 }
 
-/// The degree to which a tool's name matches a whole query. The variants are ordered from the worst
-/// match to the best.
+/// The quality of the match between a tool's name and a whole query. The variants are ordered from
+/// the worst match to the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameFits {
     NotAtAll,
@@ -132,8 +133,8 @@ impl Index {
         }
     }
 
-    /// Returns the at most `limit` tools that match a query best. `exact` is the tool whose name
-    /// equals the query, if there is one, as its index in the list of all tools.
+    /// Returns the tools that match a query best, at most `limit`. `exact` is the index, in the
+    /// list of all tools, of the tool whose name equals the query, if there is one.
     pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
         let wanted = wanted(query);
@@ -263,8 +264,8 @@ impl Scores {
     }
 }
 
-/// Returns the rarity of a query word that `matched` of `all` tools match. The fewer tools match,
-/// the higher is the rarity. It is always positive.
+/// Returns the rarity of a query word, if `matched` of `all` tools match the word. The fewer tools
+/// match, the higher the rarity. It is always positive.
 fn rarity(matched: usize, all: usize) -> f32 {
     let (matched, all) = (matched as f32, all as f32);
     (1.0 + (all - matched + 0.5) / (matched + 0.5)).ln()

@@ -63,15 +63,14 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Sets the way in which tools are listed. Defaults to [`Mode::List`], which lists all
-    /// advertised tools.
+    /// Sets how tools are listed. Defaults to [`Mode::List`], which lists all advertised tools.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         Arc::make_mut(&mut self.policy).mode = mode;
         self
     }
 
-    /// Returns warnings for the operator: about patterns that match no tool, and about tools that
+    /// Returns warnings for the operator. They concern patterns that match no tool, and tools that
     /// clients cannot call because search mode has its own tool of the same name.
     ///
     /// The layer looks for conflicts when a client or a search has listed all tools. Each warning

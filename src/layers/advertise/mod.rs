@@ -16,7 +16,7 @@
 //! # Search
 //!
 //! A list of hundreds of tools fills the context of a model. With [`Mode::Search`], clients see
-//! only two tools, with which they search for the other tools and call them:
+//! only two tools. One searches for the other tools, and one calls them:
 //!
 //! | tool | arguments | result |
 //! |---|---|---|

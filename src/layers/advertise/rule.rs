@@ -60,22 +60,22 @@ pub(super) struct Policy {
 #[derive(Debug)]
 pub struct Memo(Forwarded);
 
-/// The way in which the reply to a forwarded request is handled.
+/// How the layer changes the reply to a forwarded request.
 #[derive(Debug)]
 enum Forwarded {
     /// The reply is passed on unchanged.
     Passes,
-    /// The reply contains the server's capabilities, to which the tools capability is added.
+    /// The reply contains the server's capabilities. The tools capability is added to them.
     Declares,
-    /// The reply is a list of tools, from which hidden tools are removed. `Some` if the names on
-    /// the page are also compared with the patterns that have matched no tool yet.
+    /// The reply is a list of tools. Hidden tools are removed from it. `Some` if the names on the
+    /// page are also compared with the patterns that have matched no tool yet.
     Lists(Option<Page>),
-    /// The request was a call of [`CALL`]. If the reply rejects the arguments of the called tool,
-    /// [`ARGUMENTS`] is prepended to their paths.
+    /// The request was a call of [`CALL`]. If the reply rejects arguments of the called tool,
+    /// [`ARGUMENTS`] is prepended to the paths of these arguments.
     Calls,
 }
 
-/// Creates a watch that finds the patterns of `tools` that match no tool.
+/// Creates a watch that finds those patterns in `tools` that match no tool.
 pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());

@@ -23,7 +23,7 @@ pub(super) fn plain(text: &str) -> String {
     words.join(" ")
 }
 
-/// Returns the longest beginning of a text that has at most `most` bytes.
+/// Returns the longest prefix of a text that has at most `most` bytes.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

@@ -23,7 +23,8 @@ const MAX_LIMIT: u64 = 50;
 const DEFAULT_LIMIT: u64 = 10;
 /// Maximum number of unknown arguments that an error reports.
 const MAX_UNKNOWN: usize = 64;
-/// Maximum length, in bytes, of an unknown argument's name. An error does not contain longer names.
+/// Maximum length, in bytes, of an unknown argument's name in an error. Longer names are omitted
+/// from the error.
 const MAX_DISPLAYED_ARGUMENT: usize = 64;
 
 /// The arguments of [`SEARCH`].

@@ -197,7 +197,7 @@ impl ResourceAlias {
         Self { original: original.into(), uri: None, name: None, title: None, description: None }
     }
 
-    /// Sets the URI at which clients list and read the resource.
+    /// Sets the URI that clients use to list and read the resource.
     ///
     /// If `original` is a URI template, `uri` must be a template that equals it from the first `{`
     /// on. If a client reads a URI that matches `uri`, the server receives the corresponding URI of

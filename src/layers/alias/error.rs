@@ -133,8 +133,8 @@ impl AliasError {
         self.index
     }
 
-    /// Returns the keys that lead to the error within the alias, such as `name`, or `arguments`,
-    /// `q` and `rename`. If the server's name is invalid, the only key is `original`.
+    /// Returns the path to the invalid key in the alias, such as `name`, or `arguments`, `q` and
+    /// `rename`. If the server's name is invalid, the path is `original`.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys

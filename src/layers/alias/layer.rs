@@ -50,7 +50,7 @@ enum Remembered {
     /// A request whose reply can be translated without further state.
     Little,
     /// A request for a list of items of this kind. `Some` if the items on the requested page are
-    /// compared with the aliases, to find aliases of missing items.
+    /// compared with the aliases, to find aliases whose items do not exist.
     List(ItemKind, Option<Page>),
     /// A request for an item that has an alias. The number is the index of the alias.
     Alias(ItemKind, usize),
@@ -75,8 +75,8 @@ impl AliasLayer {
         Self::default()
     }
 
-    /// Sets a separator, such as the `/` in `github/search`, that tool names may contain besides
-    /// the characters that the protocol allows. Use the separator of the
+    /// Sets a separator, such as the `/` in `github/search`. Tool names may contain the separator
+    /// besides the characters that the protocol allows. Use the separator of the
     /// [`Router`](crate::adapter::Router) below this layer.
     ///
     /// Call this method before [`tools`](Self::tools). The separator must consist of 1 to 8 visible
@@ -142,8 +142,8 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Sets the text by which [warnings](Self::warnings) refer to the server of the aliased items,
-    /// such as ``backend `github` ``.
+    /// Sets the name of the aliased items' server in [warnings](Self::warnings), such as
+    /// ``backend `github` ``.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
@@ -153,9 +153,10 @@ impl AliasLayer {
     /// Returns warnings for the operator about conflicts between the aliases and the server's
     /// lists.
     ///
-    /// There is a warning for each alias of a missing item or argument, each alias with the name of
-    /// another item, and each required argument that no call can set. The layer looks for conflicts
-    /// when a client lists items. Each warning is logged once, and at most 1000 warnings are kept.
+    /// The layer warns about each alias whose item or argument does not exist, each alias that has
+    /// the name of another item, and each required argument that no call can set. The layer looks
+    /// for conflicts when a client lists items. Each warning is logged once, and at most 1000
+    /// warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
@@ -164,8 +165,8 @@ impl AliasLayer {
     /// Returns the client's name of the item that the server calls `original`. If the item has no
     /// alias, its name is `original`.
     ///
-    /// Returns `None` if clients cannot request the item, because an alias gives its name to
-    /// another item. URIs of resources that match an aliased template are not translated.
+    /// Returns `None` if clients cannot request the item, because another item has an alias with
+    /// this name. URIs of resources that match an aliased template are not translated.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -185,8 +186,8 @@ impl AliasLayer {
     /// Returns the server's name of the item that clients call `name`. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// Returns `None` if clients cannot request the name, because the server's item with this name
-    /// is renamed. URIs of resources that match an aliased template are not translated.
+    /// Returns `None` if clients cannot request the name, because an alias renames the server's
+    /// item of this name. URIs of resources that match an aliased template are not translated.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -202,8 +203,8 @@ impl AliasLayer {
         self.0.resources.uris_of(uri)
     }
 
-    /// Wraps a handle to the server's changes for use above this layer. The returned handle
-    /// translates the URIs of updated resources to the URIs that clients know.
+    /// Wraps a handle that reports the server's changes, for use above this layer. The returned
+    /// handle translates the URIs of updated resources to the URIs that clients know.
     ///
     /// Pass the returned handle to
     /// [`ServeService::changes`](crate::adapter::ServeService::changes).
@@ -216,7 +217,7 @@ impl AliasLayer {
         changes.for_listeners(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a handle through which the server below this layer reports its changes to `changes`.
+    /// Returns a handle that the server below this layer uses to report its changes to `changes`.
     /// The returned handle translates the URIs of updated resources to the URIs that clients know.
     ///
     /// Use this method instead of [`changes`](Self::changes) if other servers report to the same

@@ -1,8 +1,8 @@
 //! Renames tools, prompts, resources and arguments, and replaces their texts.
 //!
 //! An *alias* changes the name or texts of a tool, prompt or resource of the server. Clients list
-//! and request items by the names that an [`AliasLayer`] gives them, and the server receives only
-//! its own names. Items without an alias are unchanged.
+//! and request items by the names that an [`AliasLayer`] gives them. The server receives only the
+//! original names. Items without an alias are unchanged.
 //!
 //! # Names
 //!
@@ -11,7 +11,7 @@
 //! item is not listed. So aliases can swap two names.
 //!
 //! The name of a tool may only contain characters that the protocol allows. If a
-//! [separator](AliasLayer::separator) is set, a name may also consist of several such parts with
+//! [separator](AliasLayer::separator) is set, a name may also consist of several legal parts with
 //! the separator between them.
 //!
 //! An alias of a URI template renames all resources whose URIs match the template. Clients list,
@@ -23,9 +23,8 @@
 //!
 //! The layer translates the names in requests to call, get, read, subscribe and complete, and in
 //! refusals of the layers below. It also translates the URIs of contents that clients read, and of
-//! resources that results embed or link to, including the results of finished tasks. It does not
-//! translate names in the server's requests for input, in JSON-RPC errors, in texts and in
-//! structured content.
+//! resources that results embed or link to, including the results of finished tasks. Names in the
+//! server's requests for input, JSON-RPC errors, texts and structured content are not translated.
 //!
 //! # Arguments
 //!

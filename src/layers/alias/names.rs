@@ -24,8 +24,8 @@ pub(super) struct AliasTable {
     templates: Vec<(usize, Template)>,
     /// Equivalent spellings of the original URIs of renamed resources.
     readings: HashSet<String>,
-    /// The watches that find aliases of items missing from the server's lists. There are two,
-    /// because a server lists resources and URI templates separately.
+    /// The watches that find aliases whose items are missing from the server's lists. There are
+    /// two, because a server lists resources and URI templates separately.
     lookouts: Arc<PatternWatches>,
 }
 
@@ -35,8 +35,8 @@ struct PatternWatches {
     templates: PatternWatch<Originals>,
 }
 
-/// The original names of aliased items that have not been listed yet, each with the index of its
-/// alias.
+/// The original names of aliased items that the server has not listed yet, each with the index of
+/// its alias.
 #[derive(Debug)]
 pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
@@ -68,17 +68,17 @@ type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 pub(super) enum Meaning<'a> {
     /// The name refers to the item with this alias. The number is the index of the alias.
     Alias(usize, &'a Alias),
-    /// The name refers to no item, because the server's item of this name is renamed.
+    /// No item has this name for clients, because an alias renames the server's item of this name.
     Nothing,
-    /// The name refers to the server's item of this name, if there is one.
+    /// No alias affects the name, so it refers to the server's item, if there is one.
     Same,
 }
 
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Creates a lookup table of aliases. No two aliases may be for the same item or have the same
-    /// client's name.
+    /// Creates a lookup table of aliases. The original names must be unique, and so must the
+    /// clients' names.
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
         let places = aliases.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -116,7 +116,8 @@ impl AliasTable {
         &self.aliases[place]
     }
 
-    /// Returns the watch that finds aliases of items missing from lists of this kind.
+    /// Returns the watch that finds aliases whose items are missing from the server's lists of this
+    /// kind.
     pub(super) fn pattern_watch(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
@@ -139,9 +140,8 @@ impl AliasTable {
         Some((place, &self.aliases[place]))
     }
 
-    /// Returns the alias that hides the server's item `original`, because it gives the name of this
-    /// item to another item. Returns `None` if there is no such alias, or if the item itself has an
-    /// alias.
+    /// Returns the alias that hides the server's item `original` by giving its name to another
+    /// item. Returns `None` if there is no such alias, or if `original` has an alias of its own.
     pub(super) fn instead_of(&self, original: &str) -> Option<&Alias> {
         if self.by_original.contains_key(original) {
             return None;
@@ -166,15 +166,15 @@ impl AliasTable {
         templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
     }
 
-    /// Returns `true` if a server may treat a client's URI as another spelling of the original URI
-    /// of a renamed resource. Only checks other spellings: the caller must check the URI as
+    /// Returns `true` if a server may treat a client's URI as another spelling of a renamed
+    /// resource's original URI. Only checks other spellings: the caller must check the URI as
     /// written.
     pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
         self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
-    /// Returns `true` if a server may treat `uri` as the original URI of a renamed resource with an
-    /// alias of its own. `uri` is a client's URI that was translated by a template.
+    /// Returns `true` if a server may treat `uri` as the original URI of a resource that an alias
+    /// of its own renames. `uri` is a client's URI that a template alias has translated.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());

@@ -6,8 +6,8 @@
 //!
 //! If every part of an argument's schema is understood, the schema is copied with the definitions
 //! that it refers to. Otherwise only the argument's type, title and description are copied. So the
-//! rewritten schema never forbids what the tool accepts. It may allow more, because a layer below
-//! or the tool checks the arguments again.
+//! rewritten schema never forbids what the tool accepts. It may allow more. A layer below, or the
+//! tool, checks the arguments again.
 //!
 //! The rewritten schema must not reveal hidden arguments and original names. So unknown keywords
 //! are omitted, and definitions that describe the arguments as a whole are not copied. Such
@@ -76,14 +76,14 @@ const FOREIGN: [&str; 8] = [
     "id",
 ];
 
-/// Maximum number of schemas to visit that describe the arguments as a whole, such as those in
+/// Maximum number of visited schemas that describe the arguments as a whole, such as those in
 /// `allOf`.
 const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
 /// Maximum depth of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
 /// Maximum total size of all copied schemas, in approximate bytes of JSON.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-/// Number of bytes that the braces of a schema count as.
+/// The size of a schema's braces, in bytes of JSON.
 const BRACES: usize = 2;
 
 /// The input schema that clients see, and the tool's arguments that conflict with the aliases.
@@ -106,8 +106,8 @@ struct InPlace<'a> {
     declared: BTreeSet<String>,
     shadowed: BTreeSet<String>,
     unset: BTreeSet<String>,
-    /// The visited definitions, by reference. The value is `true` if the definition applies to
-    /// every call, and `false` if it may apply only to some calls, such as one in `anyOf`.
+    /// Maps the reference of each visited definition to `true` if the definition applies to every
+    /// call, or to `false` if it may apply only to some calls, such as a definition in `anyOf`.
     definitions: BTreeMap<&'a str, bool>,
     /// Whether every schema that describes the arguments as a whole was found and visited.
     is_complete: bool,
@@ -118,11 +118,12 @@ struct InPlace<'a> {
 /// Copies the schemas of arguments.
 struct Copier<'a> {
     root: &'a JsonObject,
-    /// The definitions that describe the arguments as a whole, by reference. They are not copied.
+    /// The definitions that describe the arguments as a whole, by reference. These definitions are
+    /// not copied.
     in_place: BTreeMap<&'a str, bool>,
     /// Names and values that clients must not see.
     secrets: Vec<&'a str>,
-    /// References to all definitions that copied schemas refer to, whether already copied or not.
+    /// References to all definitions that the copied schemas need, whether already copied or not.
     definitions: BTreeSet<&'a str>,
     /// References to definitions that are still to be copied.
     wanted: Vec<&'a str>,
@@ -201,8 +202,8 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     Rewritten { schema: shown, declared, shadowed, unset }
 }
 
-/// Returns the value of `additionalProperties`, which describes the arguments that are not
-/// declared. Returns `None` if it is missing, or if other keywords may also describe these
+/// Returns the value of `additionalProperties`, which describes undeclared arguments. Returns
+/// `None` if `additionalProperties` is missing, or if other keywords may also describe undeclared
 /// arguments.
 fn additional_properties(root: &JsonObject) -> Option<&Value> {
     let is_alone = !root.contains_key("patternProperties") && !root.contains_key("$ref");
@@ -223,8 +224,8 @@ fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     names.map(Value::from).collect()
 }
 
-/// Returns the type, title and description of an argument's schema, for use if the schema is not
-/// copied.
+/// Returns only the type, title and description of an argument's schema, for a schema that cannot
+/// be copied.
 fn outline(schema: &Value) -> Value {
     let mut shown = Map::new();
     if let Value::Object(members) = schema {
@@ -254,8 +255,8 @@ fn described(schema: Value, argument: &Argument) -> Value {
     shown.into()
 }
 
-/// Splits a reference such as `#/$defs/Name` into the keyword and the name of a definition of the
-/// root. Returns `None` for any other reference, and if the name contains an escape.
+/// Splits a reference such as `#/$defs/Name` into the keyword and the name of a definition in the
+/// root schema. Returns `None` for any other reference, and if the name contains an escape.
 fn definition(reference: &str) -> Option<(&str, &str)> {
     let (keyword, name) = reference.strip_prefix("#/")?.split_once('/')?;
     let is_plain = !name.contains(['/', '~', '%']);
@@ -280,8 +281,9 @@ impl<'a> InPlace<'a> {
         in_place
     }
 
-    /// Collects the arguments that a schema declares, and visits the schemas in it that describe
-    /// the same arguments. `applies` is `true` if the schema applies to every call.
+    /// Collects the arguments that a schema declares, and visits the nested schemas that describe
+    /// the same arguments, such as those in `allOf`. `applies` is `true` if the schema applies to
+    /// every call.
     fn visit(&mut self, schema: &'a JsonObject, depth: usize, applies: bool) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             self.is_complete = false;
@@ -403,8 +405,8 @@ impl<'a> Copier<'a> {
         self.left.holds(data).then(|| data.clone())
     }
 
-    /// Returns a reference for use in a copied schema, and schedules its definition to be copied.
-    /// Returns `None` if the definition does not exist or must not be copied.
+    /// Returns a reference for use in a copied schema, and schedules the referenced definition to
+    /// be copied. Returns `None` if the definition does not exist or must not be copied.
     fn refer(&mut self, reference: &'a str) -> Option<Value> {
         let (keyword, name) = definition(reference)?;
         let exists = self.root.get(keyword).is_some_and(|all| all.get(name).is_some());
@@ -418,8 +420,8 @@ impl<'a> Copier<'a> {
         Some(reference.into())
     }
 
-    /// Copies all definitions that the copied schemas refer to, and returns them by keyword and
-    /// name. Returns `None` if one of them cannot be copied.
+    /// Copies every definition that a copied schema refers to. Returns the copies by keyword, such
+    /// as `$defs`, and name. Returns `None` if a definition cannot be copied.
     fn copy_definitions(&mut self) -> Option<BTreeMap<&'a str, JsonObject>> {
         let mut copied: BTreeMap<_, JsonObject> = BTreeMap::new();
         while let Some(reference) = self.wanted.pop() {

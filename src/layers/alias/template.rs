@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-/// Operators with which an expression of a URI template may expand to more than one path segment.
+/// URI template operators whose expansion may contain more than one path segment.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
 /// A URI template that has one prefix on the server and another for clients. The prefix is the part
@@ -13,7 +13,7 @@ pub(super) struct Template {
     original: String,
     /// The clients' prefix.
     shown: String,
-    /// The pattern of the part after the prefix, which both templates share.
+    /// The pattern for the part after the prefix. This part is the same in both templates.
     end: Regex,
 }
 

@@ -22,8 +22,8 @@ struct Clock {
     refill: Refill,
     /// The maximum spent amount, as in [`Budget::most_spent`].
     most: u64,
-    /// The time of the last refill. It advances by whole intervals, so that no time between refills
-    /// is lost.
+    /// The time of the last refill. It advances by whole intervals, so that the rest of an interval
+    /// counts toward the next refill.
     since: Instant,
 }
 
@@ -31,7 +31,7 @@ struct Clock {
 
 impl Balance {
     /// Reserves an amount. If the limit or refill of `budget` has changed since the last
-    /// reservation, the new one is used from now on.
+    /// reservation, the balance uses the new values from now on.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Balance {
         }
     }
 
-    /// Sets the refill to that of `budget`. If the balance is full, also starts the first interval
+    /// Adopts the refill of `budget`. If the balance is full, also starts the first refill interval
     /// at `now`.
     fn wind(&mut self, budget: &Budget, now: Instant) {
         let most = budget.most_spent();
@@ -106,8 +106,8 @@ impl Balance {
 // === impl Clock ===
 
 impl Clock {
-    /// Returns the amount to refill for the whole intervals that have passed since the last refill,
-    /// and records `now` as the end of the last of them.
+    /// Returns the amount to refill for all whole intervals since the last refill, and records the
+    /// end of the last interval.
     fn due(&mut self, now: Instant) -> u128 {
         // If the clock went backward, no time has passed.
         let passed = now.saturating_duration_since(self.since);

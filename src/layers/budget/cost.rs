@@ -30,7 +30,7 @@ pub struct Cost {
 /// The estimated cost of one call, and the function that reads the actual cost. Defaults to an
 /// estimate of one unit.
 ///
-/// The type is only as large as a pointer, because the future of every charged call contains a
+/// The type is kept as small as a pointer, because the future of every charged call contains a
 /// price.
 #[derive(Clone, Default)]
 pub(super) struct Price(Option<Arc<Known>>);
@@ -45,8 +45,7 @@ struct Known {
 enum CostLocation {
     /// In the structured content, at this pointer.
     Structured(String),
-    /// In `_meta`. The first text is the name of a member, and the second is a pointer into its
-    /// value.
+    /// In the `_meta` member with the name in the first text, at the pointer in the second.
     Meta(String, String),
     /// Elsewhere in the JSON of the result, at this pointer.
     Any(String),
@@ -75,8 +74,8 @@ impl Cost {
         self
     }
 
-    /// Reads the actual cost of a call at a JSON Pointer ([RFC 6901]) into its result, such as
-    /// `/_meta/usage/total`.
+    /// Reads the actual cost of a call from its result. The JSON Pointer ([RFC 6901]) to the cost
+    /// is, for example, `/_meta/usage/total`.
     ///
     /// If the pointer does not point to a non-negative integer, the estimated cost is charged.
     ///

@@ -38,8 +38,8 @@ pub struct Budget {
 pub enum Unit {
     /// The number of calls.
     Calls,
-    /// The size of tool results: the number of bytes of all texts, keys and data, and a few bytes
-    /// for each other value.
+    /// The size of tool results: all bytes of texts, keys and data, plus a few bytes for each other
+    /// value.
     ///
     /// The size of a result is unknown before the call. So calls are allowed while any bytes are
     /// left, and the last of these calls may exceed the limit.
@@ -52,8 +52,8 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Per {
-    /// All calls of one run share the budget. A run consists of one call of a client and the calls
-    /// that it leads to.
+    /// All calls of one run share the budget. A run consists of one call from a client and all
+    /// calls that this call leads to.
     ///
     /// A budget per run is never refilled, because it ends with its run.
     Run,
@@ -131,8 +131,7 @@ impl Budget {
         &self.tools
     }
 
-    /// Sets the scope, which determines the calls that share the budget. Defaults to
-    /// [`Per::Global`], with which all calls share it.
+    /// Sets which calls share the budget. Defaults to [`Per::Global`]: all calls share the budget.
     #[must_use]
     pub const fn per(mut self, per: Per) -> Self {
         self.per = per;
@@ -173,9 +172,9 @@ impl Budget {
     /// Sets the maximum amount that one call is charged, even if its server reports a higher cost.
     ///
     /// Defaults to the limit of the budget, so that a single call cannot spend more than the whole
-    /// budget. If the budget has a [refill](Self::refill), the amount that all calls together have
-    /// spent is also capped: at the larger of `units` and the limit. So the budget always recovers
-    /// in foreseeable time.
+    /// budget. If the budget has a [refill](Self::refill), the total amount that calls have spent
+    /// is also capped, at the larger of `units` and the limit. So the budget always recovers in
+    /// foreseeable time.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
         self.max_per_call = Some(units);
@@ -192,8 +191,8 @@ impl Budget {
         }
     }
 
-    /// Returns the maximum spent amount that a store records for a budget with a
-    /// [refill](Self::refill). It is the larger of the limit and the maximum charge of one call.
+    /// Returns the maximum spent amount that a store records if the budget has a
+    /// [refill](Self::refill): the larger of the limit and the maximum charge of one call.
     ///
     /// Concurrent calls may together spend more than this maximum, but stores ignore the excess.
     /// Otherwise each of these calls could delay the recovery of the budget by a whole refill.

@@ -23,11 +23,11 @@ use super::{
 const MAX_CALLERS: usize = 100_000;
 /// Number of shards into which the callers of a budget are divided. Each shard has its own lock.
 const SHARDS: usize = 16;
-/// Number of callers checked for eviction whenever a new caller is added. The number is more than
-/// one, so that unneeded callers are evicted faster than new callers arrive.
+/// Number of callers that are checked for eviction whenever a new caller is added. More than one,
+/// so that unneeded callers are evicted faster than new callers arrive.
 const LOOKS: usize = 2;
-/// Number of callers checked for eviction in each shard if the maximum number of callers is
-/// reached.
+/// Number of callers that are checked for eviction in each shard when the maximum number of callers
+/// is reached.
 const LOOKS_FOR_ROOM: usize = 8;
 
 /// A [`BudgetStore`] in the memory of the process.
@@ -89,7 +89,7 @@ struct Usage {
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,
-    /// Each caller once, in the order in which the callers are checked for eviction.
+    /// Each caller once, in the order of the next eviction checks.
     round: VecDeque<Arc<str>>,
 }
 

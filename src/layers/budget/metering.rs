@@ -19,7 +19,8 @@ use crate::{
 /// The rules of a budget layer, with the budgets opened in the store.
 pub(super) struct Charged {
     rules: Arc<Rules>,
-    /// The budgets in the order of `rules.budgets`. The prices have the order of `rules.costs`.
+    /// The opened budgets, in the order of `rules.budgets`. The prices are in the order of
+    /// `rules.costs`.
     budgets: Box<[Open]>,
     prices: Box<[(Selection, Price)]>,
 }
@@ -36,8 +37,8 @@ struct Open {
 pub(super) struct Charging {
     /// The index of the budget to be reserved next.
     next: usize,
-    /// The identity of the caller. The outer `None` means that the caller has not been determined
-    /// yet, and `Some(None)` that it is unidentified.
+    /// The identity of the caller. `None` if the caller has not been determined yet. `Some(None)`
+    /// if the caller is unidentified.
     caller: Option<Option<String>>,
     charges: Charges,
 }
@@ -100,8 +101,8 @@ impl Charged {
         &self.rules
     }
 
-    /// Returns the price of a call of a tool: that of the first cost that selects the tool, or one
-    /// unit if none does.
+    /// Returns the price of a tool's call, from the first cost that selects the tool. Returns one
+    /// unit if no cost selects the tool.
     fn price(&self, tool: &str) -> Price {
         let price = self.prices.iter().find(|(tools, _)| tools.selects(tool));
         price.map(|(_, price)| price.clone()).unwrap_or_default()
@@ -127,7 +128,8 @@ impl Charging {
     ///
     /// # Errors
     ///
-    /// Returns a refusal if the cost exceeds the rest of the limit of the run or of an outer run.
+    /// Returns a refusal if the cost exceeds the remaining cost limit of the run or of an outer
+    /// run.
     pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
         let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
         let mut charges = Charges { price, amounts: Amounts::Nothing, is_forwarded: false };

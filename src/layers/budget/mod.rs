@@ -40,19 +40,19 @@
 //!
 //! A call that fails is not charged if its error proves that the call was not sent. The layer only
 //! recognizes such an error if it is a [`BackendError`](crate::message::BackendError), or a
-//! [`BoxError`](tower::BoxError) with one among its sources. A call that ends with any other error
-//! is charged.
+//! [`BoxError`](tower::BoxError) whose sources include a `BackendError`. A call that ends with any
+//! other error is charged.
 //!
 //! Budgets per run are reserved first, then budgets per caller, then global budgets. If one of
 //! them rejects the call, all earlier reservations are released.
 //!
 //! The error of a rejected call contains the name of the budget and, if known, the time after which
-//! to retry. This time is an estimate: it assumes that no other call comes first, and that each
-//! running call uses exactly the amount that is reserved for it.
+//! to retry. This time is an estimate. It assumes that no other call comes first, and that each
+//! running call uses exactly its reserved amount.
 //!
-//! If a store is unavailable and grants no permit, the call is rejected with an error that the tool
-//! is temporarily unavailable. The reason is logged as a warning, but at most once in ten seconds.
-//! Further rejections in this time are logged at debug level.
+//! If a store is unavailable and grants no permit, the call is rejected with the error that the
+//! tool is temporarily unavailable. The reason is logged as a warning at most once in ten seconds.
+//! Further rejections in these ten seconds are logged at debug level.
 //!
 //! # The cost limit of a run
 //!
@@ -198,7 +198,8 @@ impl BudgetLayer {
     }
 
     /// Sets the function that identifies the caller of a request, for budgets [per
-    /// caller](Per::Caller). All callers for which the function returns `None` share one balance.
+    /// caller](Per::Caller). All callers that the function does not identify (`None`) share one
+    /// balance.
     ///
     /// Clients must not be able to forge the identity, because a client that poses as another
     /// caller uses that caller's balance. For example, use an authenticated subject.

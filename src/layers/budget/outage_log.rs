@@ -19,8 +19,8 @@ pub(super) struct Outage {
 // === impl Outage ===
 
 impl Outage {
-    /// Returns `true` if no warning was logged in the last ten seconds, and records that one is
-    /// logged now. So not every rejected call logs the same warning.
+    /// Returns `true` and records the current time if no warning was logged in the last ten
+    /// seconds. So not every rejected call logs the same warning.
     pub(super) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

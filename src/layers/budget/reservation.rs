@@ -7,8 +7,8 @@ use std::{
 
 use super::{balance::Balance, definition::Budget};
 
-/// A balance that is shared by all open reservations of it. A caller with an open reservation is
-/// not evicted.
+/// A balance that all its open reservations share. A caller with an open reservation is not
+/// evicted.
 pub(super) type Shared = Arc<Mutex<Balance>>;
 
 /// A reserved amount of one balance. Dropping the reservation releases the amount, unless the

@@ -29,7 +29,8 @@ pub(super) struct Store(pub(super) Arc<dyn BudgetStore>);
 
 impl Rules {
     /// Returns `true` if there is any budget or cost. A cost matters even without budgets, because
-    /// it is charged to runs with a cost limit. A store or a caller alone has no effect.
+    /// it is charged to runs with a cost limit. A store or a function that identifies callers alone
+    /// has no effect.
     pub(super) const fn charge_anything(&self) -> bool {
         !(self.budgets.is_empty() && self.costs.is_empty())
     }

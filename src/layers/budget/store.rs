@@ -13,7 +13,8 @@ use super::{definition::Budget, reservation::Reservation};
 /// The store keeps one balance for each budget name and caller. A layer reserves an amount before
 /// each call, and settles the reservation with the actual amount after the call.
 pub trait BudgetStore: fmt::Debug + Send + Sync {
-    /// Reserves an amount of a budget. Returns [`Denied::Over`] if not enough is left.
+    /// Reserves an amount of a budget before a call. Returns [`Denied::Over`] if too little is
+    /// left.
     ///
     /// `caller` is `None` for a global budget, and for unidentified callers of a budget [per
     /// caller](super::Per::Caller).
@@ -22,8 +23,8 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     /// case, the store must grant the reservation if anything is left, and deny it otherwise.
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply;
 
-    /// Opens a budget for many reservations. So work that depends only on the budget, such as
-    /// looking it up, is done once instead of for each reservation.
+    /// Opens a budget for many reservations, so that work such as looking up the budget is done
+    /// once instead of for each reservation.
     ///
     /// A layer opens its budgets when it wraps a service. If this method returns an [`OpenBudget`],
     /// the layer calls [`OpenBudget::reserve`] instead of [`reserve`](Self::reserve), and both must
@@ -103,7 +104,7 @@ enum Of {
 pub trait Settle: Send + Sync {
     /// Charges the actual amount, even if it is more than was reserved or is left.
     ///
-    /// This method cannot wait, so an implementation must update a remote store in the background.
+    /// This method is not async, so an implementation must update a remote store in the background.
     fn settle(self: Box<Self>, actual: u64);
 }
 

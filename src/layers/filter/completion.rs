@@ -9,8 +9,8 @@ use crate::{
     uri::Readings,
 };
 
-/// Maximum number of steps in which the values of one completion are compared with the rules.
-/// Values that would exceed it are removed.
+/// Maximum number of steps for comparing the values of one completion with the rules. Values that
+/// would exceed this number are removed.
 const MAX_COMPARISON_STEPS: usize = 500_000;
 /// Placeholder in a URI for any text without `/`. It consists of lower-case letters, because URI
 /// normalization never changes them.
@@ -53,8 +53,8 @@ impl Completion {
         })
     }
 
-    /// Removes each completion value with which the template may expand to a hidden resource. Also
-    /// removes the `total`, because it counts the removed values too.
+    /// Removes each completion value that may expand the template to a hidden resource. Also
+    /// removes the `total`, because it includes the removed values.
     ///
     /// The values of the template's other arguments do not matter: the server may have ignored
     /// them, or the client may have invented them. So a value is kept only if the resource is
@@ -176,7 +176,7 @@ impl Completion {
 // === impl Operator ===
 
 impl Operator {
-    /// Returns the operator of an expression, and the variables after the operator.
+    /// Splits a template expression, such as `+path`, into its operator and its list of variables.
     fn of(expression: &str) -> (Self, &str) {
         let operator = |first, separator, is_named, allows_reserved| Self {
             first,
@@ -230,8 +230,9 @@ fn has_wildcard(uri: &str) -> bool {
     uri.contains(SEGMENT) || uri.contains(ANYTHING)
 }
 
-/// Returns `true` if the rules permit every URI that results from `pattern` by filling in its
-/// placeholders, in all spellings. `denied` contains the canonical spellings of denied URIs.
+/// Returns `true` if the rules permit all spellings of every URI that `pattern` stands for, with
+/// any texts in place of its placeholders. `denied` contains the canonical spellings of denied
+/// URIs.
 fn permits_each(
     pattern: &str,
     resources: &Selection,

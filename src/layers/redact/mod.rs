@@ -2,7 +2,7 @@
 //!
 //! A [`RedactLayer`] removes parts of tool results before any layer above receives them, so the
 //! removed values reach no composite, log or client. Place the layer below all layers that use
-//! results. The names by which it selects tools are those of the wrapped service.
+//! results. The layer selects tools by their names in the wrapped service.
 //!
 //! # Pointers
 //!

@@ -1,4 +1,4 @@
-//! JSON Pointers with wildcards, and the redaction of the values that they select.
+//! Redacts the values that JSON Pointers with wildcards select.
 
 use std::fmt;
 
@@ -36,8 +36,8 @@ pub struct PointerError {
 #[derive(Clone, Debug)]
 pub(super) struct Pointers(Vec<Pointer>);
 
-/// The progress of all pointers at some path into a value. Only contains pointers that match the
-/// path, or that may still match a longer path.
+/// The progress of matching all pointers against a path into a value. Only contains pointers that
+/// match the path, or that may still match a longer path.
 ///
 /// Each entry contains the index of a pointer and the index of its next segment. A pointer with
 /// `**` may have several entries.
@@ -170,8 +170,8 @@ impl Pointers {
     }
 }
 
-/// Redacts a whole value. An object becomes `{}`, because older clients accept only objects as
-/// structured content. Any other value becomes [`MARK`].
+/// Redacts a whole value. An object becomes `{}`, because clients of protocol versions before
+/// 2026-07-28 accept only objects as structured content. Any other value becomes [`MARK`].
 fn take_all(value: &mut Value) {
     match value {
         Value::Object(members) => members.clear(),

@@ -23,7 +23,7 @@ pub struct RedactRule(pub(super) Arc<[Redaction]>);
 #[derive(Clone, Debug)]
 pub struct Selected(Box<[usize]>);
 
-/// All redactions of the result of one call, which are made together.
+/// All redactions that change the result of one call.
 struct Together<'r> {
     redactions: Vec<&'r Redaction>,
 }

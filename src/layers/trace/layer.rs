@@ -33,8 +33,8 @@ impl TraceLayer {
 
     /// Sets how trace contexts are propagated from requests to spans and to backends.
     ///
-    /// The setting affects everything that a request leads to, such as the branches of composites,
-    /// and the calls that tools make while they handle the request.
+    /// The setting also affects everything that a request starts, such as the branches of
+    /// composites and the calls that tools make while they handle the request.
     #[must_use]
     pub fn propagate(mut self, propagate: impl Propagate + 'static) -> Self {
         self.tracing.propagate = Some(Arc::new(propagate));

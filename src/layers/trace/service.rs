@@ -47,8 +47,8 @@ struct ObservedRequest {
     span: Span,
     begun: Instant,
     method: &'static str,
-    /// The tool or prompt that the request calls. `None` for other requests, and if the name is not
-    /// safe to record.
+    /// The tool or prompt that the request calls. `None` if the request calls neither, or if the
+    /// name is not safe to record.
     target: Option<(ItemKind, String)>,
     names: Arc<KnownNames>,
     contents: bool,
@@ -146,7 +146,8 @@ impl ObservedRequest {
         }
     }
 
-    /// Records the end of the request. `reply` is `None` if the service failed.
+    /// Records how the request ended, in its span and metrics. `reply` is `None` if the service
+    /// failed.
     fn answer(&mut self, reply: Option<&Reply>) {
         let Some(reply) = reply else { return self.end(&End::UNANSWERED) };
         let end = End::of_reply(reply);

@@ -14,7 +14,7 @@ use crate::{
 /// Maximum length, in bytes, of an id or a version that a client sent.
 const MAX_CLIENT_ID: usize = 128;
 
-/// Creates the span of a request, including the fields whose values are recorded later.
+/// Creates the span of a request, with empty fields for the values that are recorded later.
 ///
 /// The fields are only evaluated if a subscriber enables the span.
 pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
@@ -60,7 +60,8 @@ pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
 }
 
 /// Returns the method of a request, and the tool or prompt that the request calls. Returns `_OTHER`
-/// for a method that the protocol does not define, so that there are only a few different methods.
+/// for a method that the protocol does not define, so that spans and metrics have only a few
+/// different methods.
 pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &str)>) {
     let method = known_method(request.method()).unwrap_or("_OTHER");
     let target = match (method, request.subject()) {

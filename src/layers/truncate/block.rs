@@ -14,16 +14,16 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, meta_of},
 };
 
-/// Maximum size, in bytes, of a block without its text. If it is larger, the text is not cut: the
-/// block is kept whole or replaced with a note.
+/// Maximum size, in bytes, of a cut block without its text. If a block is larger without its text,
+/// the block is kept whole or replaced with a note.
 const MAX_BESIDE: usize = 2 * 1024;
 /// Maximum length, in bytes, of a label in a block's metadata. A longer label is omitted with the
 /// other metadata.
 const MAX_LABEL: usize = 256;
 /// Maximum number of characters of a MIME type in a note.
 const MAX_MIME: usize = 64;
-/// The metadata of a cut block is kept only if at least this many bytes are left for the text, and
-/// at least as many as the metadata takes.
+/// The metadata of a cut block is kept only if the bytes left for the text are at least this many,
+/// and at least as many as the metadata takes.
 const ENOUGH_TEXT: usize = 64;
 
 /// A content block of a result, and its size.
@@ -213,7 +213,7 @@ fn note_of(block: &ContentBlock) -> ContentBlock {
     ContentBlock::Text(note)
 }
 
-/// Returns the entries of metadata that name the branch and tool of a block.
+/// Returns the metadata entries that name the branch and the tool of a block.
 fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
     let meta = meta?;
     let is_label = |value: &&Value| match value {

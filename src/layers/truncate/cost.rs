@@ -20,7 +20,7 @@ pub(super) struct Cost {
     texts: usize,
 }
 
-/// The cost of a character that needs an escape, or of a byte that needs none.
+/// The costs of characters that need an escape, and of a byte that needs none.
 #[derive(Clone, Copy)]
 struct Prices {
     plain: usize,
@@ -35,10 +35,10 @@ struct Prices {
 // === impl Cost ===
 
 impl Cost {
-    /// Computes the cost of a value that is in the result and that no text repeats.
+    /// The cost of a value that is part of the result and that no text repeats.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// Computes the cost of a value that is itself not in the result. Add the texts that repeat the
-    /// value with [`and_texts`](Self::and_texts).
+    /// The cost of a value that the result contains only in texts that repeat it. Add these texts
+    /// with [`and_texts`](Self::and_texts).
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 
     /// Adds `texts` to the number of texts that repeat the value.
@@ -99,7 +99,7 @@ impl Cost {
         bytes * self.prices().plain
     }
 
-    /// Returns the longest beginning of a text that costs at most `budget` without quotes.
+    /// Returns the longest prefix of a text that costs at most `budget` without quotes.
     pub(super) fn beginning(self, text: &str, budget: usize) -> &str {
         let prices = self.prices();
         let mut left = budget;
@@ -144,7 +144,8 @@ impl Cost {
     }
 }
 
-/// Counts the bytes for which `is` returns `true`, in chunks whose counts fit into a byte.
+/// Counts the bytes that match `is`, in chunks of 255, so that the count of each chunk fits into a
+/// `u8`.
 fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     let pieces = bytes.chunks(usize::from(u8::MAX));
     pieces.map(|piece| usize::from(piece.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()

@@ -14,8 +14,7 @@ pub(super) struct Part {
 /// A part of a list, which may be omitted if it is not required.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    /// The number of bytes that are needed besides the part if it is kept, such as for its key and
-    /// a comma.
+    /// The number of additional bytes that a kept part needs, such as for its key and a comma.
     pub(super) beside: usize,
     pub(super) part: Part,
     pub(super) is_required: bool,
@@ -40,9 +39,9 @@ const EVEN: usize = 256;
 
 /// Chooses the parts of a list that are kept, and shares the budget among them.
 ///
-/// Keeps all required parts, and as many of the other parts as fit the budget, from the first on.
-/// `count` is the number of parts in the list, and `reserved` the minimum size of all required
-/// parts together.
+/// Keeps all required parts. Of the other parts, keeps the first ones that fit the budget. `count`
+/// is the number of parts in the list, and `reserved` is the total minimum size of all required
+/// parts.
 pub(super) fn choose(
     budget: usize,
     count: usize,
@@ -106,7 +105,7 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// Returns the maximum size of a part with which all parts together fit the budget.
+/// Returns the largest size limit per part that lets all parts together fit the budget.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();

@@ -48,10 +48,10 @@
 //!   up to 32 omissions as `{ pointer, reason, kept, of, unit }`, and its member `count` is the
 //!   number of all omissions.
 //!
-//! In an omission, `pointer` is a JSON Pointer to a part of the result. Of this part's original
-//! size `of`, only `kept` is left, measured in the `unit`: `bytes`, `elements`, `members` or
-//! `blocks`. The `reason` is `size` or `schema`. If the limit is smaller than any result, only the
-//! notices remain.
+//! In an omission, `pointer` is a JSON Pointer to a part of the result. `of` is the original size
+//! of this part, and `kept` is the remaining size. The `unit` of both is `bytes`, `elements`,
+//! `members` or `blocks`. The `reason` is `size` or `schema`. If the limit is smaller than any
+//! result, only the notices remain.
 //!
 //! # Storing full results
 //!
@@ -61,9 +61,9 @@
 //! count toward the limit. If the result cannot be stored, the reply has no link, and a warning is
 //! logged.
 //!
-//! The layer answers a `resources/read` request for the URI of a stored result, but only for the
-//! caller whose call created the result. For other callers, and after the result has expired, the
-//! layer answers that the resource is unknown.
+//! Only the caller whose call created a stored result can read it, by a `resources/read` request
+//! for its URI. For other callers, and after the result has expired, the layer answers that the
+//! resource is unknown.
 //!
 //! The layer adds the resources capability to the results of `initialize` and `server/discover`
 //! that pass through it. If another service answers these requests, call
@@ -139,7 +139,7 @@ use crate::{
     store::{Store, caller_key},
 };
 
-/// The key in a shortened result's `_meta` whose value lists the omissions.
+/// The `_meta` key that holds the list of omissions in a shortened result.
 pub const SHORTENED: &str = "mcp-composite/shortened";
 
 /// Futures of the services in this module.
@@ -191,9 +191,9 @@ impl TruncateLayer {
     /// Sets the function that identifies the caller of a request. A stored result can only be read
     /// by the caller whose call created it.
     ///
-    /// All callers for which the function returns `None` can read each other's results. Without a
-    /// function, all callers can. But a caller must know the URI of a result to read it, and the
-    /// URI cannot be guessed.
+    /// All callers that the function does not identify (`None`) can read each other's results.
+    /// Without a function, all callers can read each other's results. But a caller must know the
+    /// URI of a result to read it, and the URI cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where

@@ -10,8 +10,8 @@ use crate::json_pointer;
 
 /// Maximum number of listed omissions.
 const MAX_PLACES: usize = 32;
-/// Maximum length, in bytes, of a pointer to an omission. If the pointer is longer, the pointer to
-/// a parent is reported instead.
+/// Maximum length, in bytes, of the JSON Pointer to an omission. Instead of a longer pointer, the
+/// pointer to a parent is reported.
 const MAX_POINTER: usize = 120;
 /// Maximum length, in bytes, of the note without the count at its end. Omissions that do not fit
 /// are only counted.
@@ -52,8 +52,8 @@ struct Omission {
 pub(super) enum Reason {
     /// The part is too large.
     Size,
-    /// The part is not shortened but omitted, because a shorter value would not match the tool's
-    /// schema.
+    /// The part is omitted rather than shortened, because a shorter value would not match the
+    /// tool's schema.
     Schema,
 }
 
@@ -87,8 +87,8 @@ impl<'p> Location<'p> {
         Location { within: Some(self), step: Segment::Element(place) }
     }
 
-    /// Returns the JSON Pointer to the location. If the pointer is longer than [`MAX_POINTER`],
-    /// returns the pointer to the closest parent whose pointer is not.
+    /// Returns the JSON Pointer to the location. If this pointer is longer than [`MAX_POINTER`],
+    /// returns the pointer to the closest parent with a pointer that is short enough.
     fn pointer(&self) -> String {
         let mut steps = Vec::new();
         let mut place = Some(self);

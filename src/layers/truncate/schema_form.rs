@@ -10,8 +10,8 @@ use crate::schema::{
     refs,
 };
 
-/// Maximum number of [forms](Form) that are built for one schema. Further places of the value are
-/// cut without requirements.
+/// Maximum number of [forms](Form) that are built for one schema. In the remaining places of the
+/// value, nothing is required to be kept.
 const MAX_FORMS: usize = 4_096;
 /// Maximum number of schemas whose requirements are combined for one place of a value.
 const MAX_APPLYING_SCHEMAS: usize = 32;
@@ -52,14 +52,15 @@ pub(super) struct Forms<'s> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 
-/// Keywords that a value usually violates if it is cut. A value with one of them is kept whole.
+/// Schema keywords that a cut value usually violates. A value whose schema has such a keyword is
+/// kept whole.
 const FIXING: [&str; 7] =
     ["const", "contains", "contentEncoding", "contentMediaType", "enum", "format", "pattern"];
 
 // === impl Forms ===
 
 impl<'s> Forms<'s> {
-    /// Creates forms without requirements, with which every part may be cut.
+    /// Creates forms without requirements, so that every part may be cut.
     pub(super) fn free() -> Forms<'static> {
         Forms {
             root: None,
@@ -161,8 +162,8 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Returns these schemas, and all schemas that they apply to the same place, such as those in
-    /// `allOf` and those behind a `$ref`. Omits duplicates.
+    /// Returns these schemas and, without duplicates, all schemas that they apply to the same
+    /// place, such as those in `allOf` and those behind a `$ref`.
     fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s JsonObject> {
         let mut applying: Vec<&'s JsonObject> = Vec::new();
         let mut waiting: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();

@@ -70,8 +70,8 @@ struct Survey<'r> {
     blocks: Vec<Block<'r>>,
     /// For each block, the value that the block's text repeats, if any.
     repeated: Vec<Option<Repeated<'r>>>,
-    /// The indices of the blocks in groups. The blocks of one branch form a group, and so does each
-    /// block without a branch.
+    /// The indices of the content blocks, in groups. All blocks of one branch form a group. Each
+    /// block without a branch forms a group of its own.
     units: Vec<Vec<usize>>,
     /// The number of texts that repeat the structured content.
     texts: usize,
@@ -275,7 +275,7 @@ fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Rep
     }
 }
 
-/// Returns the output of a branch in the report of a fan-out.
+/// Returns the output of a branch from the fan-out's report.
 fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
     report.get("branches")?.get(branch)?.get("output")
 }
@@ -283,8 +283,8 @@ fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
 // === impl Repeated ===
 
 impl Repeated<'_> {
-    /// Renders a text that repeats the shortened value, or that repeats the output of one branch in
-    /// it.
+    /// Renders the text of a block again, as the JSON of the shortened value or of one branch's
+    /// output in it.
     fn rendered(self, cut: &Value) -> Option<String> {
         match self {
             Self::All => Some(cut.to_string()),

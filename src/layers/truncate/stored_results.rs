@@ -12,14 +12,15 @@ use crate::{
     store::{PutError, Store, TakeError},
 };
 
-/// The prefix of the URIs of stored results. In a URI, the prefix is followed by the handle that
-/// the store has returned for the result.
+/// The prefix of the URIs of stored results. The rest of the URI is the handle that the store has
+/// returned for the result.
 pub const RESULTS: &str = "mcp-composite://results/";
 
 /// The MIME type of stored results.
 const JSON: &str = "application/json";
 
-/// Returns the handle of the stored result that a request reads, or `None` for any other request.
+/// Returns the handle of the stored result that a request reads, or `None` if the request reads no
+/// stored result.
 pub(super) fn read_handle(request: &Request) -> Option<&str> {
     match request.message() {
         ClientRequest::ReadResourceRequest(read) => read.params.uri.strip_prefix(RESULTS),

@@ -15,7 +15,7 @@ pub struct Schemas(HashMap<String, Arc<InputSchema>>);
 /// The compiled schemas of all catalogs of a layer, so that a new catalog reuses the schemas of
 /// earlier ones.
 ///
-/// The catalogs own the schemas, and this value only has weak references to them.
+/// The catalogs own the schemas. This cache only holds weak references to them.
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<String, Vec<Weak<InputSchema>>>>);
 

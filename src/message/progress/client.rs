@@ -20,7 +20,7 @@ use super::label::Message;
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The increase of the progress value, in steps, for a notification that reports no further
+/// The amount, in steps, by which the progress value increases if a notification reports no newly
 /// completed step.
 const NUDGE: f64 = 1e-6;
 
@@ -39,7 +39,7 @@ struct State {
     reached: f64,
     /// The number of calls to [`nudge`](Self::nudge) since the reported progress last increased.
     nudges: u32,
-    /// The time at which the last notification was sent, or at which the request arrived.
+    /// The time of the last sent notification, or of the request's arrival if none was sent.
     sent: Instant,
     next: Option<Next>,
 }
@@ -49,8 +49,8 @@ struct Next {
     value: f64,
     total: Option<f64>,
     message: Option<Message>,
-    /// Whether the notification is about the steps of a composite. If so, it is not sent before
-    /// [`INTERVAL`] has passed since the last one.
+    /// Whether the notification reports the steps of a composite. If `true`, it is sent only after
+    /// [`INTERVAL`] has passed since the last notification.
     is_of_parts: bool,
 }
 
@@ -69,7 +69,8 @@ impl Client {
         Self { token, state: Mutex::new(state), pump: AtomicWaker::new() }
     }
 
-    /// Returns the time at which the last notification was sent, or the request arrived.
+    /// Returns the time of the last sent notification, or of the request's arrival if none was
+    /// sent.
     pub(super) fn sent(&self) -> Instant {
         self.with(|state| state.sent)
     }

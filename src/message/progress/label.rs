@@ -10,7 +10,7 @@ use std::{
 /// The maximum length of a server's progress message, in characters. Longer messages are truncated.
 const MAX_DETAIL: usize = 200;
 
-/// The labels with which progress messages name the parts of a request.
+/// The labels that name the parts of a request in progress messages.
 #[derive(Debug)]
 pub(crate) enum Labels {
     /// The kind of the parts, and the name of each part in order. Formatted as

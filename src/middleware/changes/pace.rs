@@ -12,7 +12,7 @@ pub(crate) struct Pace {
     first: Duration,
     /// The maximum pause.
     longest: Duration,
-    /// The time without announcements after which the pause starts again at `first`.
+    /// The time without announcements that resets the pause to `first`.
     quiet: Duration,
     /// The time of the latest announcement that was scheduled. May be in the future.
     last: Option<Instant>,

@@ -12,8 +12,8 @@ use tokio::sync::{Notify, broadcast::error::RecvError};
 const UPDATES_KEPT: usize = 256;
 /// The maximum total length of the queued URIs in a receiver for all resources, in bytes.
 const UPDATES_KEPT_BYTES: usize = 512 << 10;
-/// The number of queued URIs at which a receiver for subscribed resources first removes those whose
-/// subscription has ended.
+/// The queue length at which a receiver for subscribed resources first removes the URIs of ended
+/// subscriptions.
 const FIRST_PURGE: usize = 64;
 
 /// A function that maps the URI of a resource to the URIs that another party uses for the same
@@ -54,8 +54,8 @@ struct Inbox {
     arrived: Notify,
 }
 
-/// The URIs that a receiver has queued, in the order of their first update since they were last
-/// returned.
+/// The queued URIs of a receiver, oldest first. Another update of a queued URI does not change the
+/// URI's position.
 struct Pending {
     order: VecDeque<Arc<str>>,
     contained: HashSet<Arc<str>>,

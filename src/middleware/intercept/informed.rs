@@ -36,8 +36,8 @@ const LONG: Duration = Duration::from_millis(1);
 /// A rule that inspects or rewrites requests and replies, and depends on the tools of the services
 /// behind it.
 ///
-/// For each request, the rule declares which tools it [needs](Self::needs) to know. A request for
-/// which it needs no tools is processed as by an [`Intercept`].
+/// For each request, the rule declares which tools it [needs](Self::needs) to know. If the rule
+/// needs no tools for a request, it processes the request like an [`Intercept`].
 ///
 /// # Examples
 ///
@@ -365,8 +365,7 @@ where
     S: ToolService,
 {
     /// Applies the rule with the cached tools and forwards the request. `known` also contains the
-    /// time from which the duration of the rule is measured. Clones the rule only if it awaits the
-    /// reply.
+    /// start time for measuring the rule's duration. Clones the rule only if it awaits the reply.
     #[inline]
     fn informed(
         &mut self,
@@ -436,8 +435,8 @@ where
     }
 }
 
-/// Applies a rule to a request. `known` contains the cached tools, and the time from which the
-/// duration of the rule is measured.
+/// Applies a rule to a request. `known` contains the cached tools, and the start time for measuring
+/// the rule's duration.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,

@@ -9,8 +9,8 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The minimum number of characters before the first wildcard that a glob must have for a name to
-/// be suggested.
+/// The minimum number of characters before the first wildcard of a glob. If a glob has fewer, no
+/// name with a similar beginning is suggested.
 const MIN_STEM: usize = 3;
 
 /// The patterns of a setting, each with a flag for whether it has matched a listed item.
@@ -78,8 +78,8 @@ impl Missed<Vec<Unmatched>> {
 }
 
 /// Returns the name that the pattern was most likely meant to match, or `None` if no name is
-/// similar. A name is similar to a pattern's whole text, or its beginning is similar to the part of
-/// a glob before the first wildcard.
+/// similar. A name is similar if it resembles the whole pattern, or if its beginning resembles the
+/// part of a glob before the first wildcard.
 fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     if let Some(name) = nearest(pattern, names) {
         return Some(name);

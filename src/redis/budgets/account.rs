@@ -35,7 +35,8 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("account.lua"), include_str!("remaining.lua")))
 });
 
-/// The keys and settings of a budget in Redis, either of one caller or of all callers together.
+/// The Redis keys and settings of a budget, which is either for one caller or shared by all
+/// callers.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     keys: [String; 3],

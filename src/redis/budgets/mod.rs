@@ -35,7 +35,7 @@ const ID: usize = 16;
 
 /// A budget store in Redis that several replicas share.
 ///
-/// Amounts are reserved, settled and released by atomic scripts on the server, with the server's
+/// Atomic Lua scripts on the Redis server reserve, settle and release amounts, and use the server's
 /// clock. So all replicas together never exceed the budget, and the clocks of the replicas need not
 /// agree.
 ///
@@ -127,8 +127,8 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until no settlement is pending, because the server has received them or retrying has
-    /// ended.
+    /// Waits until the server has received every pending settlement, or the settlement is no longer
+    /// retried.
     ///
     /// Call this method before the process ends. While the server is away, it waits at most for the
     /// duration of a lease.

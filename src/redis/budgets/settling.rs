@@ -38,7 +38,7 @@ pub(super) struct Settlement {
     pub(super) account: Account,
     pub(super) lease: String,
     pub(super) actual: u64,
-    /// Whether the server may or may not hold the lease, because it has not answered.
+    /// Whether it is unknown if the server holds the lease, because the server has not answered.
     pub(super) is_unsure: bool,
     /// Whether a copy of the request for the lease may still arrive at the server.
     pub(super) may_arrive: bool,
@@ -116,7 +116,7 @@ impl Settling {
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Returns the time until which a settlement is retried if it is queued now.
+    /// Returns the time at which retries end for a settlement that is queued now.
     fn until(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + A_LIFETIME)

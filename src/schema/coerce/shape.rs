@@ -11,10 +11,10 @@ use crate::{
     schema::{json_type::JsonType, walk::Walk},
 };
 
-/// The number of bytes of a text that are compared or copied in the time of one visit to a
-/// subschema.
+/// The number of text bytes that can be compared or copied in the time that one visit to a
+/// subschema takes.
 const BYTES_PER_VISIT: usize = 64;
-/// The number of bytes of a text that are parsed in the time of one visit to a subschema.
+/// The number of text bytes that can be parsed in the time that one visit to a subschema takes.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
 /// Compares values with the shapes that a schema requires, within a limited number of visits to
@@ -47,7 +47,7 @@ impl<'s> Shapes<'s> {
         Self { walk: Walk::new(root, visits) }
     }
 
-    /// Spends the visits for looking up the subschemas of each part of a value in `rules` schemas.
+    /// Spends the visits for looking up each part of a value in a number of schemas, `rules`.
     /// Returns `false` if too few are left.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {

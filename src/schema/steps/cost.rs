@@ -121,7 +121,7 @@ impl Cost {
         cost
     }
 
-    /// Subtracts the cost of applying these keywords to a value from `left`. Returns `None` if too
+    /// Deducts from `left` the cost of applying these keywords to a value. Returns `None` if too
     /// few steps are left.
     pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
@@ -176,7 +176,7 @@ impl Reading {
     }
 }
 
-/// Returns the factor by which a lookup in this object is slower than in a small object.
+/// Returns how many times longer a lookup in this object takes than in a small object.
 pub(super) fn times(members: &JsonObject) -> usize {
     1 + 4 * (1 + members.len() / 512).ilog2() as usize
 }
@@ -186,7 +186,7 @@ pub(super) fn take(left: &mut usize, steps: usize) -> Option<()> {
     Some(())
 }
 
-/// Subtracts the cost of comparing a value with many others from `left`. Returns `None` if too few
+/// Deducts from `left` the cost of comparing a value with many others. Returns `None` if too few
 /// steps are left.
 fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     take(left, UNIQUE)?;

@@ -6,39 +6,38 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Class, Hir, HirKind, LookSet};
 
-/// The number of bytes of a text that are compared in the time of one step.
+/// The number of text bytes that can be compared in the time that one step takes.
 pub(super) const BYTES_PER_STEP: usize = 64;
-/// The maximum size in bytes of a one-pass DFA. An anchored expression with a smaller one is cheap
-/// to search with.
+/// The maximum size in bytes of a one-pass DFA. Searches with an anchored expression are cheap if
+/// its one-pass DFA is not larger.
 const MAX_ONE_PASS_BYTES: usize = 128 * 1024;
-/// The maximum size in bytes of a dense DFA. An expression with a smaller one is cheap to search
-/// with.
+/// The maximum size in bytes of a dense DFA. Searches with an expression are cheap if its dense DFA
+/// is not larger.
 const MAX_DFA_BYTES: usize = 8 * 1024;
 /// The maximum number of [positions](positions) of an expression for which a dense DFA is built.
 const MAX_DFA_POSITIONS: usize = 64;
-/// The cost of searching [`BYTES_PER_STEP`] bytes with a lazy DFA that fits into its cache.
+/// The cost, in steps, of searching [`BYTES_PER_STEP`] bytes if the lazy DFA fits into its cache.
 const CHEAP: usize = 16;
-/// The cost of searching [`BYTES_PER_STEP`] bytes if each byte requires building a DFA state or
-/// simulating NFA states.
+/// The cost, in steps, of searching [`BYTES_PER_STEP`] bytes if each byte requires building a DFA
+/// state or simulating NFA states.
 const COSTLY: usize = 128;
 /// The additional cost for each [position](positions) in the expression, since a search can follow
 /// all positions at the same time.
 const POSITION: usize = 80;
-/// The number of positions that cost as much as testing for a Unicode word boundary.
+/// The cost of testing for a Unicode word boundary, in positions.
 const WORD_BOUNDARY: usize = 3;
 /// The number of transitions of a character class that cost as much as one position.
 const TRANSITIONS: usize = 32;
-/// The number of bytes of memory that are cleared in the time of one step. Before searching a short
-/// text, the engine clears one bit for each pair of an NFA state and a byte of the text.
+/// The number of memory bytes that can be cleared in the time that one step takes. Before searching
+/// a short text, the engine clears one bit for each pair of an NFA state and a byte of the text.
 const CLEARED_BYTES: usize = 128;
 
-/// The number of bytes to which a class such as `\s` is translated in the syntax of the `regex`
-/// crate.
+/// The length in bytes of a class such as `\s` when translated to the syntax of the `regex` crate.
 const TRANSLATED_CLASS: usize = 160;
-/// The number of bytes of an expression that are translated in the time of parsing `\p{L}`.
+/// The number of expression bytes that can be translated in the time that parsing `\p{L}` takes.
 const PROPERTY: usize = 150;
-/// The number of bytes of an expression that are translated in the time of parsing `\p{L}`, if the
-/// expression ignores case.
+/// The number of expression bytes that can be translated in the time that parsing `\p{L}` takes, if
+/// the expression ignores case.
 const FOLDED_PROPERTY: usize = 8_000;
 
 /// A regular expression in a schema.

@@ -4,10 +4,10 @@ use std::fmt::{self, Write as _};
 
 /// The maximum number of printed characters of a name.
 const MAX_SHOWN: usize = 100;
-/// The maximum number of printed characters of the reason of a failure. The limit is high because
-/// the most important part of a reason may be at its end.
+/// The maximum number of characters of a failure's reason that are printed. The limit is high
+/// because the most important part of a reason may be at its end.
 const MAX_REASON: usize = 512;
-/// The maximum number of printed and remembered characters of a warning.
+/// The maximum number of characters of a warning that are printed and remembered.
 const MAX_COMPLAINT: usize = 2_000;
 
 /// Displays a name that a client or server has chosen. The name is truncated, and its control

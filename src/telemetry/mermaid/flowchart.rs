@@ -61,7 +61,7 @@ pub(crate) enum Shape {
 /// A call of a tool or composite by a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// The case of a switch in which the call is made. `None` if the node is not a switch.
+    /// The case of a switch that makes the call. `None` if the node is not a switch.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }

@@ -32,7 +32,8 @@ pub struct Run {
     is_over: bool,
     /// The records of the composites that take part in the run, by name.
     records: BTreeMap<String, Record>,
-    /// The status of the run, its nested runs and their branches, if they have not ended.
+    /// The status of each part of the run that has not ended: the run itself, a nested run, or a
+    /// branch.
     open: HashMap<Open, Status>,
 }
 

@@ -136,8 +136,9 @@ fn unhurried_response(response: StreamableHttpPostResponse) -> StreamableHttpPos
     }
 }
 
-/// Returns the same stream of events with two changes. Every `retry` is clamped between [`PAUSE`]
-/// and [`LONGEST_PAUSE`], and messages with too many JSON values are replaced or dropped.
+/// Clamps every `retry` time in the stream of events between [`PAUSE`] and [`LONGEST_PAUSE`].
+/// Responses with too many JSON values are replaced by errors, and other messages with too many
+/// values are dropped.
 fn unhurried(events: Events) -> Events {
     let [shortest, longest] =
         [PAUSE, LONGEST_PAUSE].map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));

@@ -1,4 +1,4 @@
-//! The process of a server that is a child process, and the transport over its pipes.
+//! A server's child process, and the transport over the pipes of this process.
 
 use std::{
     io,
@@ -44,9 +44,8 @@ const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The number of the signal `SIGTERM`, which is the same on all POSIX systems.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
-/// The maximum number of bytes that are kept of a line of standard error. Far fewer bytes are
-/// logged. So if the line is cut in the middle of a secret, which then cannot be redacted, that
-/// part is not logged.
+/// The maximum number of bytes that are kept of a line of standard error. A secret that is cut at
+/// this maximum cannot be redacted. It is not logged either, because far fewer bytes are logged.
 const LINE_KEPT: usize = 64 * 1024;
 
 /// A transport over the standard input and output of a child process.
@@ -140,8 +139,7 @@ impl Process {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the time is not extended: the next call waits until the same
-    /// moment.
+    /// If the future is dropped, the deadline stays the same: the next call does not extend it.
     async fn given_up(&self) {
         let given_up_at = match self.given_up_at.get() {
             Some(given_up_at) => *given_up_at,
@@ -244,8 +242,8 @@ impl Drop for Child {
     }
 }
 
-/// The size of a message that waits to be sent, as part of the total of all waiting messages.
-/// Dropping it subtracts the size from the total.
+/// A guard that adds the size of a waiting message to the total of all waiting messages. Dropping
+/// the guard subtracts the size.
 struct Bytes {
     count: usize,
     /// The total size of the messages that were already waiting.
@@ -262,8 +260,8 @@ impl Bytes {
         Self { count: counted.0, others, all: all.clone() }
     }
 
-    /// Returns `true` if this message exceeds the maximum together with those already waiting. A
-    /// message may have any size if no other message is waiting.
+    /// Returns `true` if this message and those already waiting exceed the maximum together. If no
+    /// other message is waiting, a message may have any size.
     const fn are_too_many(&self) -> bool {
         self.others > 0 && self.others + self.count > MAX_UNREAD
     }
@@ -336,7 +334,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     }
 }
 
-/// Returns a text that says how a process ended, for example with which exit status.
+/// Returns a text that describes how a process ended, such as its exit status.
 fn exit_message(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {

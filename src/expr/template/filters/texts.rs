@@ -13,8 +13,8 @@ pub(super) fn character<'v>(budget: &Budget, character: Option<char>) -> Evaluat
     character.map_or(Ok(Value::Undefined), |character| budget.text(character.to_string()))
 }
 
-/// Applies the function `change` to the text that a filter is applied to. Fails if the filter has
-/// arguments that were not read.
+/// Applies the function `change` to the input text of a filter. Fails if the filter has arguments
+/// that were not read.
 pub(super) fn change<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
     change: impl FnOnce(&str) -> String,

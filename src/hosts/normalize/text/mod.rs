@@ -12,7 +12,8 @@ const THINK: &str = "<think>";
 const THOUGHT: &str = "</think>";
 /// Maximum indentation of a Markdown line that is not code.
 const INDENT: usize = 3;
-/// Maximum number of times that a part of a text is searched again, with another interpretation.
+/// Maximum number of times that the search for blocks goes back to interpret a part of the text in
+/// another way.
 ///
 /// Each of these searches may cover the rest of the text, so their number must be limited.
 const RETRIES: usize = 128;
@@ -119,7 +120,7 @@ impl Markers {
         Ok(blocks)
     }
 
-    /// Returns the index in `body` of the end marker of the block that begins there. `None` if the
+    /// Returns the index of the end marker of the block at the beginning of `body`. `None` if the
     /// block has no end marker.
     ///
     /// End markers within strings are skipped. If the block must be JSON but is not, its quotes are
