@@ -193,8 +193,8 @@ impl ConnectionLimit {
         self.caller_of(move |parts| Some(account(caller(parts))))
     }
 
-    /// Like [`caller`](Self::caller), but requests for which the function returns `None` have no
-    /// limit per caller.
+    /// Like [`caller`](Self::caller), but requests for which the function returns `None` are exempt
+    /// from the limits per caller.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Parts) -> Option<Arc<str>> + Send + Sync + 'static,

@@ -59,8 +59,8 @@ impl Memory {
         Self(Arc::new(Mutex::new(self.lists().clone())))
     }
 
-    /// Returns a server description that declares only the capabilities for which a list is
-    /// remembered.
+    /// Returns a server description that declares a capability, such as tools, only if a whole list
+    /// of its items is remembered.
     pub(crate) fn describe(&self) -> ServerConfig {
         let lists = self.lists();
         let has = |kind| lists.get(&kind).is_some_and(|lists| !lists.whole.is_empty());

@@ -404,7 +404,7 @@ impl Compiled {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }
 
-    /// Returns `true` if a run can succeed only if this target succeeds.
+    /// Returns `true` if this target is required for the success of a run.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
             ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {

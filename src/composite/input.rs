@@ -13,8 +13,9 @@ use crate::{
 
 /// The maximum nesting depth to which a schema is searched for defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
-/// The maximum number of visits to schemas and values while defaults are added. Without this
-/// maximum, a recursive schema could cause an enormous number of visits.
+/// The maximum number of subschemas that are visited while defaults are added. Copying a default
+/// also costs visits. Without this maximum, a recursive schema could cause an enormous number of
+/// visits.
 const MAX_DEFAULT_VISITS: usize = 10_000;
 /// The number of bytes of a default that can be copied at the cost of one visit.
 const BYTES_PER_VISIT: usize = 64;

@@ -134,10 +134,10 @@
 //! - The definition sets [`OnLimit::Fail`].
 //!
 //! The calls, results and costs of a nested run also count toward the limits of all runs around it.
-//! If the nested run reaches a limit of its own, only the nested run ends, and returns its partial
+//! If the nested run reaches a limit of its own, only the nested run ends. It returns its partial
 //! result to the branch that called it. If the nested run reaches a limit of an outer run, both
-//! runs end, and the text in the result names the outer run. The counts are kept while a run waits
-//! for a person.
+//! runs end. The text in the result then names the outer run. The counts are kept while a run waits
+//! for the user's answers.
 //!
 //! ```
 //! # #[cfg(feature = "testing")]

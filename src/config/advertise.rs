@@ -46,7 +46,8 @@ enum ModeName {
     Search,
 }
 
-/// Converts the `[advertise]` section to an [`AdvertiseLayer`], and records its errors in `reader`.
+/// Converts the `[advertise]` section to an [`AdvertiseLayer`]. Errors in the section are recorded
+/// in `reader`.
 pub(super) fn build(table: AdvertiseTable, reader: &mut Reader<'_, '_>) -> AdvertiseLayer {
     let path = [SECTION.into()];
     AdvertiseLayer::new()

@@ -178,8 +178,8 @@ struct Settings {
     max_callers: Option<usize>,
 }
 
-/// Converts the `[budget]` section to a budget layer and its store, and records its errors in
-/// `reader`.
+/// Converts the `[budget]` section to a budget layer and its store. Errors in the section are
+/// recorded in `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(

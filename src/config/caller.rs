@@ -35,7 +35,8 @@ pub(super) struct CallerConfig {
     header: Option<String>,
 }
 
-/// Converts the `[caller]` section to a [`CallerConfig`], and records its errors in `reader`.
+/// Converts the `[caller]` section to a [`CallerConfig`]. Errors in the section are recorded in
+/// `reader`.
 pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerConfig {
     let header = table.header.filter(|name| {
         let mistake = if !header::is_name(name) {

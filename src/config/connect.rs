@@ -84,16 +84,16 @@ enum Reason {
 // === impl Config ===
 
 impl Config {
-    /// Starts to connect the backends of the file. Returns the backends, and a router that merges
-    /// them into one server.
+    /// Starts connecting to the backends of this configuration. Returns the backends, and a router
+    /// that merges them into one server.
     ///
     /// Returns immediately. If a backend cannot be reached, the reason is logged, and connecting is
     /// retried in the background.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file has no backends, or if a backend needs a transport that is not
-    /// enabled in this build of the crate.
+    /// Returns an error if the configuration has no backends, or if a backend needs a transport
+    /// that is not enabled in this build of the crate.
     ///
     /// # Panics
     ///

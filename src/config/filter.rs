@@ -36,7 +36,7 @@ pub(super) struct FilterTable {
     pub(super) hide_destructive: Option<bool>,
 }
 
-/// Converts the table at `path` to a [`FilterLayer`], and records its errors in `reader`.
+/// Converts the table at `path` to a [`FilterLayer`]. Errors in the table are recorded in `reader`.
 pub(super) fn build(
     table: FilterTable,
     path: &[Segment],

@@ -143,8 +143,8 @@ impl Gateway {
             .caller_of(move |context| shared.lock().stores.caller.account(context))
     }
 
-    /// Returns a limit on the total number of open HTTP sessions and requests. If the file has a
-    /// `[caller]`, the number for each caller is limited, too.
+    /// Returns a limit on the total number of open HTTP sessions and requests. If the configuration
+    /// has a `[caller]` section, the number for each caller is limited, too.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {

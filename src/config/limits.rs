@@ -22,7 +22,8 @@ pub(super) struct LimitsTable {
     max_rounds: Option<usize>,
 }
 
-/// Converts the `[limits]` section to [`CallLimits`], and records its errors in `reader`.
+/// Converts the `[limits]` section to [`CallLimits`]. Errors in the section are recorded in
+/// `reader`.
 pub(super) fn build(table: &LimitsTable, reader: &mut Reader<'_, '_>) -> CallLimits {
     let mut at_least_one = |key, value| reader.at_least_one(&["limits".into()], key, value);
     CallLimits::default()

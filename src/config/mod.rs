@@ -142,8 +142,9 @@
 //! ```
 //!
 //! [`store`](crate::store) describes the stores and key rotation. With `store = "redis"`, the
-//! server of [`[redis]`](#what-replicas-share) keeps the states. Some keys are only valid with
-//! certain stores:
+//! states are stored in the Redis server that [`[redis]`](#what-replicas-share) configures.
+//!
+//! Some keys are only valid with certain stores:
 //!
 //! - `keys` is only valid with `store = "signed"`.
 //! - `max_total_bytes` is only valid with `store = "memory"`. It limits the total size of all

@@ -56,7 +56,8 @@ pub(super) struct RedisSettings {
     timeout: Option<Duration>,
 }
 
-/// Converts the `[redis]` section to a [`RedisConfig`], and records its errors in `reader`.
+/// Converts the `[redis]` section to a [`RedisConfig`]. Errors in the section are recorded in
+/// `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(

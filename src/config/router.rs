@@ -39,7 +39,8 @@ enum ConflictsName {
     Manual,
 }
 
-/// Converts the `[router]` section to a [`RouterConfig`], and records its errors in `reader`.
+/// Converts the `[router]` section to a [`RouterConfig`]. Errors in the section are recorded in
+/// `reader`.
 pub(super) fn build(table: RouterTable, reader: &mut Reader<'_, '_>) -> RouterConfig {
     let mut router = RouterConfig {
         conflicts: table.conflicts.map(Conflicts::from).unwrap_or_default(),

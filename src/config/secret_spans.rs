@@ -37,8 +37,9 @@ static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
 /// The keys that the schema defines, grouped by whether their values may be secret.
 struct Keys {
-    /// The keys that are secret in at least one section. Their values are hidden in all sections,
-    /// since an invalid file may lack the header that shows which section a key belongs to.
+    /// The keys that are secret in at least one section. Their values are hidden in all sections.
+    /// The reason is that a section header may be missing in an invalid file, so that the section
+    /// of a key is unknown.
     secret: HashSet<&'static str>,
     /// The sections without secret keys.
     open_sections: HashSet<&'static str>,
@@ -192,8 +193,8 @@ fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut
     }
 }
 
-/// The kinds of TOML values. A value whose kind the schema does not allow may be in the wrong
-/// place.
+/// The kinds of TOML values. If the schema of a key does not allow the kind of its value, the value
+/// may belong to another key, and may be secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,

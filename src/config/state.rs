@@ -96,7 +96,8 @@ struct Settings {
     limits: StoreLimits,
 }
 
-/// Converts the `[state]` section to a store of waiting runs, and records its errors in `reader`.
+/// Converts the `[state]` section to a store of waiting runs. Errors in the section are recorded in
+/// `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(

@@ -20,7 +20,7 @@ use crate::{composite::Segment, named::Named};
 /// that a table with this value accepts, and a `T`, such as the function that reads these keys.
 pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
-/// A table of the file whose keys are read one by one.
+/// A reader of one table in the configuration file. The keys of the table are read one by one.
 pub(super) struct TableReader<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
     /// `None` if the value in the file is not a table. It may be a word instead, as in

@@ -114,7 +114,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the value's index in `words`. The value must be one of these texts.
+    /// Returns the index of the value in `words`. Returns an error if the value is not one of
+    /// `words`.
     pub(super) fn one_of(self, words: &[&str]) -> Result<usize, Failure> {
         match self.node.get_ref() {
             DeValue::String(text) => {

@@ -62,8 +62,8 @@ struct Retries {
     error: Option<StepError>,
 }
 
-/// The arguments of an attempt, and the answers to the tool's questions. The answers are `None` if
-/// the tool has not asked any.
+/// The arguments of an attempt to call a tool, and the user's answers to the tool's questions. The
+/// answers are `None` if the tool has not asked the user.
 pub(super) type AttemptInput = (JsonObject, Option<Box<Answered>>);
 
 // === impl Attempts ===

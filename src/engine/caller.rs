@@ -32,14 +32,16 @@ pub(crate) trait Caller: Send {
         Ok(arguments)
     }
 
-    /// Returns `true` if the tool of a call site is another composite, whose call is a nested run.
+    /// Returns `true` if the tool that is called at `site` is another composite, so that the call
+    /// is a nested run.
     fn is_nested(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns `true` if the tool of a call site is read-only. Such a tool may be called even if a
-    /// later question to the user is certain to fail.
+    /// Returns `true` if the tool that is called at `site` is read-only. A read-only tool may be
+    /// called even if a later question to the user is certain to fail, since the call changes
+    /// nothing.
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
         false

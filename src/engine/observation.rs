@@ -53,8 +53,8 @@ struct ObservedRun {
 
 /// An observed run that is suspended in this process until its questions are answered.
 ///
-/// Clones share the same run. When the last clone is dropped, the run is reported as dropped,
-/// unless the run was [released](Self::release) before.
+/// Clones share the same run. When the last clone is dropped, the run is reported to observers as
+/// dropped. It is not reported if [`release`](Self::release) was called before.
 #[derive(Clone, Default)]
 pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
 

@@ -126,8 +126,9 @@ impl Preserved {
         self.outputs.remove(&step)
     }
 
-    /// Truncates the outputs to a total of at most `left` bytes, and subtracts their remaining size
-    /// from `left`. Outputs of later steps are truncated before those of earlier steps.
+    /// Truncates the outputs to a total of at most `left` bytes, and subtracts their total size
+    /// after the truncation from `left`. Outputs of later steps are truncated before those of
+    /// earlier steps.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 /// The data of a step that expressions may read, besides its status.
 ///
-/// If the result of the step is also kept, the record has only the fields that cannot be read from
-/// the result.
+/// If the result of the step is stored too, the record omits the fields that can be read from the
+/// result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The output of the step. `None` if no expression reads the output, or if it is the structured

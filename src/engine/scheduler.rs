@@ -79,8 +79,9 @@ pub(super) struct Scheduler<'p, E> {
     soonest: Option<Duration>,
     /// The number of evaluations left before the task yields.
     evaluations: u8,
-    /// Whether tools may ask questions. If so, the input of the run is kept, because a tool that
-    /// has asked is called again with the same arguments.
+    /// Whether the input of the run is kept after the last step has read it. The input is kept if
+    /// tools may ask questions, because a tool that has asked is called again with the same
+    /// arguments.
     keeps_arguments: bool,
     random: Rng,
 }

@@ -333,7 +333,8 @@ impl Scope {
         self.count_bytes(self.meter.outermost(), "a value", content_size::of_value(value))
     }
 
-    /// Counts the memory of a JSON value that is parsed from a text result.
+    /// Counts `bytes`, the memory of a JSON value that is parsed from a text result. Returns an
+    /// error if all such values together would exceed [`PARSED_TIMES`] times `max_result_bytes`.
     pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
         let meter = self.meter.outermost();
         let max = meter.max_result_bytes;

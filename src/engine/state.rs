@@ -186,8 +186,9 @@ impl RunState {
         self.outcomes.iter().rposition(completed)
     }
 
-    /// Truncates the preserved outputs of this run and of its suspended nested runs to a total of
-    /// at most `left` bytes. Subtracts their remaining size from `left`.
+    /// Truncates the outputs that are preserved for the report of a failure, in this run and in its
+    /// suspended nested runs, to a total of at most `left` bytes. Subtracts their total size after
+    /// the truncation from `left`.
     pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }

@@ -75,7 +75,7 @@ impl Field {
     }
 }
 
-/// Uses a JSON value as the input of a run. All other roots have no value.
+/// The JSON value is the root `input` of expressions. All other roots are undefined.
 impl Data for Value {
     fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
         (root == Root::Input).then_some(Cow::Borrowed(self))

@@ -56,7 +56,8 @@
 //!
 //! # Examples
 //!
-//! A reference is replaced by the referenced value, which keeps its type:
+//! A reference such as `$input.limit` is replaced by the referenced value. The value keeps its JSON
+//! type:
 //!
 //! ```
 //! use mcp_composite::expr::Expression;

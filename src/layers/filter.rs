@@ -328,7 +328,8 @@ impl FilterRule {
 }
 
 impl InterceptInformed for FilterRule {
-    /// The names that a hidden tool shares with another tool. Calls of these names are rejected.
+    /// The names that belong to several tools of which at least one is hidden. Calls of these names
+    /// are rejected, because the server decides which of the tools a call reaches.
     type Derived = HashSet<String>;
     type Memo = Memo;
 

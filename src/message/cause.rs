@@ -43,7 +43,7 @@ impl<'e> Cause<'e> {
 /// Returns `true` if the error of a service proves that the request was not sent: a backend was not
 /// connected or was overloaded, or Tower's load shedding rejected the request.
 ///
-/// `E` must be [`BoxError`] or [`BackendError`]. Returns `false` for all other error types.
+/// Returns `false` unless `E` is [`BoxError`] or [`BackendError`].
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
     let any: &dyn Any = error;
     let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {

@@ -1,4 +1,4 @@
-//! Measures the content of messages in bytes, for limits that are checked on every message.
+//! Computes the size of a message's content in bytes, for limits that are checked on every message.
 //!
 //! The size is the total length of all keys, texts and binary data. Every other value counts as a
 //! few bytes, and so does an empty text or content block. JSON escapes and punctuation are not

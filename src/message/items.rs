@@ -96,8 +96,8 @@ impl Reply {
         self.page().map(|(kind, _)| kind)
     }
 
-    /// Replaces a result that is not a list of items of this kind with an error. Returns `true` if
-    /// the result was replaced.
+    /// If the result is not a list of items of this kind, replaces it with an error and returns
+    /// `true`. Otherwise returns `false`.
     ///
     /// A result of another type could contain names that are hidden from the client, and some
     /// clients read it anyway.

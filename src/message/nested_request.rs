@@ -90,8 +90,8 @@ impl Context {
         self.delegation.share()
     }
 
-    /// Starts a run, to which the costs of the request and of its nested requests are charged. Does
-    /// nothing if the request already belongs to a run.
+    /// Assigns the request with this context to a new run if the request belongs to no run. The
+    /// costs of the request and of its nested requests are charged to the run.
     pub(crate) fn begin_run(&mut self) {
         let delegation = &mut self.delegation;
         if delegation.account.is_none() {

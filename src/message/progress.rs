@@ -39,9 +39,9 @@ const MAX_NAMED_PARTS: usize = 3;
 /// The progress reporter of one request.
 ///
 /// The [`Context`](super::Context) of a request contains a reporter if the client sent a progress
-/// token. rmcp's own handlers send progress notifications to the client directly. Other services
-/// report progress here. For example, a remote server's notifications, which have another token,
-/// are reported here.
+/// token. rmcp's own handlers send progress notifications to the client directly. All other
+/// services send them through the reporter. For example, the progress notifications of a remote
+/// server do not contain the client's token, so they are forwarded through the reporter.
 ///
 /// The client receives one stream of notifications. Their values always [increase], and none is
 /// sent after the answer. While the client is slow, the latest notification replaces unsent ones,

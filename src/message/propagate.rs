@@ -9,12 +9,12 @@ use super::TraceContext;
 /// Connects `tracing` spans with a distributed trace. Requests that are sent to servers inside a
 /// span then carry the span's position in the trace.
 ///
-/// The default methods ignore spans. They send each server a new child of the trace position that
-/// the request arrived with, or no position if the request arrived without one. A tracer that
-/// records spans can send the position of the span instead. With the feature `opentelemetry`, the
-/// type `OpenTelemetry` does so.
+/// The default methods do not use spans. If a request arrived with a trace context, they send each
+/// server a [child](TraceContext::child) of this context. If it arrived without one, they send
+/// none. A tracer that records spans can send the trace context of the span instead. With the
+/// feature `opentelemetry`, the type `OpenTelemetry` does so.
 pub trait Propagate: Send + Sync {
-    /// Makes the span of a request a child of `incoming`, the trace position that the request
+    /// Makes the span of a request a child of `incoming`, the trace context that the request
     /// arrived with. If spans of requests are disabled, `span` is the span of the run that the
     /// request starts.
     ///

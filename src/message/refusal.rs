@@ -15,8 +15,9 @@ const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 
 /// The rejection of a request before it reached the tool or other item that it is for.
 ///
-/// Refusals keep their type inside the stack and become JSON-RPC errors when they leave it. So a
-/// layer that renames tools or arguments can rename them in refusals too.
+/// While a refusal passes through the layers of a stack, it keeps its type. So a layer that renames
+/// tools or arguments can rename them in the refusal too. When the refusal leaves the stack, it
+/// becomes a JSON-RPC error.
 ///
 /// The JSON-RPC error code is `-32602`, as the [specification] requires for unknown tools and
 /// malformed calls. There are two exceptions: `-32002` for an unknown resource, and `-32000` for an

@@ -234,7 +234,8 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to a [`ToolAnswer`], which distinguishes all answers to a `tools/call`.
+    /// Converts the reply to a `tools/call` request to a [`ToolAnswer`], which has a variant for
+    /// each kind of answer.
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
         match *self.0 {

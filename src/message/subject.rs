@@ -6,7 +6,7 @@ use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
 
 use super::Request;
 
-/// A kind of item that servers list and that clients request by name or URI.
+/// A kind of item, such as a tool, that servers list and that clients request by name or URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemKind {

@@ -118,14 +118,15 @@ struct Held {
 pub enum Needs<'r> {
     /// The rule needs no tools.
     Nothing,
-    /// The rule needs the tool with this name. An outdated definition suffices.
+    /// The rule must know the tool with this name. An outdated definition suffices.
     Tool(&'r str),
-    /// The rule needs the current definition of the tool with this name, for access control. If the
-    /// tools have changed, which is reported by the catalog's [epoch](Epoch), the request waits
-    /// until they are listed again. Without an epoch, this is the same as [`Tool`](Self::Tool).
+    /// The rule must know the current definition of the tool with this name, for access control. If
+    /// the catalog's [epoch](Epoch) shows that the tools have changed, the request waits until the
+    /// tools are listed again. If the catalog has no epoch, this variant is the same as
+    /// [`Tool`](Self::Tool).
     CurrentTool(&'r str),
-    /// The rule needs all tools. If they have changed, the request waits until they are listed
-    /// again.
+    /// The rule must know all tools. If the tools have changed, the request waits until they are
+    /// listed again.
     AllTools,
 }
 

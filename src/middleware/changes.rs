@@ -103,7 +103,8 @@ impl Bumps {
     /// Waits until the epoch has been bumped since this method last returned, or since the receiver
     /// was created. Several bumps in that time are reported as one.
     ///
-    /// Never returns if all clones of the epoch are dropped without a further bump.
+    /// If all clones of the [`Epoch`] are dropped, it can no longer be bumped. This method then
+    /// returns for bumps that it has not reported yet, and otherwise waits forever.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await

@@ -277,8 +277,8 @@ fn anchored(regex: &str) -> Result<String, String> {
     Ok(anchored)
 }
 
-/// Returns the last line of an error message, which states the cause. The lines before it only show
-/// the expression.
+/// Returns the last line of the error message for an invalid regular expression. This line states
+/// the cause. The earlier lines only quote the regular expression.
 fn last_line(error: &regex::Error) -> String {
     let told = error.to_string();
     let last = told.lines().last().unwrap_or_default();

@@ -93,9 +93,12 @@ impl<S: WatchedNames> PatternWatch<S> {
         Some(Page { goes_on })
     }
 
-    /// Matches the names of a page against the patterns. `next` is the cursor of the next page. If
-    /// a whole list has been seen and some patterns have not matched, ends the watch and returns
-    /// the patterns.
+    /// Matches the names of a page against the patterns. `next` is the cursor of the next page, or
+    /// `None` for the last page.
+    ///
+    /// If all patterns have matched, ends the watch and returns `None`. If this is the last page
+    /// and some patterns have not matched, ends the watch and returns the patterns. Otherwise
+    /// returns `None`, and the watch continues.
     ///
     /// A list without items does not end the watch.
     pub(crate) fn see(

@@ -33,7 +33,8 @@ const BASE: &str = "json-schema:///";
 const MAX_SUBSCHEMAS: usize = 5_000;
 /// The maximum number of subschemas with an `$id`.
 const MAX_IDENTITIES: usize = 256;
-/// The maximum number of nested subschemas with an `$id` around a reference.
+/// The maximum size of the dynamic scope of a reference: the number of subschemas with an `$id`
+/// that are entered on the way to the reference.
 const MAX_SCOPES: usize = 64;
 /// The maximum length in bytes of an `$id` or a reference.
 const MAX_REFERENCE: usize = 1_024;

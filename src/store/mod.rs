@@ -80,10 +80,12 @@ pub(crate) use self::{
 ///
 /// Clients keep the handles and send them back, so a handle that a method receives can be any text.
 ///
-/// Some stores limit the total size of each caller's values. They count a value for the `caller`
-/// that each method receives. If `caller` is `None`, callers are unknown, and there is no limit per
-/// caller. If callers are known, but a single request has none, `caller` is a key that all such
-/// requests share.
+/// Some stores limit the total size of each caller's values. The `caller` that a method receives is
+/// a key for the caller to whom the value belongs:
+///
+/// - If the server does not identify callers, `caller` is `None`, and there is no limit per caller.
+/// - If the server identifies callers, but not the caller of this request, `caller` is a key that
+///   all such requests share.
 ///
 /// See the [module docs](self) for an example.
 pub trait Store: fmt::Debug + Send + Sync {

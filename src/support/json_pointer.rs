@@ -20,8 +20,8 @@ pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the position of the first `~` that is not part of `~0` or `~1`, or `None` if all
-/// escapes are valid.
+/// Returns the position of the first invalid escape, which is a `~` without a `0` or `1` after it.
+/// Returns `None` if all escapes are valid.
 pub(crate) fn invalid_escape(pointer: &str) -> Option<usize> {
     let mut escapes = pointer.match_indices('~').map(|(position, _)| position);
     escapes.find(|position| !pointer[position + 1..].starts_with(['0', '1']))

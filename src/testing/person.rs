@@ -21,9 +21,10 @@ const MAX_CALL_ROUNDS: usize = 100;
 
 /// A client with a user who answers questions of composites and tools.
 ///
-/// Each question is identified by the key that clients see. The key is the id of an elicitation
-/// step, or the key that a tool has chosen for its question. If a composite calls the tool, the key
-/// is `branch:key`. A question for which the test has set no answer fails the test.
+/// A test sets the answer to a question by the key of the question, as clients see it. The key of
+/// an elicitation step's question is the id of the step. A tool chooses the key of its question. If
+/// a composite calls the tool, the name of the branch precedes the key, as in `delete:sure`. If a
+/// question has no answer, the test fails.
 ///
 /// # Examples
 ///

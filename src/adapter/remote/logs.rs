@@ -31,8 +31,8 @@ struct Wanted {
     in_code: Option<LoggingLevel>,
 }
 
-/// The pending requests on a connection to a server, each with the client to which log messages are
-/// relayed.
+/// The pending requests on a connection to a server. Each request is stored with the client, if
+/// any, that can receive the server's log messages.
 ///
 /// A log message does not say which request it belongs to. So it is relayed only if all pending
 /// requests belong to one client. Otherwise a client could read messages about the requests of

@@ -153,9 +153,9 @@ impl RemoteService {
 
     /// Closes the connection for good. If the server is a child process, ends the process.
     ///
-    /// Pending and later calls fail. This method returns when the process has ended. The process
-    /// has three seconds to exit by itself, and three more after `SIGTERM`. Then it is killed. A
-    /// process is killed at once if its handshake has not finished yet.
+    /// Pending and later calls fail. A child process first has three seconds to exit by itself, and
+    /// then three more after `SIGTERM`. After that, the process is killed. If the handshake has not
+    /// finished yet, the process is killed at once. This method returns when the process has ended.
     pub async fn close(&self) {
         self.0.stop.cancel();
         let state = &self.0.remote.state;

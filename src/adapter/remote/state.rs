@@ -29,8 +29,8 @@ const MAX_LISTENED: usize = 3 << 20;
 /// parent is a subscribed resource whose URI is a prefix of the updated URI. Subscriptions of
 /// clients have the same limit.
 const MAX_UPDATED_URI: usize = 2 << 10;
-/// The maximum number of separators in an updated resource's URI, counted from the end, at which
-/// the URI is cut to look up parents.
+/// The maximum number of separators (`/`, `?` and `#`) at which an updated resource's URI is cut to
+/// look up parents. If the URI has more separators, only the last ones are used.
 const MAX_PARENTS: usize = 64;
 /// The maximum total size in bytes of the URIs of abandoned subscriptions. If a caller cancels a
 /// subscribe request to a server with protocol version 2025-11-25 or older, the subscription is
@@ -42,7 +42,8 @@ const MAX_ABANDONED: usize = 1 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The upper bound of the pause between two reported changes of a list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// If a list does not change for this time, the pause is reset to [`FIRST_PAUSE`].
+/// The time without changes of a list after which the pause between two reported changes of the
+/// list is reset to [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The state of a remote server. The supervisor task and all pending calls share it.
@@ -110,7 +111,8 @@ struct Known {
     /// A hash of the server's tools, to detect whether they differ after a reconnection. `None` if
     /// the tools are not known or have changed since.
     tools: Option<u64>,
-    /// The last reason why there was no connection. `None` while the server is connected.
+    /// The reason why the connection was lost, or why the last attempt to connect failed. `None`
+    /// while the server is connected, and until the first attempt has failed.
     trouble: Option<String>,
     /// The number of subscriptions of callers to each resource.
     subscriptions: HashMap<Arc<str>, usize>,

@@ -20,8 +20,9 @@ impl<S> Shared<S>
 where
     S: ToolService,
 {
-    /// Answers a client's request. If the service answers with `InputRequired`, asks the client the
-    /// questions while its request is pending. Then calls the service again with the answers.
+    /// Answers a client's request. If the service replies with `InputRequired`, sends its questions
+    /// to the client while the client's request is still pending. Then calls the service again with
+    /// the client's answers.
     ///
     /// The future is boxed for the reason that [`answer`](Self::answer) states.
     pub(super) fn answer_asking<'a>(

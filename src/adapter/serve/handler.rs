@@ -479,8 +479,8 @@ where
         }
     }
 
-    /// Returns a number that changes whenever the tools change. Always 0 if no
-    /// [`changes`](Self::changes) were set.
+    /// Returns a number that changes whenever the tools of the service change. Always returns 0 if
+    /// no [`changes`](Self::changes) were set.
     fn tools_epoch(&self) -> u64 {
         self.changing.as_ref().map_or(0, |changing| changing.changes.tools().now())
     }

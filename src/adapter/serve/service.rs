@@ -144,8 +144,8 @@ impl<S> ServeService<S> {
         self.caller_of(move |context| Some(account(caller(context))))
     }
 
-    /// Like [`caller`](Self::caller), but requests for which the function returns `None` have no
-    /// limit per caller.
+    /// Like [`caller`](Self::caller), but requests for which the function returns `None` are exempt
+    /// from the limits per caller.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Context) -> Option<Arc<str>> + Send + Sync + 'static,

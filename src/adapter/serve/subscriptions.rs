@@ -68,7 +68,8 @@ struct OfCaller {
     bytes: usize,
 }
 
-/// A guard that keeps a subscription counted in [`Shares`] until it is dropped.
+/// A guard for a subscription that is counted in [`Shares`]. Dropping the guard decrements the
+/// count.
 pub(super) struct Share {
     all: Arc<Subscriptions>,
     caller: Option<Arc<str>>,
@@ -97,8 +98,8 @@ pub(super) struct Claims {
 /// the set.
 pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
-/// A guard for a claim: one client's need for the subscription to a resource. Dropping it releases
-/// the claim unless it was kept.
+/// A guard for a claim, which records that one client needs the subscription to a resource.
+/// Dropping the guard releases the claim unless the claim was kept.
 struct Claim<'a> {
     all: &'a Arc<Subscriptions>,
     uri: Option<Arc<str>>,
@@ -142,8 +143,8 @@ impl Subscriptions {
         self.held().contains_key(uri)
     }
 
-    /// Releases one client's claims of these resources. If no claim of a resource is left, sends
-    /// the service its unsubscribe requests in the background.
+    /// Releases one client's claims of these resources. If no other client claims a resource, sends
+    /// the service unsubscribe requests for the resource in the background.
     fn release(self: &Arc<Self>, uris: impl IntoIterator<Item = Arc<str>>) {
         let mut last = Vec::new();
         let mut held = self.held();

@@ -212,8 +212,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns the tool of this name if it was listed since the last change and has header
-    /// annotations.
+    /// Returns the tool of this name if the tool has header annotations and was listed since the
+    /// tools last changed.
     pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let tool = known.tools.get(name).filter(|_| known.epoch == now)?;

@@ -1,5 +1,5 @@
-//! The effects of a run on the outside: progress notifications, reports to observers, and branches
-//! that are stopped.
+//! The external effects of a run: sending progress notifications, reporting to observers, and
+//! stopping branches.
 
 use crate::engine::{
     branches::{BranchId, Branches},

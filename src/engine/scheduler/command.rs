@@ -33,7 +33,7 @@ pub(in crate::engine) enum Pause {
     Wait,
     /// The run has evaluated many expressions, and lets other tasks run.
     Yield,
-    /// The run is suspended, because only questions to the user are pending.
+    /// No other work is left, so the run is suspended until the user answers its questions.
     Suspended,
     /// The run has ended.
     Ended,

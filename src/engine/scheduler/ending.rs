@@ -111,7 +111,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run without waiting for running steps, which end with the status `status`.
+    /// Ends the run at once. Steps that are still running are recorded with the status `status`.
     fn stop(&mut self, status: Status, now: Duration) {
         self.effects.end_run();
         let is_complete = self.running.is_empty() && self.waiting.is_empty();

@@ -164,8 +164,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Calls a tool again with the responses to its questions. If there is no response yet, the
-    /// questions stay pending.
+    /// Calls a tool again with the user's responses to its questions. If the user has responded to
+    /// none of the questions yet, keeps them pending and returns `None`.
     fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
         let Some(answered) = asked.take_answers() else {
             self.state.asked.push(asked);

@@ -47,8 +47,8 @@ use crate::{
     schema::{InputSchema, json_type::JsonType},
 };
 
-/// A workflow of steps written as in a file, except for `continue`, which means that a step may
-/// fail, and times, which are in seconds.
+/// Creates a workflow from steps that are written as in a configuration file, with two differences:
+/// `continue: true` means that the step may fail, and times are numbers of seconds.
 fn workflow(steps: &Value) -> Plan {
     plan(steps, 10, RunOutput::Last)
 }

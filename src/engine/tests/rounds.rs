@@ -14,7 +14,8 @@ use super::{
 };
 use crate::engine::{plan::StepSet, question::Response};
 
-/// An upper bound of the rounds if each question is answered sometimes.
+/// The maximum number of rounds of questions in a test. A test leaves some questions unanswered in
+/// each round, but it answers all of them long before this maximum.
 const MAX_TESTED_ROUNDS: usize = 300;
 
 /// A step of a random plan.

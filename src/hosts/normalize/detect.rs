@@ -21,8 +21,9 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// Returns an error if the format of the output matches no provider or several providers. Also
-    /// returns an error if the output is an empty list or a part of a stream.
+    /// Returns an error if the output has the format of no known provider, or of several providers.
+    /// Also returns an error if the output is an empty list or a list of chunks of a streamed
+    /// response.
     pub fn detect(output: &Value) -> Result<Self, OutputError> {
         match output {
             Value::String(text) => Ok(of_text(text)),

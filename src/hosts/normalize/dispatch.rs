@@ -217,8 +217,9 @@ impl DispatchOptions {
         self
     }
 
-    /// Sets the context of all calls, which determines their caller and the budgets that are
-    /// charged. In a tool that makes calls while it runs, use [`within`](Self::within) instead.
+    /// Sets the context of all calls. The context determines who the caller is, and which budgets
+    /// are charged. In a tool that makes calls while it runs, use [`within`](Self::within) instead,
+    /// which also limits how deep calls are nested.
     #[must_use]
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = context.into();

@@ -68,7 +68,8 @@ pub enum FailureKind {
 // === impl Dispatched ===
 
 impl Dispatched {
-    /// Returns `true` if the call was not executed or failed, or if its result has `isError`.
+    /// Returns `true` if the call failed, was not executed, or returned a result with `isError:
+    /// true`.
     #[must_use]
     pub fn is_error(&self) -> bool {
         match &self.outcome {

@@ -69,7 +69,7 @@ pub(super) struct SearchResult {
 
 /// The scores of all advertised tools for a query.
 struct Scores {
-    /// The score of each tool, or zero if the tool does not match.
+    /// The search score of each tool. Zero if the tool does not match the query.
     scores: Vec<f32>,
     /// For the query word that is being scored, the best *weight × closeness* of each tool.
     weights: Vec<f32>,

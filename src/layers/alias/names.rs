@@ -66,11 +66,13 @@ type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
 /// The meaning of a name in a client's request.
 pub(super) enum Meaning<'a> {
-    /// The name refers to the item with this alias. The number is the index of the alias.
+    /// The name belongs to this alias, and refers to the item that has the alias. The number is the
+    /// index of the alias in the table.
     Alias(usize, &'a Alias),
     /// No item has this name for clients, because an alias renames the server's item of this name.
     Nothing,
-    /// No alias affects the name, so it refers to the server's item, if there is one.
+    /// The name belongs to no alias, and no alias renames the server's item of this name. So if the
+    /// server has an item of this name, the name refers to that item.
     Same,
 }
 

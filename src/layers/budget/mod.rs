@@ -168,8 +168,9 @@ impl BudgetLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the layer already has a budget of the same name, if the name is blank or
-    /// `max_cost`, or if the amount or interval of the refill is zero.
+    /// Returns an error if the layer already has a budget of the same name, or if the amount or
+    /// interval of the refill is zero. Also returns an error if the name is blank or is the
+    /// reserved name `max_cost`.
     pub fn try_budget(self, budget: Budget) -> Result<Self, BudgetError> {
         budget.check()?;
         let mut budgets = self.rules.iter().flat_map(|rules| &rules.budgets);

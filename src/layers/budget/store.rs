@@ -16,8 +16,8 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     /// Reserves an amount of a budget before a call. Returns [`Denied::Over`] if too little is
     /// left.
     ///
-    /// `caller` is `None` for a global budget, and for unidentified callers of a budget [per
-    /// caller](super::Per::Caller).
+    /// `caller` is `None` if the budget is global. It is also `None` if the budget is [per
+    /// caller](super::Per::Caller) and the caller is unidentified.
     ///
     /// An `amount` of zero means that the consumption of the call is unknown in advance. In this
     /// case, the store must grant the reservation if anything is left, and deny it otherwise.

@@ -43,7 +43,7 @@ enum Kind {
     Text,
     /// A block whose text is rendered again from the structured content.
     Repeats,
-    /// A block that is kept whole or replaced with a note, such as an image.
+    /// A block that cannot be cut, such as an image. If the block is too large, a note replaces it.
     Undivided,
 }
 

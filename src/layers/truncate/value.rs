@@ -14,8 +14,8 @@ use super::{
     schema_form::{FormId, Forms},
 };
 
-/// The first pass stores the size of a text if the text has at least this many bytes. Shorter texts
-/// are measured again in the second pass.
+/// The minimum length in bytes of a text whose size is stored in the first pass, which measures the
+/// value. The second pass, which cuts the value, measures shorter texts again.
 const LONG: usize = 256;
 
 /// The rules for measuring and cutting a value.

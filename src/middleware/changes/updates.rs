@@ -12,8 +12,8 @@ use tokio::sync::{Notify, broadcast::error::RecvError};
 const UPDATES_KEPT: usize = 256;
 /// The maximum total length of the queued URIs in a receiver for all resources, in bytes.
 const UPDATES_KEPT_BYTES: usize = 512 << 10;
-/// The queue length at which a receiver for subscribed resources first removes the URIs of ended
-/// subscriptions.
+/// The number of queued URIs at which a receiver for subscribed resources removes the URIs of ended
+/// subscriptions for the first time.
 const FIRST_PURGE: usize = 64;
 
 /// A function that maps the URI of a resource to the URIs that another party uses for the same

@@ -21,9 +21,9 @@ use crate::redis::connection::Connection;
 
 /// The maximum number of settlements that are sent at the same time.
 const AT_ONCE: usize = 64;
-/// If this many settlements are pending, leases that the server may or may not hold are left to
-/// expire instead of being settled. While the server is away, each rejected call leaves such a
-/// lease.
+/// The number of pending settlements at which no more [unsure](Settlement::is_unsure) ones are
+/// queued. Their leases, which the server may not even hold, expire instead. While the server is
+/// away, each rejected call leaves an unsure settlement.
 const MAX_UNSURE: usize = 10_000;
 /// The delay before the first retry of a settlement. It doubles with each further retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

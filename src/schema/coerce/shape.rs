@@ -255,7 +255,8 @@ impl<'s> Shapes<'s> {
     }
 }
 
-/// Returns the number of visits that it takes to look up a member by its name, or to copy the name.
+/// Returns the cost of looking up a member by its name. Copying the name costs the same. The unit
+/// is one visit to a subschema.
 fn of_name(name: impl AsRef<str>) -> usize {
     1 + name.as_ref().len() / BYTES_PER_VISIT
 }

@@ -37,13 +37,13 @@ pub(super) enum Instance<'v> {
 pub(super) struct Cost {
     /// The cost of keywords that apply to every value, such as `enum`.
     value: usize,
-    /// The cost of searching, measuring or comparing the value if it is a text.
+    /// If the value is a text, the cost of searching, measuring or comparing it.
     text: Reading,
-    /// The cost of looking up members by name if the value is an object.
+    /// If the value is an object, the cost of looking up the members that `properties` names.
     lookups: usize,
-    /// The cost of searching or comparing each name of a member if the value is an object.
+    /// If the value is an object, the cost of searching or comparing the name of each member.
     names: Reading,
-    /// The cost of comparing or dividing the value if it is a number.
+    /// If the value is a number, the cost of comparing or dividing it.
     number: usize,
     /// The additional cost if the value is a very large number, or one very close to zero.
     long_number: usize,

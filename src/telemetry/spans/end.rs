@@ -53,7 +53,8 @@ impl End {
         }
     }
 
-    /// Returns the outcome of a tool call whose result has this value of `isError`.
+    /// Returns the outcome of a tool call that returned a result. `is_error` is the `isError` of
+    /// the result.
     pub(crate) const fn of_result(is_error: bool) -> Self {
         if is_error { Self::TOOL_ERROR } else { Self::of("completed") }
     }

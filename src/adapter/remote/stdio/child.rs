@@ -36,8 +36,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// The time to wait for the remaining output of a child that has exited. Also the time to wait for
 /// the exit status and the standard error of a child that has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
-/// The timeout for writing a message to a child. The pipe has room for small messages even if the
-/// child is busy, so usually only a child that does not read at all exceeds the timeout.
+/// The timeout for writing a message to a child. A busy child rarely exceeds the timeout, because
+/// the pipe to the child buffers small messages. A child that never reads exceeds it once the pipe
+/// is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum number of bytes that may queue up for a child that does not read its input.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;

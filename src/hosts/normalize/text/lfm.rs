@@ -1,5 +1,5 @@
-//! Finds calls in the format of LFM models: a list of calls in Python syntax, or of JSON objects,
-//! between special tokens.
+//! Finds calls in the format of LFM models. Between two special tokens, these models write a list
+//! of calls, either in Python syntax or as JSON objects.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
