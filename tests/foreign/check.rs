@@ -69,7 +69,7 @@ fn all_errors_of_a_file_are_reported_at_once() {
     ]);
     let Checked { is_good, printed, warnings } = check(&mut program("check", &file));
     assert!(!is_good);
-    assert!(printed.contains("  missing: not connected\n") && printed.contains("\n  known\n"));
+    assert!(printed.contains("  missing: not connected\n") && printed.contains("\n  known("));
     for mistake in [
         "backend `missing` is not connected: the command `/nowhere/to/be/found` could not be \
          started",
