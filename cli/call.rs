@@ -8,6 +8,7 @@ use tower::ServiceExt;
 
 use crate::{
     arguments::Run,
+    report::json,
     session::{Session, not_connected},
 };
 
@@ -24,13 +25,9 @@ pub(crate) async fn plan(
     let planned = async {
         let mut problems = absent(session).await;
         match session.gateway.preview(&tool, input).await {
-            Ok(preview) => {
-                let preview = session.redacted.text(&preview.to_string());
-                out.write_all(preview.as_bytes())?;
-            }
+            Ok(preview) => session.print(&preview.to_string(), &mut out)?,
             Err(error) => problems.push(error.to_string()),
         }
-        out.flush()?;
         session.fail_with(&problems)
     };
     session.until_stopped(planned).await
@@ -60,14 +57,13 @@ pub(crate) async fn call(
             }
         };
         let text = match &result.structured_content {
-            Some(content) => serde_json::to_string_pretty(content)? + "\n",
+            Some(content) => json(content)?,
             None => result.content.iter().map(line).collect(),
         };
         if result.is_error == Some(true) {
             return session.fail_with(&[text.trim_end().to_owned()]);
         }
-        out.write_all(session.redacted.text(&text).as_bytes())?;
-        Ok(out.flush()?)
+        Ok(session.print(&text, &mut out)?)
     };
     session.until_stopped(called).await
 }

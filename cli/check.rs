@@ -14,7 +14,7 @@ use rmcp::model::{
 use tower::{Layer, Service, ServiceExt};
 
 use crate::{
-    report::{BackendReport, Report, described},
+    report::{BackendReport, Report, described, json},
     session::{Session, not_connected},
 };
 
@@ -31,8 +31,7 @@ pub(crate) async fn check(
     let checked = async {
         let report = report(session).await?;
         let text = if is_json { json(&report)? } else { report.to_string() };
-        out.write_all(session.redacted.text(&text).as_bytes())?;
-        out.flush()?;
+        session.print(&text, &mut out)?;
         session.fail_with(&report.problems)
     };
     session.until_stopped(checked).await
@@ -52,8 +51,7 @@ pub(crate) async fn tools(
         session.connect().await;
         let tools = list(session.gateway.service()).await?;
         let text = if is_json { json(&tools)? } else { tools.iter().map(described).collect() };
-        out.write_all(session.redacted.text(&text).as_bytes())?;
-        Ok(out.flush()?)
+        Ok(session.print(&text, &mut out)?)
     };
     session.until_stopped(listed).await
 }
@@ -146,10 +144,6 @@ async fn report(session: &Session) -> Result<Report, Box<dyn Error>> {
     }
     report.problems.extend(gateway.warnings());
     Ok(report)
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, serde_json::Error> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
 /// Lists prompts and resources too, since that finds their problems.

@@ -54,6 +54,11 @@ impl fmt::Display for Report {
     }
 }
 
+/// Returns a value as indented JSON that ends in a line break.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, serde_json::Error> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
 /// Returns a tool in two lines: its name with its arguments, of which optional ones end in `?`, and
 /// the first line of its description.
 pub(crate) fn described(tool: &Tool) -> String {

@@ -3,7 +3,7 @@
 use std::{error::Error, future::IntoFuture, time::Duration};
 
 use axum::{http::StatusCode, routing::get, serve::ListenerExt};
-use futures::{FutureExt, future::join_all};
+use futures::FutureExt;
 use mcp_composite::{
     adapter::{ConnectionLimit, LineTransport, RemoteService, Router, ServeService},
     config::Gateway,
@@ -90,9 +90,7 @@ pub(crate) async fn serve(session: &Session, serve: Serve) -> Result<(), Box<dyn
 /// Waits a moment for the backends. Older clients learn the server's capabilities only once, and
 /// many ignore that tools are added later.
 async fn wait_for_backends(session: &Session) {
-    let backends = session.gateway.backends();
-    let connected = join_all(backends.remotes().iter().map(RemoteService::connected));
-    let connected = tokio::time::timeout(FIRST_PATIENCE, connected);
+    let connected = tokio::time::timeout(FIRST_PATIENCE, session.connect());
     let _ = session.stop.run_until_cancelled(connected).await;
 }
 

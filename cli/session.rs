@@ -1,6 +1,10 @@
 //! A file whose backends are connected while a command runs.
 
-use std::{error::Error, io, path::Path};
+use std::{
+    error::Error,
+    io::{self, Write},
+    path::Path,
+};
 
 use futures::future::join_all;
 use mcp_composite::{
@@ -72,6 +76,16 @@ impl Session {
     ) -> Result<(), Box<dyn Error>> {
         let worked = self.stop.run_until_cancelled(work).await;
         worked.unwrap_or_else(|| Err("interrupted".into()))
+    }
+
+    /// Prints a text without secrets.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the output cannot be written.
+    pub(crate) fn print(&self, text: &str, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(self.redacted.text(text).as_bytes())?;
+        out.flush()
     }
 
     /// Returns the error of a command that found problems, without secrets.

@@ -8,7 +8,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Value, json};
 
 use super::{
-    Config, composite_tools, duration::Duration, file::FileTable, output, steps, table::Variants,
+    Config, composite_tools,
+    duration::Duration,
+    file::FileTable,
+    output, steps,
+    table::{self, Variants},
 };
 use crate::{
     composite::{BranchOrder, JsonType, Labels, OnLimit, Then, Trace},
@@ -77,9 +81,6 @@ fn schema_lists_the_composite_keys_that_are_read() {
     fn named<T: Named>() -> Vec<&'static str> {
         T::ALL.iter().map(|(name, _)| *name).collect()
     }
-    fn tags<T>(variants: &Variants<T>) -> Vec<&'static str> {
-        variants.iter().map(|(name, ..)| *name).collect()
-    }
 
     let schema = composites();
     let keys = |name: &str| -> BTreeSet<String> {
@@ -102,10 +103,10 @@ fn schema_lists_the_composite_keys_that_are_read() {
         assert!(keys(name).iter().eq(&expected), "{name}: {:?}, {expected:?}", keys(name));
     }
     for (name, expected) in [
-        ("Strategy", tags(composite_tools::STRATEGIES)),
-        ("StepType", tags(steps::TYPES)),
-        ("OnErrorAction", tags(steps::ON_ERROR)),
-        ("OnRefusalAction", tags(steps::ON_REFUSAL)),
+        ("Strategy", table::names(composite_tools::STRATEGIES)),
+        ("StepType", table::names(steps::TYPES)),
+        ("OnErrorAction", table::names(steps::ON_ERROR)),
+        ("OnRefusalAction", table::names(steps::ON_REFUSAL)),
         ("OnLimit", named::<OnLimit>()),
         ("Trace", named::<Trace>()),
         ("Order", named::<BranchOrder>()),

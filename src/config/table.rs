@@ -288,7 +288,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
 }
 
 /// Returns all values that a tag can have.
-fn names<T>(variants: &Variants<T>) -> Vec<&'static str> {
+pub(super) fn names<T>(variants: &Variants<T>) -> Vec<&'static str> {
     variants.iter().map(|(name, ..)| *name).collect()
 }
 
