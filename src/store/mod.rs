@@ -80,8 +80,8 @@ pub(crate) use self::{
 ///
 /// Clients keep the handles and send them back, so a handle that a method receives can be any text.
 ///
-/// Some stores limit the total size of each caller's values. The `caller` that a method receives is
-/// a key for the caller to whom the value belongs:
+/// Some stores limit the total size of each caller's values. The `caller` that a method receives
+/// identifies the owner of the value:
 ///
 /// - If the server does not identify callers, `caller` is `None`, and there is no limit per caller.
 /// - If the server identifies callers, but not the caller of this request, `caller` is a key that
