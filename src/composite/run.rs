@@ -218,6 +218,10 @@ where
         available.is_some_and(|available| available.targets[site].is_read_only())
     }
 
+    fn abilities(&self, _: &Context) -> Abilities {
+        self.abilities
+    }
+
     fn asking(&self) -> StepSet {
         self.runner.program.composites[self.composite].asking
     }

@@ -14,7 +14,7 @@ use super::{
     questions::{Answered, Questions},
     scope::Scope,
 };
-use crate::message::{Context, ToolResult, content_size};
+use crate::message::{Context, ToolResult, client::Abilities, content_size};
 
 /// The interface through which the engine calls tools, and its only connection to services.
 ///
@@ -45,6 +45,13 @@ pub(crate) trait Caller: Send {
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
         false
+    }
+
+    /// Returns the kinds of questions that the tools may ask the client. `context` is the context of
+    /// the run. An implementation that already knows its answer returns it without reading
+    /// `context`.
+    fn abilities(&self, context: &Context) -> Abilities {
+        context.abilities()
     }
 
     /// Returns the steps that are known to ask the user, directly or in a nested run. Steps whose

@@ -366,7 +366,7 @@ fn settings<'p>(
     begun: Instant,
     now: Duration,
 ) -> Settings<'p> {
-    let abilities = context.abilities();
+    let abilities = caller.abilities(context);
     let asking = || {
         let needed = |&step: &usize| !plan.steps()[step].may_fail();
         let questions: StepSet = plan.questions.filter(needed).collect();
