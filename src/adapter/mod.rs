@@ -112,6 +112,8 @@
 //!
 //! [`ServerHandler`]: rmcp::ServerHandler
 
+#[cfg(feature = "http")]
+mod authenticated_caller;
 mod branch_client;
 #[cfg(feature = "http")]
 mod connections;
@@ -130,10 +132,13 @@ mod value_count;
 
 use rmcp::model::ProtocolVersion;
 
-#[cfg(feature = "http")]
-pub use self::connections::{ConnectionLimit, CountedBody, LimitConnections, LimitedBody};
 #[cfg(feature = "remote")]
 pub use self::remote::RemoteService;
+#[cfg(feature = "http")]
+pub use self::{
+    authenticated_caller::AuthenticatedCaller,
+    connections::{ConnectionLimit, CountedBody, LimitConnections, LimitedBody},
+};
 pub use self::{
     handler::HandlerService,
     line_transport::LineTransport,

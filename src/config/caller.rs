@@ -11,7 +11,7 @@ use super::{header, read::Reader, source::sanitized};
 #[cfg(any(feature = "stdio", feature = "http"))]
 use crate::adapter::account;
 #[cfg(feature = "http")]
-use crate::random;
+use crate::{adapter::AuthenticatedCaller, random};
 use crate::{composite::Segment, message::Context};
 
 /// The key of the `[caller]` section in a configuration file.
@@ -31,19 +31,31 @@ pub(super) struct CallerTable {
 
 /// How callers are identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CallerConfig {
-    header: Option<String>,
+pub(super) enum CallerConfig {
+    /// Callers are not identified.
+    #[default]
+    Unknown,
+    /// The value of this header identifies the caller.
+    Header(String),
+    /// The [`AuthenticatedCaller`] in the extensions of the HTTP request identifies the caller.
+    Authenticated,
 }
 
-/// Converts the `[caller]` section to a [`CallerConfig`]. Errors in the section are recorded in
-/// `reader`.
-pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerConfig {
+/// Converts the `[caller]` section to a [`CallerConfig`]. With `is_authenticated`, the file has an
+/// `[auth]` section. Errors in the section are recorded in `reader`.
+pub(super) fn build(
+    table: CallerTable,
+    is_authenticated: bool,
+    reader: &mut Reader<'_, '_>,
+) -> CallerConfig {
     let header = table.header.filter(|name| {
         let mistake = if !header::is_name(name) {
             format!(
                 "illegal name of a header {:?}: expected letters, digits and `-`",
                 sanitized(name)
             )
+        } else if is_authenticated {
+            "`[auth]` already identifies callers: remove `header`".to_owned()
         } else if cfg!(not(feature = "http")) {
             "`header` needs a build with the feature `http`".to_owned()
         } else {
@@ -52,64 +64,82 @@ pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerCo
         reader.report(&[SECTION.into(), Segment::from("header")], mistake);
         false
     });
-    CallerConfig { header }
+    match header {
+        _ if is_authenticated => CallerConfig::Authenticated,
+        Some(header) => CallerConfig::Header(header),
+        None => CallerConfig::Unknown,
+    }
 }
 
 // === impl CallerConfig ===
 
 impl CallerConfig {
-    /// Returns `true` if the file names a header that identifies the caller of a request.
+    /// Returns `true` if callers are identified.
     const fn is_known(&self) -> bool {
-        self.header.is_some()
+        !matches!(self, Self::Unknown)
     }
 
-    /// If the file has no `[caller]`, reports that the key at `path` requires it. The message
-    /// suggests `instead` as an alternative to adding the section.
+    /// If the file has neither `[caller]` nor `[auth]`, reports that the key at `path` requires one
+    /// of them. The message suggests `instead` as an alternative.
     pub(super) fn required(&self, path: &[Segment], instead: &str, reader: &mut Reader<'_, '_>) {
         if !self.is_known() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = format!(
-                "there is no `[caller]`: expected a section with the `header` that says who \
-                 calls, or {instead}"
+                "callers are not identified: expected `[auth]`, `[caller]` with a `header`, or {instead}"
             );
             reader.report(path, message);
         }
     }
 
     /// Returns the name that identifies the caller when requests are counted against limits. `None`
-    /// if the file has no `[caller]`.
+    /// if callers are not identified.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
-        let header = self.header.as_ref()?;
-        Some(account(caller(context, header)))
+        self.is_known().then(|| account(self.caller(context)))
     }
 
     /// Returns the name that identifies the caller when HTTP requests are counted against limits.
-    /// `None` if the file has no `[caller]`.
+    /// `None` if callers are not identified.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
-        let header = self.header.as_ref()?;
-        Some(account(caller_in(parts, header)))
+        self.is_known().then(|| account(self.caller_in(parts)))
     }
 
-    /// Returns a function that reads the caller of a request from its context. `None` if the file
-    /// has no `[caller]`.
+    /// Returns a function that reads the caller of a request from its context. `None` if callers
+    /// are not identified.
     pub(super) fn key(
         &self,
     ) -> Option<impl Fn(&Context) -> Option<String> + Clone + Send + Sync + 'static> {
-        let header = self.header.clone()?;
-        Some(move |context: &Context| caller(context, &header))
+        let this = self.is_known().then(|| self.clone())?;
+        Some(move |context: &Context| this.caller(context))
+    }
+
+    /// Returns the caller of a request. `None` if the request does not identify its caller.
+    #[cfg(feature = "http")]
+    fn caller(&self, context: &Context) -> Option<String> {
+        self.caller_in(context.extensions().get::<http::request::Parts>()?)
+    }
+
+    #[cfg(feature = "http")]
+    fn caller_in(&self, parts: &http::request::Parts) -> Option<String> {
+        match self {
+            Self::Unknown => None,
+            Self::Header(header) => named_by(parts, header),
+            Self::Authenticated => {
+                parts.extensions.get::<AuthenticatedCaller>().map(|it| it.name().to_owned())
+            }
+        }
+    }
+
+    #[cfg(not(feature = "http"))]
+    #[expect(clippy::unused_self, reason = "there is no HTTP")]
+    const fn caller(&self, _: &Context) -> Option<String> {
+        None
     }
 }
 
-/// Returns the caller of a request, which is the value of this header. `None` if the request lacks
-/// the header.
+/// Returns the caller that a header names. `None` if the request lacks the header.
 #[cfg(feature = "http")]
-fn caller(context: &Context, header: &str) -> Option<String> {
-    caller_in(context.extensions().get::<http::request::Parts>()?, header)
-}
-
-#[cfg(feature = "http")]
-fn caller_in(parts: &http::request::Parts, header: &str) -> Option<String> {
+fn named_by(parts: &http::request::Parts, header: &str) -> Option<String> {
     // All values of the header together identify the caller, unaltered. A name that is not UTF-8
     // identifies a caller as well, and a request with an additional value has a different caller.
     let values = parts.headers.get_all(header).iter();
@@ -120,11 +150,6 @@ fn caller_in(parts: &http::request::Parts, header: &str) -> Option<String> {
     let is_short = caller.len() <= MAX_CALLER;
     let digest = || format!("\0{}", random::hex(&Sha256::digest(&caller)));
     Some(if is_short { caller } else { digest() })
-}
-
-#[cfg(not(feature = "http"))]
-const fn caller(_: &Context, _: &str) -> Option<String> {
-    None
 }
 
 #[cfg(all(test, feature = "http"))]
@@ -141,11 +166,12 @@ mod tests {
             }
             let mut context = Context::default();
             context.extensions_mut().insert(request.into_parts().0);
-            caller(&context, "X-Forwarded-User")
+            CallerConfig::Header("X-Forwarded-User".to_owned()).caller(&context)
         };
         let alice = of(&[("x-forwarded-user", b"alice"), ("other", b"x")]);
         assert_eq!(alice.as_deref(), Some("alice"));
-        assert_eq!(caller(&Context::default(), "X-Forwarded-User"), None);
+        let config = CallerConfig::Header("X-Forwarded-User".to_owned());
+        assert_eq!(config.caller(&Context::default()), None);
         assert_eq!(of(&[("other", b"alice")]), None);
 
         // All callers are distinct, and each request has one.
@@ -166,5 +192,14 @@ mod tests {
         callers.sort();
         callers.dedup();
         assert_eq!(callers.len(), values.len());
+    }
+
+    #[test]
+    fn authenticated_caller_ignores_headers() {
+        let mut parts = http::Request::new(()).into_parts().0;
+        parts.headers.insert("x-forwarded-user", http::HeaderValue::from_static("mallory"));
+        assert_eq!(CallerConfig::Authenticated.caller_in(&parts), None);
+        parts.extensions.insert(AuthenticatedCaller::new("alice"));
+        assert_eq!(CallerConfig::Authenticated.caller_in(&parts).as_deref(), Some("alice"));
     }
 }

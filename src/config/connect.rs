@@ -78,6 +78,7 @@ enum Reason {
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "there is no HTTP"))]
     Header(String, String),
     Router(RouterError),
+    Auth,
     Closed,
 }
 
@@ -92,8 +93,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration has no backends, or if a backend needs a transport
-    /// that is not enabled in this build of the crate.
+    /// Returns an error if the configuration has no backends, if a backend needs a transport that
+    /// is not enabled in this build of the crate, or if the
+    /// `[auth]` section was not [taken](Self::take_auth).
     ///
     /// # Panics
     ///
@@ -136,6 +138,9 @@ impl Backends {
     /// Connects the backends of a file. If the connection settings of a backend are unchanged,
     /// reuses its connection from `before`.
     fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
+        if config.auth().is_some() {
+            return Err(ConnectError(Reason::Auth));
+        }
         for backend in config.backends() {
             backend.check()?;
         }
@@ -376,6 +381,10 @@ impl fmt::Display for ConnectError {
                 write!(f, "backend `{backend}` has an illegal header `{header}`")
             }
             Reason::Router(error) => error.fmt(f),
+            Reason::Auth => f.write_str(
+                "the file has `[auth]`, but this program does not authenticate callers: remove the \
+                 section, or serve the file with the program `mcp-composite`",
+            ),
             Reason::Closed => f.write_str("the gateway was closed"),
         }
     }

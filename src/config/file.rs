@@ -3,9 +3,10 @@
 use std::{env, fmt, path::Path};
 
 use super::{
-    BackendConfig, ConfigError, RouterConfig,
+    AuthConfig, BackendConfig, ConfigError, RouterConfig,
     advertise::{self, AdvertiseTable},
     aliases::{self, AliasTable},
+    auth::{self, AuthTable},
     backends::{self, BackendTable},
     budget::{self, BudgetTable},
     caller::{self, CallerTable},
@@ -40,6 +41,7 @@ use serde::{Deserialize, Deserializer, de::Visitor};
 #[derive(Clone, Debug)]
 pub struct Config {
     sources: Sources,
+    auth: Option<AuthConfig>,
     backends: Vec<BackendConfig>,
     router: RouterConfig,
     composite_tools: Vec<CompositeTool>,
@@ -67,6 +69,8 @@ pub(super) struct FileTable {
     limits: LimitsTable,
     /// Where the state of a run is stored while the run waits for a user's input.
     state: StateTable,
+    /// Authentication of callers over HTTP.
+    auth: Option<AuthTable>,
     /// Identification of callers.
     caller: CallerTable,
     /// A Redis or Valkey server that replicas share.
@@ -241,7 +245,9 @@ impl Config {
         let limits = limits::build(&file.limits, reader);
         let redact = redactions::build(file.redactions, reader);
         let redis = redis::build(file.redis, environment, reader);
-        let caller = caller::build(file.caller, reader);
+        let has_auth = file.auth.is_some();
+        let auth = auth::build(file.auth, environment, reader);
+        let caller = caller::build(file.caller, has_auth, reader);
         let stores = Stores {
             state: state::build(file.state, &redis, &caller, environment, reader),
             budget: budget::build(file.budget, &redis, &caller, reader),
@@ -260,6 +266,7 @@ impl Config {
         let stack_layer = stores.apply(stack_layer, composite_layer.clone());
         Some(Self {
             sources: texts.sources.clone(),
+            auth,
             backends,
             router,
             composite_tools,
@@ -294,6 +301,25 @@ impl Config {
     #[must_use]
     pub const fn sources(&self) -> &Sources {
         &self.sources
+    }
+
+    /// Returns how callers over HTTP must be authenticated. `None` if the file has no `[auth]`
+    /// section, or if the section was [taken](Self::take_auth).
+    #[must_use]
+    pub const fn auth(&self) -> Option<&AuthConfig> {
+        self.auth.as_ref()
+    }
+
+    /// Takes the `[auth]` section out of the configuration, for a server that authenticates
+    /// callers. Returns `None` if the file has no such section.
+    ///
+    /// This crate does not authenticate callers. [`connect`](Self::connect) fails while the
+    /// configuration contains the section, so that no server ignores it by mistake. A server that
+    /// takes the section must verify the token of each HTTP request, and insert an
+    /// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the
+    /// request. The program `mcp-composite` does so.
+    pub const fn take_auth(&mut self) -> Option<AuthConfig> {
+        self.auth.take()
     }
 
     /// Returns the configurations of the backend servers, in the order of the file.

@@ -19,7 +19,7 @@ const BACKEND: &[&str] = &["backends"];
 const STEP: &[&str] = &["composite_tools", "steps"];
 const ON_ERROR: &[&str] = &["composite_tools", "steps", "on_error"];
 
-const HINTS: [Hint; 22] = [
+const HINTS: [Hint; 23] = [
     Hint {
         table: &[],
         spellings: &["mcpservers", "servers", "mcp"],
@@ -41,9 +41,15 @@ const HINTS: [Hint; 22] = [
     },
     Hint {
         table: &[],
-        spellings: &["auth", "incomingauth", "outgoingauth"],
-        text: "clients are authenticated by what stands in front, which names them in the header \
-               that `[caller]` sets; backends get `headers`",
+        spellings: &["incomingauth", "outgoingauth"],
+        text: "`[auth]` authenticates callers over HTTP; backends get `headers`",
+        keys: &[],
+    },
+    Hint {
+        table: &["auth"],
+        spellings: &["type"],
+        text: "write `[auth.jwt]` for access tokens, or `[[auth.tokens]]` with `caller` and \
+               `token` for each static token",
         keys: &[],
     },
     Hint {

@@ -6,6 +6,7 @@
 //!   tools;
 //! - [`[limits]` and `[progress]`](#pipelines-and-workflows): limits on each call of a composite,
 //!   and its progress notifications;
+//! - [`[auth]`](#authentication): the bearer tokens of callers over HTTP;
 //! - [`[state]` and `[caller]`](#state): the store of runs that wait for user input, and the header
 //!   that identifies callers;
 //! - [`[budget]`, `[truncate]`, `[results]` and `[[redactions]]`](#budgets-and-results): limits on
@@ -206,6 +207,34 @@
 //!
 //! With `store = "memory"`, `[budget]` may have `max_callers`, the maximum number of callers whose
 //! balances are kept for each budget. It defaults to 100000.
+//!
+//! # Authentication
+//!
+//! ```toml
+//! [auth]
+//! resource = "https://tools.example.com/mcp"   # required with `jwt`: the public URL
+//!
+//! [auth.jwt]                                   # or `[[auth.tokens]]`
+//! issuer = "https://id.example.com"            # required: the claim `iss`
+//! jwks = "https://id.example.com/keys"         # required: a URL or a file
+//! audience = "https://tools.example.com/mcp"   # the claim `aud`; default: `resource`
+//! scopes = ["tools"]                           # of each token; default: none
+//! leeway = "1m"                                # tolerance for different clocks
+//! ```
+//!
+//! Instead of `jwt`, the section can have static tokens:
+//!
+//! ```toml
+//! [[auth.tokens]]
+//! caller = "ci"                                # required
+//! token = "${CI_TOKEN}"                        # required, at least 16 bytes
+//! ```
+//!
+//! The program `mcp-composite` verifies these tokens for requests over HTTP. This crate does not:
+//! a server that uses the crate verifies them itself, and [takes](Config::take_auth) the section
+//! before it connects the backends. The name of the verified caller replaces the `header` of
+//! `[caller]`. In all texts of the section except `caller` and `scopes`, each `${VAR}` is replaced
+//! by the value of an environment variable.
 //!
 //! # What replicas share
 //!
@@ -476,6 +505,7 @@
 mod advertise;
 mod aliases;
 mod annotations;
+mod auth;
 mod backend;
 mod backends;
 mod budget;
@@ -524,6 +554,7 @@ mod variables;
 mod word;
 
 pub use self::{
+    auth::{AuthConfig, AuthMethod, JwksSource, JwtConfig, StaticToken},
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     error::{ConfigError, Mistake},
     file::Config,

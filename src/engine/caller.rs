@@ -47,9 +47,8 @@ pub(crate) trait Caller: Send {
         false
     }
 
-    /// Returns the kinds of questions that the tools may ask the client. `context` is the context of
-    /// the run. An implementation that already knows its answer returns it without reading
-    /// `context`.
+    /// Returns the kinds of questions that the tools may ask the client. `context` is the context
+    /// of the run. An implementation that already knows the answer does not read `context`.
     fn abilities(&self, context: &Context) -> Abilities {
         context.abilities()
     }

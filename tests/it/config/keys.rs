@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 197] = [
+const KEYS: [(&str, &str, &str, &str); 208] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -49,8 +49,19 @@ const KEYS: [(&str, &str, &str, &str); 197] = [
     ("state", "max_state_bytes", "100", "max_item_bytes: 100"),
     ("state", "max_total_bytes", "200", "max_total_bytes: 200"),
     ("state", "max_caller_bytes", "300", "max_caller_bytes: Bytes(300)"),
-    ("", "caller", "header = \"x-user\"", "header: Some(\"x-user\")"),
-    ("caller", "header", "\"x-user\"", "header: Some(\"x-user\")"),
+    ("", "auth", "tokens = [{ caller = \"a\", token = \"at-least-sixteen\" }]", "Tokens(["),
+    ("auth", "resource", "\"https://a.example/mcp\"", "resource: Some(\"https://a.example/mcp\")"),
+    ("auth", "tokens", "[{ caller = \"b\", token = \"another-of-sixteen\" }]", "caller: \"b\""),
+    ("auth", "jwt", "{ issuer = \"https://b.example\", jwks = \"keys.json\" }", "Jwt(JwtConfig"),
+    ("jwt", "issuer", "\"https://c.example\"", "issuer: \"https://c.example\""),
+    ("jwt", "jwks", "\"https://c.example/keys\"", "jwks: Url(\"https://c.example/keys\")"),
+    ("jwt", "audience", "\"others\"", "audience: \"others\""),
+    ("jwt", "scopes", "[\"read\"]", "scopes: [\"read\"]"),
+    ("jwt", "leeway", "\"7s\"", "leeway: 7s"),
+    ("tokens", "caller", "\"carol\"", "caller: \"carol\""),
+    ("tokens", "token", "\"another-of-sixteen\"", "StaticToken { caller: \"base\""),
+    ("", "caller", "header = \"x-user\"", "caller: Header(\"x-user\")"),
+    ("caller", "header", "\"x-user\"", "caller: Header(\"x-user\")"),
     ("", "redis", "url = \"redis://base\"\nprefix = \"base\"", "prefix: Some(\"base\")"),
     ("redis", "url", "\"redis://base\"", "store: RedisBudgets"),
     ("redis", "prefix", "\"other\"", "prefix: Some(\"other\")"),
@@ -276,7 +287,7 @@ const KEYS: [(&str, &str, &str, &str); 197] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 33] = [
+const TABLES: [&str; 36] = [
     "",
     "composite_tools",
     "targets",
@@ -301,6 +312,9 @@ const TABLES: [&str; 33] = [
     "aliases",
     "arguments",
     "advertise",
+    "auth",
+    "jwt",
+    "tokens",
     "caller",
     "redis",
     "budget",
@@ -402,6 +416,27 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             _,
         ) => {
             format!("[{table}]\n{}", lines(entry))
+        }
+        ("auth", _) => {
+            let resource = ("resource", "\"https://base.example/mcp\"");
+            let tokens = ("tokens", "[{ caller = \"base\", token = \"at-least-sixteen\" }]");
+            let base: &[_] = match entry {
+                Some(("jwt", _)) => &[resource],
+                Some(_) => &[resource, tokens],
+                None => &[],
+            };
+            format!("[auth]\n{}", lines(replaced(base, &[], entry)))
+        }
+        ("jwt", _) => {
+            let base = [("issuer", "\"https://base.example\""), ("jwks", "\"base.json\"")];
+            let base = if entry.is_some() { &base[..] } else { &base[..1] };
+            let resource = "[auth]\nresource = \"https://base.example/mcp\"\n";
+            format!("{resource}[auth.jwt]\n{}", lines(replaced(base, &[], entry)))
+        }
+        ("tokens", _) => {
+            let base = [("caller", "\"base\""), ("token", "\"at-least-sixteen\"")];
+            let base = if entry.is_some() { &base[..] } else { &base[..1] };
+            format!("[[auth.tokens]]\n{}", lines(replaced(base, &[], entry)))
         }
         ("advertise", _) => {
             let base = [("deny", "[\"erase\"]")];

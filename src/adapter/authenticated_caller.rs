@@ -1,0 +1,45 @@
+//! The caller of an HTTP request, after a server has authenticated it.
+
+use std::{fmt, sync::Arc};
+
+/// The caller of an HTTP request, whose identity the server has verified.
+///
+/// A server inserts this value into the extensions of the request before it passes the request to
+/// rmcp's `StreamableHttpService`. If a configuration file has an `[auth]` section, its layers
+/// identify callers by this name. No header of the client can change it.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::adapter::AuthenticatedCaller;
+///
+/// // … after the token of the request was verified:
+/// let mut request = http::Request::new("the body");
+/// request.extensions_mut().insert(AuthenticatedCaller::new("alice"));
+///
+/// let caller = request.extensions().get::<AuthenticatedCaller>();
+/// assert_eq!(caller.map(AuthenticatedCaller::name), Some("alice"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuthenticatedCaller(Arc<str>);
+
+// === impl AuthenticatedCaller ===
+
+impl AuthenticatedCaller {
+    /// Creates the caller with this name, such as the subject of a verified token.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// Returns the name of the caller.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AuthenticatedCaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,366 @@
+//! The section `[auth]`.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+
+use super::{
+    duration,
+    read::Reader,
+    secret::Secret,
+    variables::{Environment, Text},
+};
+use crate::{composite::Segment, url::Url};
+
+/// The key of the `[auth]` section in a configuration file.
+pub(super) const SECTION: &str = "auth";
+/// The minimum length of a static token in bytes.
+const MIN_TOKEN: usize = 16;
+/// The maximum length of the name of a caller in bytes.
+const MAX_CALLER: usize = 256;
+/// The default tolerance for the clocks of the authorization server and of this machine.
+const LEEWAY: Duration = Duration::from_secs(60);
+/// The maximum tolerance.
+const MAX_LEEWAY: Duration = Duration::from_secs(600);
+
+/// Authentication of callers over HTTP. Has either `jwt` or `tokens`.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AuthTable {
+    /// Public URL of the MCP endpoint, such as `https://tools.example.com/mcp`. Required with
+    /// `jwt`.
+    resource: Option<String>,
+    /// Callers have access tokens of an OAuth authorization server, which are JWTs.
+    jwt: Option<JwtTable>,
+    /// Callers have static bearer tokens.
+    tokens: Option<Vec<TokenTable>>,
+}
+
+/// How access tokens are verified.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["issuer", "jwks"])))]
+#[serde(default, deny_unknown_fields)]
+struct JwtTable {
+    /// The claim `iss` of tokens: the URL of the authorization server.
+    issuer: Option<String>,
+    /// URL or path of the keys that sign tokens, a JSON Web Key Set.
+    jwks: Option<String>,
+    /// The claim `aud` of tokens. Defaults to `resource`.
+    audience: Option<String>,
+    /// Scopes that each token must have. Defaults to none.
+    scopes: Vec<String>,
+    /// Tolerance for different clocks, at most 10 minutes. Defaults to 1 minute.
+    leeway: Option<duration::Duration>,
+}
+
+/// A static bearer token.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["caller", "token"])))]
+#[serde(default, deny_unknown_fields)]
+struct TokenTable {
+    /// Name of the caller who has this token. Several tokens may have the same caller.
+    caller: Option<String>,
+    /// The token, at least 16 bytes long. Each `${VAR}` is replaced by the value of an environment
+    /// variable.
+    token: Option<Secret<String>>,
+}
+
+/// How a server authenticates its callers over HTTP: the section `[auth]` of a file.
+///
+/// The section only says what to verify. A server that uses this crate verifies the tokens itself,
+/// and then inserts an [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the
+/// extensions of the HTTP request. See [`Config::take_auth`](super::Config::take_auth).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthConfig {
+    resource: Option<String>,
+    method: AuthMethod,
+}
+
+/// How the bearer token of a request is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuthMethod {
+    /// The token is a JWT that an authorization server has issued.
+    Jwt(JwtConfig),
+    /// The token is one of these. There is at least one.
+    Tokens(Vec<StaticToken>),
+}
+
+/// The required properties of a JWT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtConfig {
+    issuer: String,
+    jwks: JwksSource,
+    audience: String,
+    scopes: Vec<String>,
+    leeway: Duration,
+}
+
+/// The location of the JSON Web Key Set that contains the keys of an authorization server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JwksSource {
+    /// The key set is served at this URL.
+    Url(String),
+    /// The key set is in this file.
+    File(PathBuf),
+}
+
+/// A bearer token and the name of its caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticToken {
+    caller: String,
+    token: Secret<String>,
+}
+
+/// Converts the `[auth]` section to an [`AuthConfig`]. Errors in the section are recorded in
+/// `reader`.
+///
+/// If an error is reported, the returned value must not be used.
+pub(super) fn build(
+    table: Option<AuthTable>,
+    environment: Environment<'_>,
+    reader: &mut Reader<'_, '_>,
+) -> Option<AuthConfig> {
+    let AuthTable { resource, jwt, tokens } = table?;
+    if cfg!(not(feature = "http")) {
+        let message = "`[auth]` needs a build with the feature `http`";
+        reader.report(&[SECTION.into()], message.to_owned());
+    }
+    let mut build = Build { environment, reader };
+    let resource = resource.and_then(|url| build.web_url(&["resource"], url, true));
+    let method = match (jwt, tokens) {
+        (Some(jwt), None) => AuthMethod::Jwt(build.jwt(jwt, resource.as_deref())),
+        (None, Some(tokens)) => AuthMethod::Tokens(build.tokens(tokens)),
+        (Some(_), Some(_)) => {
+            build.report(&["tokens"], "`[auth.jwt]` is set as well: expected one of them");
+            return None;
+        }
+        (None, None) => {
+            build.report(&[], "missing key `jwt` or `tokens`: expected one of them");
+            return None;
+        }
+    };
+    Some(AuthConfig { resource, method })
+}
+
+struct Build<'b, 's, 't> {
+    environment: Environment<'b>,
+    reader: &'b mut Reader<'s, 't>,
+}
+
+// === impl Build ===
+
+impl Build<'_, '_, '_> {
+    fn report(&mut self, keys: &[&str], message: impl Into<String>) {
+        let keys = keys.iter().map(|&key| Segment::from(key));
+        let path: Vec<_> = [SECTION.into()].into_iter().chain(keys).collect();
+        self.reader.report(&path, message.into());
+    }
+
+    /// Returns a value with its variables replaced. Reports an empty value.
+    fn text(&mut self, keys: &[&str], written: String) -> Option<String> {
+        match Text::expand(written, self.environment) {
+            Ok(Text { value, .. }) if value.trim().is_empty() => {
+                self.report(keys, "the value is empty");
+                None
+            }
+            Ok(Text { value, .. }) => Some(value),
+            Err(message) => {
+                self.report(keys, message);
+                None
+            }
+        }
+    }
+
+    /// Returns a URL of a web server. Reports a URL over plain HTTP, unless it is one of this
+    /// machine.
+    fn web_url(&mut self, keys: &[&str], url: String, is_identifier: bool) -> Option<String> {
+        let url = self.text(keys, url)?;
+        match Url::parse(&url) {
+            None => self.report(keys, "no URL: expected `https://` and a host"),
+            Some(parts) if parts.user.is_some() || (is_identifier && url.contains(['#', '?'])) => {
+                self.report(keys, "illegal URL: expected no user, and no `?` or `#`");
+            }
+            Some(_) if !is_secure(&url) => {
+                self.report(keys, "insecure URL: expected `https://`, or a host of this machine");
+            }
+            Some(_) => return Some(url),
+        }
+        None
+    }
+
+    fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<String> {
+        if value.is_none() {
+            self.report(keys, format!("missing key `{}`", keys[keys.len() - 1]));
+        }
+        value
+    }
+
+    fn jwt(&mut self, table: JwtTable, resource: Option<&str>) -> JwtConfig {
+        let JwtTable { issuer, jwks, audience, scopes, leeway } = table;
+        // The metadata that clients read contains the resource.
+        if resource.is_none() && !self.reader.has_fault_in(&[SECTION.into(), "resource".into()]) {
+            self.report(&["resource"], "missing key `resource`, which `[auth.jwt]` needs");
+        }
+        let issuer = self.required(&["jwt", "issuer"], issuer);
+        let issuer = issuer.and_then(|issuer| self.web_url(&["jwt", "issuer"], issuer, true));
+        let audience = match audience {
+            Some(audience) => self.text(&["jwt", "audience"], audience),
+            None => resource.map(str::to_owned),
+        };
+        if scopes.iter().any(|scope| !is_scope(scope)) {
+            let message = "illegal scope: expected visible characters without `\"` and `\\`";
+            self.report(&["jwt", "scopes"], message);
+        }
+        let leeway = leeway.map_or(LEEWAY, |duration::Duration(leeway)| leeway);
+        if leeway > MAX_LEEWAY {
+            self.report(&["jwt", "leeway"], "`leeway` is too long: expected at most `10m`");
+        }
+        JwtConfig {
+            issuer: issuer.unwrap_or_default(),
+            jwks: self.jwks(jwks),
+            audience: audience.unwrap_or_default(),
+            scopes,
+            leeway,
+        }
+    }
+
+    fn jwks(&mut self, jwks: Option<String>) -> JwksSource {
+        let keys = ["jwt", "jwks"];
+        let jwks = self.required(&keys, jwks);
+        let jwks = jwks.and_then(|jwks| self.text(&keys, jwks)).unwrap_or_default();
+        if !jwks.contains("://") {
+            return JwksSource::File(jwks.into());
+        }
+        JwksSource::Url(self.web_url(&keys, jwks, false).unwrap_or_default())
+    }
+
+    fn tokens(&mut self, tables: Vec<TokenTable>) -> Vec<StaticToken> {
+        if tables.is_empty() {
+            self.report(&["tokens"], "no tokens: nobody could call");
+        }
+        let mut tokens: Vec<StaticToken> = Vec::with_capacity(tables.len());
+        for (index, TokenTable { caller, token }) in tables.into_iter().enumerate() {
+            let at = |key: &str| [SECTION.into(), "tokens".into(), index.into(), key.into()];
+            let caller = self.reader.required(caller, "caller", &at("")[..3]);
+            if caller.is_empty() || caller.len() > MAX_CALLER || caller.contains(char::is_control) {
+                let message = format!("illegal name: expected 1 to {MAX_CALLER} bytes of text");
+                self.reader.report(&at("caller"), message);
+            }
+            let token =
+                self.reader.required(token.map(Secret::into_exposed), "token", &at("")[..3]);
+            let token = match Text::expand(token, self.environment) {
+                Ok(Text { value, .. }) => value,
+                Err(message) => {
+                    self.reader.report(&at("token"), message);
+                    continue;
+                }
+            };
+            let mistake = if token.len() < MIN_TOKEN {
+                format!("the token is too short: expected at least {MIN_TOKEN} bytes")
+            } else if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                "illegal token: expected letters, digits and ASCII punctuation".to_owned()
+            } else if tokens.iter().any(|other| *other.token.expose() == token) {
+                "the same token again: expected a different one".to_owned()
+            } else {
+                tokens.push(StaticToken { caller, token: Secret::new(token) });
+                continue;
+            };
+            if !self.reader.has_fault_in(&at("token")) {
+                self.reader.report(&at("token"), mistake);
+            }
+        }
+        tokens
+    }
+}
+
+/// Returns `true` if requests to this URL are encrypted, or do not leave this machine.
+fn is_secure(url: &str) -> bool {
+    let Some((scheme, rest)) = url.split_once("://") else { return false };
+    let server = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let host = match server.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => server.split(':').next().unwrap_or_default(),
+    };
+    let is_local = host.eq_ignore_ascii_case("localhost")
+        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    scheme.eq_ignore_ascii_case("https") || is_local
+}
+
+/// Returns `true` if the text is a scope, as defined in [RFC 6749, section 3.3].
+///
+/// [RFC 6749, section 3.3]: https://www.rfc-editor.org/rfc/rfc6749#section-3.3
+fn is_scope(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
+}
+
+// === impl AuthConfig ===
+
+impl AuthConfig {
+    /// Returns the public URL of the MCP endpoint. Present if the method is
+    /// [`Jwt`](AuthMethod::Jwt).
+    #[must_use]
+    pub fn resource(&self) -> Option<&str> {
+        self.resource.as_deref()
+    }
+
+    /// Returns how the bearer tokens of requests are verified.
+    #[must_use]
+    pub const fn method(&self) -> &AuthMethod {
+        &self.method
+    }
+}
+
+// === impl JwtConfig ===
+
+impl JwtConfig {
+    /// Returns the required value of the claim `iss`, which is the URL of the authorization server.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// Returns the location of the keys that sign tokens.
+    #[must_use]
+    pub const fn jwks(&self) -> &JwksSource {
+        &self.jwks
+    }
+
+    /// Returns the value that the claim `aud` must be or contain.
+    #[must_use]
+    pub fn audience(&self) -> &str {
+        &self.audience
+    }
+
+    /// Returns the scopes that each token must have.
+    #[must_use]
+    pub fn scopes(&self) -> &[String] {
+        &self.scopes
+    }
+
+    /// Returns the tolerance for the claims `exp` and `nbf`. It is a number of seconds.
+    #[must_use]
+    pub const fn leeway(&self) -> Duration {
+        self.leeway
+    }
+}
+
+// === impl StaticToken ===
+
+impl StaticToken {
+    /// Returns the name of the caller who has this token.
+    #[must_use]
+    pub fn caller(&self) -> &str {
+        &self.caller
+    }
+
+    /// Returns the token, which must not be displayed.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        self.token.expose()
+    }
+}
