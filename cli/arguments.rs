@@ -89,8 +89,8 @@ pub(crate) struct Serve {
     /// `gateway:8080`. Names of this machine are always accepted. Can be repeated.
     #[arg(long, value_name = "HOST", requires = "http", value_parser = host)]
     pub(crate) allow_host: Vec<String>,
-    /// Allows `--http` to listen at an address that other machines can reach. The program does not
-    /// authenticate callers, so use this only behind a proxy or network policy that does.
+    /// Allows `--http` to listen at an address that other machines can reach, although the file has
+    /// no `[auth]`. Use this only behind a proxy or network policy that authenticates callers.
     #[arg(long, requires = "http")]
     pub(crate) insecure: bool,
     /// Serves clients before 2026-07-28 without sessions.
@@ -107,7 +107,7 @@ pub(crate) struct Serve {
     /// get the status 429.
     #[arg(long, value_name = "NUMBER", requires = "http")]
     pub(crate) max_connections: Option<NonZeroUsize>,
-    /// The same for each caller, if `[caller]` identifies callers. Defaults to 256.
+    /// The same for each caller, if `[auth]` or `[caller]` identifies callers. Defaults to 256.
     #[arg(long, value_name = "NUMBER", requires = "http")]
     pub(crate) max_connections_per_caller: Option<NonZeroUsize>,
     /// Reloads the file within three seconds after it, or a file that it includes, has changed. A

@@ -1,6 +1,7 @@
 //! The program `mcp-composite`: a gateway for any MCP client, and tools for its files.
 
 mod arguments;
+mod auth;
 mod call;
 mod check;
 mod init;
@@ -39,10 +40,10 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout();
     match command {
         Command::Serve(serve) => {
-            serve::check_address(&serve)?;
             let file = serve.file.clone();
-            Session::run(&file, "info,rmcp=error", async |session| {
-                serve::serve(session, serve).await
+            let check = |config: &Config| serve::check_address(&serve, config.auth().is_some());
+            Session::run_checked(&file, "info,rmcp=error", check, async |session| {
+                serve::serve(session, &serve).await
             })
         }
         Command::Check(check) if check.offline => check::offline(&check.file, check.json, out),

@@ -1,11 +1,14 @@
-//! Output without the secrets of the backends.
+//! Output without the secrets of the backends and the tokens of callers.
 
 use std::{
     io::{self, Write},
     sync::{Arc, PoisonError, RwLock},
 };
 
-use mcp_composite::{adapter::Secrets, config::Config};
+use mcp_composite::{
+    adapter::Secrets,
+    config::{AuthConfig, AuthMethod, Config},
+};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Standard error, without the secrets of this file and of earlier ones.
@@ -31,6 +34,10 @@ impl Redacted {
         let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for backend in config.backends() {
             *secrets = secrets.and(backend.secrets());
+        }
+        if let Some(AuthMethod::Tokens(tokens)) = config.auth().map(AuthConfig::method) {
+            let tokens = tokens.iter().map(|token| token.token().to_owned());
+            *secrets = secrets.and(&Secrets::new(tokens));
         }
     }
 

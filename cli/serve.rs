@@ -24,6 +24,7 @@ use tower::Layer;
 
 use crate::{
     arguments::Serve,
+    auth::{self, Authentication},
     session::Session,
     watch::{HangUps, Watch},
 };
@@ -48,18 +49,22 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
 
 type Server = ServeService<Reload<Stack<Router>>>;
 
-/// Rejects an address that other machines can reach, unless the operator has allowed it.
+/// Rejects an address that other machines can reach, unless callers are authenticated or the
+/// operator has allowed it.
 ///
 /// # Errors
 ///
-/// Returns an error if the address is not of the loopback interface, and `--insecure` is not set.
-pub(crate) fn check_address(serve: &Serve) -> Result<(), String> {
+/// Returns an error if the address is not of the loopback interface, the file has no `[auth]`, and
+/// `--insecure` is not set.
+pub(crate) fn check_address(serve: &Serve, has_auth: bool) -> Result<(), String> {
     match serve.http {
-        Some(address) if !address.ip().is_loopback() && !serve.insecure => Err(format!(
-            "`--http {address}` can be reached by other machines, and this program does not \
-             authenticate callers: listen at 127.0.0.1 behind a reverse proxy that does, or add \
-             `--insecure`"
-        )),
+        Some(address) if !address.ip().is_loopback() && !has_auth && !serve.insecure => {
+            Err(format!(
+                "`--http {address}` can be reached by other machines, and the file has no `[auth]` \
+                 to authenticate callers: add the section, listen at 127.0.0.1 behind a reverse \
+                 proxy that authenticates them, or add `--insecure`"
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -68,22 +73,33 @@ pub(crate) fn check_address(serve: &Serve) -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// Returns an error if the address cannot be bound, or the connection of the client fails.
-pub(crate) async fn serve(session: &Session, serve: Serve) -> Result<(), Box<dyn Error>> {
-    let Session { config, gateway, redacted, stop } = session;
+/// Returns an error if the address cannot be bound, the keys of the authorization server cannot be
+/// read, or the connection of the client fails.
+pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dyn Error>> {
+    let Session { gateway, stop, .. } = session;
     let hang_ups = HangUps::new()?;
-    let watch = Watch::new(serve.file.clone(), config, gateway.clone(), redacted.clone());
-    let is_watching = serve.watch;
+    let authentication = match &session.auth {
+        Some(auth) if serve.http.is_some() => Some(Authentication::new(auth.clone()).await?),
+        _ => None,
+    };
+    let watch = Watch::new(session, serve, authentication.clone());
+    let keep_fresh = async {
+        match &authentication {
+            Some(authentication) => authentication.keep_fresh().await,
+            None => std::future::pending().await,
+        }
+    };
     let served = async {
         wait_for_backends(session).await;
         match serve.http {
-            Some(_) => serve_http(gateway, serve, stop).await,
+            Some(_) => serve_http(gateway, serve, authentication.clone(), stop).await,
             None => serve_stdio(server(gateway), stop).await,
         }
     };
     tokio::select! {
         served = served => served,
-        never = watch.run(hang_ups, is_watching) => match never {},
+        never = watch.run(hang_ups, serve.watch) => match never {},
+        never = keep_fresh => match never {},
     }
 }
 
@@ -115,12 +131,15 @@ async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box
 
 async fn serve_http(
     gateway: &Gateway,
-    serve: Serve,
+    serve: &Serve,
+    authentication: Option<Authentication>,
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
-    let limit = limit(&serve, gateway.connection_limit());
-    let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(serve.allow_origin);
-    let hosts = LOOPBACK_HOSTS.map(str::to_owned).into_iter().chain(serve.allow_host);
+    let limit = limit(serve, gateway.connection_limit());
+    let origins = LOOPBACK_ORIGINS.iter().copied();
+    let origins = origins.chain(serve.allow_origin.iter().map(String::as_str));
+    let hosts = LOOPBACK_HOSTS.iter().copied();
+    let hosts = hosts.chain(serve.allow_host.iter().map(String::as_str));
     let config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(hosts)
         .with_allowed_origins(origins)
@@ -148,8 +167,12 @@ async fn serve_http(
         }
     });
     let probed = gateway.clone();
-    let app = axum::Router::new()
-        .nest_service("/mcp", service)
+    let mut app = axum::Router::new().nest_service("/mcp", service);
+    if let Some(authentication) = authentication {
+        app = auth::protect(app, authentication);
+    }
+    // Probes need no token.
+    let app = app
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(async move || readiness(&probed)));
     let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());

@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use mcp_composite::{
     adapter::RemoteService,
-    config::{Config, Gateway},
+    config::{AuthConfig, Config, Gateway},
 };
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -19,6 +19,8 @@ use crate::redacted::Redacted;
 /// The file of a command, and its connected backends.
 pub(crate) struct Session {
     pub(crate) config: Config,
+    /// How callers over HTTP are authenticated. Only `serve --http` has any.
+    pub(crate) auth: Option<AuthConfig>,
     pub(crate) gateway: Gateway,
     pub(crate) redacted: Redacted,
     /// Cancelled when the process is asked to end.
@@ -41,8 +43,24 @@ impl Session {
         default_filter: &str,
         command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
-        let config = Config::load(file)?;
+        Self::run_checked(file, default_filter, |_| Ok(()), command)
+    }
+
+    /// Does the same as [`run`](Self::run), but first checks the file before anything starts.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `run` and of the check.
+    pub(crate) fn run_checked(
+        file: &Path,
+        default_filter: &str,
+        check: impl FnOnce(&Config) -> Result<(), String>,
+        command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let mut config = Config::load(file)?;
+        check(&config)?;
         let redacted = Redacted::of(&config);
+        let auth = config.take_auth();
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default_filter.into());
         tracing_subscriber::fmt().with_writer(redacted.clone()).with_env_filter(filter).init();
         let runtime = tokio::runtime::Runtime::new()?;
@@ -50,7 +68,7 @@ impl Session {
             // Before any child process starts, so that none is left behind.
             let stop = stop_on_signals()?;
             let gateway = Gateway::connect(&config)?;
-            let session = Self { config, gateway, redacted, stop };
+            let session = Self { config, auth, gateway, redacted, stop };
             let result = command(&session).await;
             session.gateway.close().await;
             result

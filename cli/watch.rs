@@ -4,7 +4,7 @@ use std::{convert::Infallible, io, path::PathBuf, time::Duration};
 
 use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
-use crate::redacted::Redacted;
+use crate::{arguments::Serve, auth::Authentication, redacted::Redacted, session::Session};
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
@@ -13,6 +13,10 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Watch {
     file: PathBuf,
     gateway: Gateway,
+    /// The authentication of callers over HTTP.
+    authentication: Option<Authentication>,
+    /// Whether clients connect over HTTP. Clients over stdio are not authenticated.
+    is_http: bool,
     redacted: Redacted,
     /// The files that are running.
     sources: Sources,
@@ -29,14 +33,21 @@ pub(crate) struct HangUps(#[cfg(unix)] tokio::signal::unix::Signal);
 
 impl Watch {
     pub(crate) fn new(
-        file: PathBuf,
-        config: &Config,
-        gateway: Gateway,
-        redacted: Redacted,
+        session: &Session,
+        serve: &Serve,
+        authentication: Option<Authentication>,
     ) -> Self {
-        let sources = config.sources().clone();
-        let read = sources.stamp();
-        Self { file, gateway, redacted, sources, read, mistakes: None }
+        let sources = session.config.sources().clone();
+        Self {
+            file: serve.file.clone(),
+            gateway: session.gateway.clone(),
+            authentication,
+            is_http: serve.http.is_some(),
+            redacted: session.redacted.clone(),
+            read: sources.stamp(),
+            sources,
+            mistakes: None,
+        }
     }
 
     /// Reloads the file on request, and if `look` also when it has changed.
@@ -81,10 +92,21 @@ impl Watch {
     }
 
     async fn try_to_reload(&self) -> Result<Config, String> {
-        let config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
+        let mut config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
         // Before anything connects that could log them.
         self.redacted.learn(&config);
+        let auth = config.take_auth().filter(|_| self.is_http);
+        let prepared = match (&self.authentication, auth) {
+            (Some(authentication), Some(auth)) => {
+                authentication.prepare(auth).await?.map(|prepared| (authentication, prepared))
+            }
+            (None, None) => None,
+            _ => return Err("`[auth]` was added or removed: restart the program".to_owned()),
+        };
         let reloaded = self.gateway.reload(&config).await.map_err(|error| error.to_string())?;
+        if let Some((authentication, prepared)) = prepared {
+            authentication.replace(prepared);
+        }
         tracing::info!("reloaded: {reloaded}");
         Ok(config)
     }

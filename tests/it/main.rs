@@ -5,6 +5,8 @@
 
 mod advertise;
 mod alias;
+#[cfg(feature = "cli")]
+mod authentication;
 #[cfg(feature = "http")]
 mod authorization;
 #[cfg(all(feature = "config", feature = "stdio"))]

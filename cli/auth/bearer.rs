@@ -1,0 +1,56 @@
+//! The bearer token of a request, as defined in [RFC 6750, section 2.1].
+//!
+//! [RFC 6750, section 2.1]: https://www.rfc-editor.org/rfc/rfc6750#section-2.1
+
+use axum::http::{HeaderMap, header::AUTHORIZATION};
+
+use super::Rejection;
+
+/// Returns the token in the `Authorization` header. Tokens in the query or in the body of a request
+/// are not accepted.
+pub(super) fn token(headers: &HeaderMap) -> Result<&str, Rejection> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().ok_or(Rejection::NoToken)?;
+    if values.next().is_some() {
+        return Err(Rejection::Malformed);
+    }
+    let (scheme, token) =
+        value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or(Rejection::Malformed)?;
+    let token = token.trim_matches(' ');
+    let is_token = |b: u8| b.is_ascii_graphic();
+    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() || !token.bytes().all(is_token) {
+        return Err(Rejection::Malformed);
+    }
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn token_is_that_of_one_bearer_header() {
+        let of = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            token(&headers).map(str::to_owned).ok()
+        };
+        assert_eq!(of(&["Bearer abc"]).as_deref(), Some("abc"));
+        assert_eq!(of(&["bearer  abc.def-~+/= "]).as_deref(), Some("abc.def-~+/="));
+        for values in [
+            &[][..],
+            &["abc"],
+            &["Bearer"],
+            &["Bearer "],
+            &["Basic abc"],
+            &["Bearer abc def"],
+            &["Bearer abc", "Bearer abc"],
+        ] {
+            assert_eq!(of(values), None, "{values:?}");
+        }
+    }
+}
