@@ -158,7 +158,7 @@ impl Plan {
             if compiled.output_schema.is_some() { OutputSchema::Own } else { OutputSchema::None };
         let result = answer(compiled, state, context, &scope, &advertised);
         if let Some(mut watching) = watching {
-            watching.finish(result.is_error == Some(true), reached);
+            watching.finish(&result, reached);
         }
         Ok(result)
     }

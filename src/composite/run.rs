@@ -117,7 +117,7 @@ where
             let reached = state.limit();
             let result = answer(compiled, state, context, &scope, &advertised);
             if let Some(mut watching) = watching {
-                watching.finish(result.is_error == Some(true), reached);
+                watching.finish(&result, reached);
             }
             Ok(Ended::Result { result, reached: reached.is_some() })
         }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rmcp::model::JsonObject;
+use rmcp::model::{CallToolResult, JsonObject};
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -292,10 +292,11 @@ impl<'p> Observation<'p> {
     }
 
     /// Reports that the run has finished with an answer.
-    pub(crate) fn finish(&mut self, is_error: bool, limit: LimitName) {
+    pub(crate) fn finish(&mut self, result: &CallToolResult, limit: LimitName) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
-            self.notify(What::RunFinished { is_error, limit, took });
+            let is_error = result.is_error == Some(true);
+            self.notify(What::RunFinished { is_error, limit, took, result: Some(result) });
             self.observed.span.record("mcp_composite.limit", limit);
             End::of_result(is_error).record(&self.observed.span);
         }
@@ -324,6 +325,7 @@ impl<'p> Observation<'p> {
             attempts: outcome.attempts,
             started: Duration::from_millis(outcome.started_ms),
             took: Duration::from_millis(outcome.duration_ms),
+            result: outcome.result.as_deref(),
         });
     }
 
@@ -399,6 +401,7 @@ impl ObservedRun {
             attempts,
             started,
             took: self.took().saturating_sub(started),
+            result: None,
         });
     }
 

@@ -80,7 +80,7 @@ use std::{
     time::Duration,
 };
 
-use rmcp::model::JsonObject;
+use rmcp::model::{CallToolResult, JsonObject};
 use tracing::Level;
 
 /// A receiver of events about the runs of composites.
@@ -97,6 +97,15 @@ pub trait Observer: Send + Sync {
     /// An event contains the arguments as the composite layer has received or sent them, before
     /// layers below change them.
     fn wants_arguments(&self) -> bool {
+        false
+    }
+
+    /// Returns `true` if this observer's events should contain the results of runs and tools.
+    /// Defaults to `false`.
+    ///
+    /// An event contains the result of a tool as the composite layer has received it, and the
+    /// result of a run before layers above change it.
+    fn wants_results(&self) -> bool {
         false
     }
 }
@@ -167,6 +176,8 @@ pub enum What<'e> {
         limit: Option<&'static str>,
         /// The duration of the run, not including the time for which it waited for a person.
         took: Duration,
+        /// The result of the run. `None` unless the observer wants results.
+        result: Option<&'e CallToolResult>,
     },
     /// The run ended without a result, because its call was canceled or dropped.
     #[non_exhaustive]
@@ -218,6 +229,9 @@ pub enum What<'e> {
         started: Duration,
         /// The duration of the branch.
         took: Duration,
+        /// The result that the tool returned. `None` unless the observer wants results, and if the
+        /// branch has none: it has not received any, it is a loop, or it asks a person.
+        result: Option<&'e CallToolResult>,
     },
     /// A branch is skipped: it has not started and will not start.
     #[non_exhaustive]
@@ -248,6 +262,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn wants_arguments(&self) -> bool {
         (**self).wants_arguments()
+    }
+
+    fn wants_results(&self) -> bool {
+        (**self).wants_results()
     }
 }
 
@@ -295,11 +313,14 @@ impl Watcher {
     fn notify(&self, event: &Event<'_>) {
         let observer = &*self.observer;
         let told = catch_unwind(AssertUnwindSafe(|| {
-            if observer.wants_arguments() {
-                observer.on_event(event);
-            } else {
-                observer.on_event(&event.without_arguments());
+            let mut event = *event;
+            if !observer.wants_arguments() {
+                event = event.without_arguments();
             }
+            if !observer.wants_results() {
+                event = event.without_results();
+            }
+            observer.on_event(&event);
         }));
         // The panic payload may contain anything; the panic hook has already printed it.
         if told.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
@@ -322,6 +343,14 @@ impl Event<'_> {
         Self { what, ..*self }
     }
 
+    const fn without_results(&self) -> Self {
+        let mut what = self.what;
+        if let What::RunFinished { result, .. } | What::BranchFinished { result, .. } = &mut what {
+            *result = None;
+        }
+        Self { what, ..*self }
+    }
+
     fn log(&self) {
         let Event { run, parent, composite, what } = *self;
         let parent = parent.map(tracing::field::display);
@@ -339,7 +368,7 @@ impl Event<'_> {
             What::RunStarted { .. } => run!("a run begins"),
             What::RunSuspended => run!("a run waits for a person"),
             What::RunResumed => run!("a run goes on"),
-            What::RunFinished { is_error, limit, took } => {
+            What::RunFinished { is_error, limit, took, .. } => {
                 run!("a run has ended", is_error, limit, ?took)
             }
             What::RunDropped { took } => run!("a run was given up", ?took),
@@ -348,7 +377,7 @@ impl Event<'_> {
                 branch!(branch, "a tool is called", tool, attempt, after)
             }
             What::BranchWaiting { branch } => branch!(branch, "a branch waits for a person"),
-            What::BranchFinished { branch, status, error, attempts, started, took } => {
+            What::BranchFinished { branch, status, error, attempts, started, took, .. } => {
                 branch!(branch, "a branch has ended", status, error, attempts, ?started, ?took)
             }
             What::BranchSkipped { branch, reason } => {

@@ -22,7 +22,7 @@ use rmcp::{
     ClientHandler, ClientLifecycleMode, ClientServiceExt as _, ErrorData, RoleClient,
     ServiceExt as _,
     model::{
-        CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig,
+        CallToolRequest, CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig,
         ElicitRequestParams, ElicitResult, Implementation, ServerCapabilities, ServerConfig,
     },
     service::{PeerRequestOptions, RequestContext},
@@ -39,6 +39,7 @@ struct Notes {
     lines: Mutex<Vec<String>>,
     runs: Mutex<Vec<RunId>>,
     wants_arguments: bool,
+    wants_results: bool,
 }
 
 impl Observer for Notes {
@@ -47,9 +48,9 @@ impl Observer for Notes {
             What::RunStarted { arguments, .. } => format!("starts{}", given(arguments)),
             What::RunSuspended => "is suspended".to_owned(),
             What::RunResumed => "is resumed".to_owned(),
-            What::RunFinished { is_error, limit, .. } => {
+            What::RunFinished { is_error, limit, result, .. } => {
                 let limit = limit.map(|limit| format!(" at {limit}")).unwrap_or_default();
-                format!("{}{limit}", if is_error { "fails" } else { "ends" })
+                format!("{}{limit}{}", if is_error { "fails" } else { "ends" }, text(result))
             }
             What::RunDropped { .. } => "is dropped".to_owned(),
             What::BranchStarted { branch, .. } => format!("{branch} starts"),
@@ -58,10 +59,12 @@ impl Observer for Notes {
                 format!("{branch} calls {tool}, {attempt}{after}{}", given(arguments))
             }
             What::BranchWaiting { branch, .. } => format!("{branch} waits"),
-            What::BranchFinished { branch, status, error, attempts, started, took, .. } => {
+            What::BranchFinished {
+                branch, status, error, attempts, started, took, result, ..
+            } => {
                 let error = error.map(|error| format!(": {error}")).unwrap_or_default();
                 let (from, to) = (started.as_secs(), (started + took).as_secs());
-                format!("{branch} {status}{error}, {attempts}, {from}-{to}")
+                format!("{branch} {status}{error}, {attempts}, {from}-{to}{}", text(result))
             }
             What::BranchSkipped { branch, reason, .. } => format!("{branch} skipped: {reason}"),
             _ => "does something else".to_owned(),
@@ -74,6 +77,16 @@ impl Observer for Notes {
     fn wants_arguments(&self) -> bool {
         self.wants_arguments
     }
+
+    fn wants_results(&self) -> bool {
+        self.wants_results
+    }
+}
+
+/// Returns the text of a result in an event.
+fn text(result: Option<&CallToolResult>) -> String {
+    let texts = result.into_iter().flat_map(|result| &result.content);
+    texts.filter_map(|block| block.as_text()).map(|block| format!(" {:?}", block.text)).collect()
 }
 
 fn given(arguments: Option<&rmcp::model::JsonObject>) -> String {
@@ -373,6 +386,41 @@ async fn observer_receives_arguments_only_on_request() {
     let expected =
         (r#"look starts {"q":1}"#.to_owned(), r#"look echo calls echo, 1 {"q":1}"#.to_owned());
     assert_eq!(of(&curious), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn observer_receives_results_only_on_request() {
+    let (notes, curious) =
+        (Arc::new(Notes::default()), Arc::new(Notes { wants_results: true, ..Notes::default() }));
+    let call = ToolCall::new("echo").arguments(json!({ "n": "$item" }));
+    let steps = [
+        Step::new("each", ForEach::new(json!([1, 2]), call).max_parallel(1)),
+        Step::new("bad", "fails").on_error(OnError::Continue),
+        Step::new("late", "hangs").timeout(Duration::from_secs(1)).on_error(OnError::Continue),
+        Step::new("last", "a"),
+    ];
+    let composite = CompositeTool::pipeline("all", "Calls all", steps);
+    let layer = CompositeLayer::new([composite]).unwrap();
+    let layer = layer.observer(notes.clone()).observer(curious.clone());
+    testing::call(&layer.layer(server()), "all", json!({ "q": 1 })).await;
+    let ends = |notes: &Notes| {
+        let lines = notes.lines().into_iter();
+        let is_end = |line: &String| {
+            ["completed", "failed", "timed_out", "ends"].iter().any(|end| line.contains(end))
+        };
+        lines.filter(is_end).collect::<Vec<_>>()
+    };
+    let expected = [
+        r#"all each[0] completed, 1, 0-0 "{\"n\":1}""#,
+        r#"all each[1] completed, 1, 0-0 "{\"n\":2}""#,
+        "all each completed, 2, 0-0",
+        r#"all bad failed: tool, 1, 0-0 "no""#,
+        "all late timed_out: timeout, 1, 0-1",
+        r#"all last completed, 1, 1-1 "yes""#,
+        r#"all ends "yes""#,
+    ];
+    assert_eq!(ends(&curious), expected);
+    assert!(ends(&notes).iter().all(|line| !line.contains('"')), "{:?}", ends(&notes));
 }
 
 #[tokio::test(start_paused = true)]

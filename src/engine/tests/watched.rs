@@ -178,7 +178,7 @@ proptest! {
                 return None;
             }
             let (state, watching) = run.into_parts();
-            watching.expect("somebody watches").finish(false, None);
+            watching.expect("somebody watches").finish(&CallToolResult::default(), None);
             Some(state)
         });
 

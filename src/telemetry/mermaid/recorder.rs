@@ -200,7 +200,7 @@ impl Run {
             What::RunSuspended => {
                 self.stands(event, None, Status::Waiting);
             }
-            What::RunFinished { is_error, limit, took } => {
+            What::RunFinished { is_error, limit, took, .. } => {
                 let status = if is_error { Status::Failed } else { Status::Completed };
                 let tally = self.ended(event, None, status);
                 tally.because(limit);
