@@ -138,6 +138,7 @@ mod client;
 mod fault;
 mod faults;
 mod person;
+mod replay;
 mod server;
 
 #[cfg(feature = "config")]

@@ -1,0 +1,266 @@
+//! Scripted servers that repeat the calls of a recording.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rmcp::model::CallToolResult;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Answer, RecordedCall, Server};
+
+/// The value of `format` in the header of a recording.
+const FORMAT: &str = "mcp-composite recording";
+/// The version of the format.
+const VERSION: u64 = 1;
+
+/// The member of an object in place of a value that was too large to record.
+const OMITTED: &str = "(omitted)";
+
+/// A line of a recording that matters for a replay.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line {
+    Header {
+        format: String,
+        version: u64,
+    },
+    Run(Run),
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    id: String,
+    composite: String,
+    #[serde(default)]
+    branches: Vec<Branch>,
+}
+
+#[derive(Deserialize)]
+struct Branch {
+    status: String,
+    ended_ms: Option<u64>,
+    #[serde(default)]
+    attempts: Vec<Attempt>,
+    result: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Attempt {
+    at_ms: u64,
+    tool: String,
+    arguments: Option<Value>,
+}
+
+/// A recorded call of a tool.
+struct Played {
+    arguments: Option<Value>,
+    answer: Answer,
+    is_used: bool,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Creates a server whose tools answer as in a recording, which the program `mcp-composite` has
+    /// written with `serve --record FILE --show-data`.
+    ///
+    /// A call receives the result of the first recorded call with the same tool and arguments that
+    /// was not repeated yet. When all of them were repeated, further calls receive the result of
+    /// the last one. The server waits as long as the recorded call took, so use paused time. A
+    /// recorded call that timed out or was cancelled is never answered. A call whose arguments were
+    /// not recorded receives a failed result (`isError`) that says so.
+    ///
+    /// The tools have the names that composites call them by. Composites that were called by
+    /// other composites are not among them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or is not a recording. Lines that are
+    /// incomplete are ignored, since the program may have been stopped while it wrote them.
+    pub fn replay(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let text = fs::read_to_string(path).map_err(named)?;
+        let runs = runs(&text).map_err(|error| named(io::Error::other(error)))?;
+        let mut tools: BTreeMap<&str, Vec<Played>> = BTreeMap::new();
+        for branch in runs.iter().flat_map(|run| &run.branches) {
+            for (index, attempt) in branch.attempts.iter().enumerate() {
+                if !runs.iter().any(|run| run.composite == attempt.tool) {
+                    tools.entry(&attempt.tool).or_default().push(branch.played(index));
+                }
+            }
+        }
+        Ok(tools.into_iter().fold(Self::new(), |server, (tool, played)| {
+            let played = Arc::new(Mutex::new(played));
+            server.tool(
+                tool,
+                Answer::from_fn(move |call| {
+                    let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
+                    let answer = next(&mut played, &call);
+                    async move { answer }
+                }),
+            )
+        }))
+    }
+}
+
+/// Returns the last state of each run in a recording, in order of their first lines.
+fn runs(text: &str) -> Result<Vec<Run>, String> {
+    let mut lines = text.lines();
+    let header = lines.next().and_then(|line| serde_json::from_str(line).ok());
+    match header {
+        Some(Line::Header { format, version: VERSION }) if format == FORMAT => (),
+        Some(Line::Header { format, version }) if format == FORMAT => {
+            return Err(format!("a recording of version {version}: expected version {VERSION}"));
+        }
+        _ => return Err("no recording: expected the header of one in the first line".to_owned()),
+    }
+    let mut runs: Vec<Run> = Vec::new();
+    for line in lines {
+        let Ok(Line::Run(run)) = serde_json::from_str(line) else { continue };
+        match runs.iter_mut().find(|earlier| earlier.id == run.id) {
+            Some(earlier) => *earlier = run,
+            None => runs.push(run),
+        }
+    }
+    Ok(runs)
+}
+
+/// Returns the answer to a call.
+fn next(played: &mut [Played], call: &RecordedCall) -> Answer {
+    let arguments = match call.arguments() {
+        Value::Null => Value::Object(Map::new()),
+        arguments => arguments,
+    };
+    let is_same = |one: &Played| one.arguments.as_ref().is_none_or(|known| *known == arguments);
+    let unused = played.iter().position(|one| is_same(one) && !one.is_used);
+    let Some(at) = unused.or_else(|| played.iter().rposition(is_same)) else {
+        let tool = call.tool();
+        return Answer::failure(format!("no call of `{tool}` with these arguments was recorded"));
+    };
+    played[at].is_used = true;
+    played[at].answer.clone()
+}
+
+// === impl Branch ===
+
+impl Branch {
+    /// Returns the call of an attempt. Only the last attempt of a branch has a recorded result.
+    fn played(&self, index: usize) -> Played {
+        let Attempt { at_ms, ref arguments, .. } = self.attempts[index];
+        let following = self.attempts.get(index + 1);
+        let end = following.map(|following| following.at_ms).or(self.ended_ms);
+        let took = Duration::from_millis(end.unwrap_or(at_ms).saturating_sub(at_ms));
+        let result = self.result.as_ref().filter(|result| result.get(OMITTED).is_none());
+        let result = result.map(CallToolResult::deserialize);
+        let answer = match (&*self.status, result) {
+            _ if following.is_some() => Answer::failure("the recorded call was repeated"),
+            (_, Some(Ok(result))) => Answer::from(result),
+            ("timed_out" | "cancelled" | "running" | "waiting", _) => Answer::never(),
+            ("failed", _) => Answer::failure("the recorded call failed"),
+            _ => Answer::failure(
+                "the recording contains no result of this call: it was recorded without \
+                 `--show-data`, or the result was too large",
+            ),
+        };
+        let arguments = arguments.clone().filter(|arguments| arguments.get(OMITTED).is_none());
+        Played { arguments, answer: answer.after(took), is_used: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::testing;
+
+    const HEADER: &str = r#"{"kind":"header","format":"mcp-composite recording","version":1}"#;
+
+    fn text(text: &str) -> Value {
+        json!({ "content": [{ "type": "text", "text": text }] })
+    }
+
+    fn server(lines: &[Value]) -> io::Result<Server> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(file.path(), format!("{HEADER}\n{lines}{{\"kind\":\"run\"")).unwrap();
+        Server::replay(file.path())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replayed_tool_answers_each_recorded_call_after_its_duration() {
+        let call = |q: u64, ended: u64, result: &str| {
+            json!({
+                "status": "completed", "ended_ms": ended, "result": text(result),
+                "attempts": [{ "at_ms": 10, "tool": "search", "arguments": { "q": q } }],
+            })
+        };
+        let branches = [call(1, 1010, "one"), call(2, 10, "two"), call(1, 10, "one again")];
+        let run = json!({ "kind": "run", "id": "a", "composite": "all", "branches": branches });
+        let server = server(&[json!({ "kind": "later" }), run]).unwrap();
+        let start = Instant::now();
+        let call = async |q: u64| testing::call(&server, "search", json!({ "q": q })).await;
+        let expected = |result| serde_json::from_value::<CallToolResult>(text(result)).unwrap();
+        assert_eq!(call(1).await, expected("one"));
+        assert_eq!(start.elapsed().as_secs(), 1);
+        assert_eq!(call(2).await, expected("two"));
+        assert_eq!(call(1).await, expected("one again"));
+        assert_eq!(call(1).await, expected("one again"));
+        assert_eq!(call(3).await.is_error, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replayed_branch_fails_times_out_and_retries_as_recorded() {
+        let attempt = |at: u64, tool: &str| json!({ "at_ms": at, "tool": tool, "arguments": {} });
+        let failed = json!({ "isError": true, "content": [{ "type": "text", "text": "full" }] });
+        let run = json!({ "kind": "run", "id": "a", "composite": "all", "branches": [
+            { "status": "completed", "ended_ms": 2, "result": text("yes"),
+              "attempts": [attempt(0, "flaky"), attempt(1, "flaky")] },
+            { "status": "failed", "ended_ms": 1, "result": failed, "attempts": [attempt(0, "bad")] },
+            { "status": "timed_out", "ended_ms": 1, "attempts": [attempt(0, "slow")] },
+            { "status": "completed", "ended_ms": 1, "attempts": [attempt(0, "part")] },
+        ] });
+        let part = json!({ "kind": "run", "id": "b", "composite": "part" });
+        // A later line about a run replaces the earlier one.
+        let early = json!({ "kind": "run", "id": "a", "composite": "all", "branches": [
+            { "status": "running", "attempts": [attempt(0, "never")] },
+        ] });
+        let server = server(&[early, run, part]).unwrap();
+        let call = async |tool: &str| testing::call(&server, tool, json!({})).await;
+        assert_eq!(call("flaky").await.is_error, Some(true));
+        assert_eq!(call("flaky").await.is_error, None);
+        assert_eq!(call("bad").await.content[0].as_text().unwrap().text, "full");
+        let slow = tokio::time::timeout(Duration::from_secs(1000), call("slow")).await;
+        assert!(slow.is_err());
+        let listed: Vec<_> = testing::listed(&server).await;
+        let names: Vec<_> = listed.iter().map(|tool| &*tool.name).collect();
+        assert_eq!(names, ["bad", "flaky", "slow"]);
+    }
+
+    #[test]
+    fn file_that_is_no_recording_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, reason) in [
+            ("", "no recording"),
+            ("{}\n", "no recording"),
+            (&HEADER.replace('1', "2"), "version 2: expected version 1"),
+        ] {
+            fs::write(file.path(), text).unwrap();
+            let error = Server::replay(file.path()).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        let error = Server::replay("/nowhere/runs.ndjson").unwrap_err().to_string();
+        assert!(error.contains("/nowhere/runs.ndjson"), "{error}");
+    }
+}
