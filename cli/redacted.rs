@@ -5,10 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use mcp_composite::{
-    adapter::Secrets,
-    config::{AuthConfig, AuthMethod, Config},
-};
+use mcp_composite::{adapter::Secrets, config::Config};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Standard error, without the secrets of this file and of earlier ones.
@@ -35,9 +32,8 @@ impl Redacted {
         for backend in config.backends() {
             *secrets = secrets.and(backend.secrets());
         }
-        if let Some(AuthMethod::Tokens(tokens)) = config.auth().map(AuthConfig::method) {
-            let tokens = tokens.iter().map(|token| token.token().to_owned());
-            *secrets = secrets.and(&Secrets::new(tokens));
+        if let Some(auth) = config.auth() {
+            *secrets = secrets.and(&auth.secrets());
         }
     }
 

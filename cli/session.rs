@@ -19,7 +19,7 @@ use crate::redacted::Redacted;
 /// The file of a command, and its connected backends.
 pub(crate) struct Session {
     pub(crate) config: Config,
-    /// How callers over HTTP are authenticated. Only `serve --http` has any.
+    /// The `[auth]` section of the file. Only `serve --http` uses it.
     pub(crate) auth: Option<AuthConfig>,
     pub(crate) gateway: Gateway,
     pub(crate) redacted: Redacted,

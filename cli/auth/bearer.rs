@@ -6,6 +6,9 @@ use axum::http::{HeaderMap, header::AUTHORIZATION};
 
 use super::Rejection;
 
+/// The maximum length of a token in bytes.
+const MAX_TOKEN: usize = 16 << 10;
+
 /// Returns the token in the `Authorization` header. Tokens in the query or in the body of a request
 /// are not accepted.
 pub(super) fn token(headers: &HeaderMap) -> Result<&str, Rejection> {
@@ -14,11 +17,14 @@ pub(super) fn token(headers: &HeaderMap) -> Result<&str, Rejection> {
     if values.next().is_some() {
         return Err(Rejection::Malformed);
     }
-    let (scheme, token) =
-        value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or(Rejection::Malformed)?;
+    let value = value.to_str().map_err(|_| Rejection::Malformed)?;
+    let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(Rejection::NoToken);
+    }
     let token = token.trim_matches(' ');
-    let is_token = |b: u8| b.is_ascii_graphic();
-    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() || !token.bytes().all(is_token) {
+    let is_token = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if token.is_empty() || token.len() > MAX_TOKEN || !is_token {
         return Err(Rejection::Malformed);
     }
     Ok(token)

@@ -2,11 +2,17 @@
 //!
 //! [RFC 9068]: https://www.rfc-editor.org/rfc/rfc9068
 
-use jsonwebtoken::{Validation, decode, decode_header, errors::ErrorKind};
+use std::{convert::Infallible, sync::Arc};
+
+use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
 use mcp_composite::config::JwtConfig;
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::{Rejection, key_set::KeySet};
+use super::{
+    Rejection,
+    key_set::{Key, KeySet},
+};
 
 /// The maximum length of the claim `sub` in bytes. Budgets and stores keep it.
 const MAX_SUBJECT: usize = 256;
@@ -17,10 +23,14 @@ pub(super) struct JwtVerifier {
     keys: KeySet,
 }
 
+/// The claims that are checked here. They are of any type, so that the reason of a rejection is not
+/// only that the token cannot be decoded.
 #[derive(Deserialize)]
 struct Claims {
-    iss: String,
-    sub: String,
+    #[serde(default)]
+    iss: Value,
+    #[serde(default)]
+    sub: Value,
     scope: Option<Scopes>,
     /// The same in tokens of Microsoft and Okta.
     scp: Option<Scopes>,
@@ -46,6 +56,11 @@ impl JwtVerifier {
         Ok(Self { config: config.clone(), keys })
     }
 
+    /// Reads the keys again at intervals, and when a token has an unknown key.
+    pub(super) async fn keep_fresh(&self) -> Infallible {
+        self.keys.keep_fresh().await
+    }
+
     /// Reads the keys again. If that fails, the known keys stay in use.
     pub(super) async fn refresh(&self) {
         self.keys.refresh().await;
@@ -53,46 +68,90 @@ impl JwtVerifier {
 
     /// Returns the subject of a token.
     pub(super) async fn verify(&self, token: &str) -> Result<String, Rejection> {
-        let invalid = |reason: &str| Rejection::InvalidToken(reason.to_owned());
-        let header = decode_header(token).map_err(|_| invalid("it is not a signed JWT"))?;
-        // A critical header changes the meaning of the token, and none is known here.
-        if header.crit.is_some() {
-            return Err(invalid("it has a critical header"));
+        let header =
+            decode_header(token).map_err(|_| invalid("it is no JWT with a supported algorithm"))?;
+        check_header(&header)?;
+        let id = header.kid.as_deref();
+        let mut keys = self.keys.find(id, header.alg);
+        let mut decoded = self.decode(token, &header, &keys);
+        // A new key may have signed the token, unless a key with this id was tried.
+        if matches!(&decoded, Err(error) if is_unsigned(error))
+            && !keys.iter().any(|key| key.is(id))
+            && self.keys.reread().await
+        {
+            keys = self.keys.find(id, header.alg);
+            decoded = self.decode(token, &header, &keys);
         }
-        let keys = self.keys.find(header.kid.as_deref(), header.alg).await;
+        match decoded {
+            Ok(claims) => self.check(claims),
+            Err(_) if keys.is_empty() => Err(invalid("the key set has no key for it")),
+            Err(error) => Err(Rejection::InvalidToken(reason_of(error.kind()))),
+        }
+    }
+
+    /// Verifies the signature of a token and the claims `iss`, `aud`, `exp` and `nbf`.
+    fn decode(
+        &self,
+        token: &str,
+        header: &Header,
+        keys: &[Arc<Key>],
+    ) -> Result<Claims, jsonwebtoken::errors::Error> {
         let mut validation = Validation::new(header.alg);
         validation.leeway = self.config.leeway().as_secs();
         validation.validate_nbf = true;
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[self.config.issuer()]);
         validation.set_audience(&[self.config.audience()]);
-        let mut reason = "no key of the key set may have signed it".to_owned();
-        for key in &*keys {
+        for key in keys {
             match decode::<Claims>(token, key.decoding(), &validation) {
-                Ok(data) => return self.check(data.claims),
-                Err(error) => reason = reason_of(error.kind()),
+                Err(error) if is_unsigned(&error) => (),
+                decoded => return decoded.map(|token| token.claims),
             }
         }
-        Err(Rejection::InvalidToken(reason))
+        Err(ErrorKind::InvalidSignature.into())
     }
 
     fn check(&self, claims: Claims) -> Result<String, Rejection> {
-        // A list of issuers would have been accepted if one of them is the required one.
+        // The library also accepts a list that contains the issuer.
         if claims.iss != self.config.issuer() {
-            return Err(Rejection::InvalidToken("the claim `iss` is wrong".to_owned()));
+            return Err(invalid("the claim `iss` is wrong"));
         }
-        let is_name = |sub: &str| !sub.is_empty() && sub.len() <= MAX_SUBJECT;
-        if !is_name(&claims.sub) || claims.sub.contains(char::is_control) {
+        let is_name = |sub: &String| {
+            !sub.is_empty() && sub.len() <= MAX_SUBJECT && !sub.contains(char::is_control)
+        };
+        let Some(sub) = claims.sub.as_str().map(str::to_owned).filter(is_name) else {
             let reason = format!("the claim `sub` is not a text of 1 to {MAX_SUBJECT} bytes");
             return Err(Rejection::InvalidToken(reason));
-        }
+        };
         let granted = [&claims.scope, &claims.scp];
         let has = |scope: &String| granted.into_iter().flatten().any(|it| it.contains(scope));
         if !self.config.scopes().iter().all(has) {
-            return Err(Rejection::InsufficientScope);
+            return Err(Rejection::InsufficientScope(sub));
         }
-        Ok(claims.sub)
+        Ok(sub)
     }
+}
+
+/// Rejects a JWT that is no access token. RFC 9068 requires the type `at+jwt`, but many servers
+/// write `JWT` or nothing.
+fn check_header(header: &Header) -> Result<(), Rejection> {
+    // A critical header changes the meaning of the token, and none is known here.
+    if header.crit.is_some() {
+        return Err(invalid("it has a critical header"));
+    }
+    let is_access_token = header.typ.as_deref().is_none_or(|typ| {
+        let typ = typ.to_ascii_lowercase();
+        matches!(typ.strip_prefix("application/").unwrap_or(&typ), "jwt" | "at+jwt")
+    });
+    if is_access_token { Ok(()) } else { Err(invalid("its type is not that of an access token")) }
+}
+
+fn invalid(reason: &str) -> Rejection {
+    Rejection::InvalidToken(reason.to_owned())
+}
+
+fn is_unsigned(error: &jsonwebtoken::errors::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidSignature)
 }
 
 /// Returns the reason for the operator why a token is not valid.

@@ -2,10 +2,7 @@
 //!
 //! [RFC 7517]: https://www.rfc-editor.org/rfc/rfc7517
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use jsonwebtoken::{
     Algorithm, DecodingKey,
@@ -13,24 +10,41 @@ use jsonwebtoken::{
 };
 use mcp_composite::config::JwksSource;
 use serde_json::Value;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    io::AsyncReadExt,
+    sync::{Notify, watch},
+    time::{Instant, sleep, timeout},
+};
 
-/// The time that a server has to send its key set.
+/// The time in which a key set must be read.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The time after reading the key set for which an unknown key does not cause another reading.
+/// The interval at which a key set is read.
+const REFRESH: Duration = Duration::from_secs(5 * 60);
+/// The minimum time between two readings that tokens with unknown keys cause.
 const PAUSE: Duration = Duration::from_secs(30);
+/// The time after which keys are no longer used if the key set cannot be read.
+const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The maximum size of a key set in bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// The maximum number of keys. Further keys are ignored.
 const MAX_KEYS: usize = 64;
 
-/// The keys of an authorization server, which are read again if a token has an unknown key.
+/// The keys of an authorization server.
 pub(super) struct KeySet {
     source: JwksSource,
     client: reqwest::Client,
-    keys: RwLock<Arc<[Arc<Key>]>>,
-    /// The time of the last reading. Locked while the key set is read.
-    read: Mutex<Instant>,
+    known: watch::Sender<Known>,
+    /// Notified when a token has an unknown key.
+    wanted: Notify,
+}
+
+/// The keys that were read last.
+struct Known {
+    keys: Arc<[Arc<Key>]>,
+    /// The time of the last reading.
+    read: Instant,
+    /// The time of the last successful reading.
+    succeeded: Instant,
 }
 
 /// A public key.
@@ -50,63 +64,107 @@ impl KeySet {
     /// Returns an error if the key set cannot be read, or has no usable key.
     pub(super) async fn new(source: JwksSource) -> Result<Self, String> {
         // A redirect could lead to a server that the operator does not trust.
-        let client = reqwest::Client::builder()
-            .timeout(TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| format!("there is no HTTP client: {error}"))?;
+        let mut client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        if matches!(&source, JwksSource::Url(url) if url.starts_with("http:")) {
+            // The connection is not encrypted, so it must not leave this machine.
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|error| format!("there is no HTTP client: {error}"))?;
         let keys = read(&client, &source).await?;
-        Ok(Self { source, client, keys: RwLock::new(keys), read: Mutex::new(Instant::now()) })
+        if keys.is_empty() {
+            let reason = "there is no public key for signatures with RSA, ECDSA or EdDSA";
+            return Err(described(&source, reason));
+        }
+        let now = Instant::now();
+        let known = watch::Sender::new(Known { keys, read: now, succeeded: now });
+        Ok(Self { source, client, known, wanted: Notify::new() })
     }
 
-    /// Returns the keys that may have signed a token with this key id and algorithm. If there are
-    /// none, reads the key set again, but not too often.
-    pub(super) async fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<Arc<Key>> {
-        let found = self.known(id, algorithm);
-        if !found.is_empty() {
-            return found;
+    /// Reads the key set at intervals, and when a token has an unknown key.
+    pub(super) async fn keep_fresh(&self) -> Infallible {
+        loop {
+            tokio::select! {
+                () = sleep(REFRESH) => (),
+                () = self.wanted.notified() => if self.was_just_read() { continue },
+            }
+            self.refresh().await;
         }
-        let mut read = self.read.lock().await;
-        if read.elapsed() >= PAUSE {
-            *read = Instant::now();
-            self.update().await;
-        }
-        drop(read);
-        self.known(id, algorithm)
     }
 
-    /// Reads the key set again. If that fails, the known keys stay in use.
+    /// Reads the key set. If that fails, the known keys stay in use until they are too old.
     pub(super) async fn refresh(&self) {
-        let mut read = self.read.lock().await;
-        *read = Instant::now();
-        self.update().await;
+        let keys = read(&self.client, &self.source).await;
+        let now = Instant::now();
+        self.known.send_modify(|known| {
+            known.read = now;
+            match keys {
+                Ok(keys) => {
+                    if keys.is_empty() {
+                        tracing::warn!("the key set of the authorization server has no usable key");
+                    }
+                    (known.keys, known.succeeded) = (keys, now);
+                }
+                Err(error) if now - known.succeeded > MAX_AGE => {
+                    tracing::error!("{error}; the known keys are too old and no longer used");
+                    known.keys = Arc::default();
+                }
+                Err(error) => tracing::warn!("{error}; the known keys stay in use"),
+            }
+        });
     }
 
-    async fn update(&self) {
-        match read(&self.client, &self.source).await {
-            Ok(keys) => *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys,
-            Err(error) => tracing::warn!("{error}; the known keys stay in use"),
+    /// Returns the keys that may have signed a token with this key id and algorithm.
+    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<Arc<Key>> {
+        let known = self.known.borrow();
+        known.keys.iter().filter(|key| key.may_have_signed(id, algorithm)).cloned().collect()
+    }
+
+    /// Waits until the key set was read again, because a token has an unknown key. Returns `false`
+    /// without waiting if the key set was just read.
+    ///
+    /// [`keep_fresh`](Self::keep_fresh) reads it, and not the caller, since the client of the
+    /// caller may close its connection at any time.
+    pub(super) async fn reread(&self) -> bool {
+        let mut known = self.known.subscribe();
+        if self.was_just_read() {
+            return false;
         }
+        self.wanted.notify_one();
+        matches!(timeout(2 * TIMEOUT, known.changed()).await, Ok(Ok(())))
     }
 
-    fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<Arc<Key>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.iter().filter(|key| key.may_have_signed(id, algorithm)).cloned().collect()
+    fn was_just_read(&self) -> bool {
+        self.known.borrow().read.elapsed() < PAUSE
     }
 }
 
 /// Reads the keys of a key set.
 async fn read(client: &reqwest::Client, source: &JwksSource) -> Result<Arc<[Arc<Key>]>, String> {
-    let text = match source {
-        JwksSource::Url(url) => fetch(client, url).await,
-        JwksSource::File(path) => tokio::fs::read(path).await.map_err(|error| error.to_string()),
-        _ => Err("its location is of an unknown kind".to_owned()),
+    let text = async {
+        match source {
+            JwksSource::Url(url) => fetch(client, url).await,
+            JwksSource::File(path) => {
+                let file = tokio::fs::File::open(path).await.map_err(|error| error.to_string())?;
+                let mut text = Vec::new();
+                let read = file.take(MAX_BYTES as u64 + 1).read_to_end(&mut text).await;
+                read.map_err(|error| error.to_string())?;
+                Ok(text)
+            }
+            _ => Err("its location is of an unknown kind".to_owned()),
+        }
     };
-    let keys = text.and_then(|text| parse(&text));
-    keys.map_err(|error| match source {
-        JwksSource::File(path) => format!("`jwks`: cannot read {}: {error}", path.display()),
-        _ => format!("`jwks`: cannot fetch the key set of the authorization server: {error}"),
-    })
+    let text = timeout(TIMEOUT, text).await.unwrap_or_else(|_| {
+        Err(format!("it could not be read within {} seconds", TIMEOUT.as_secs()))
+    });
+    text.and_then(|text| parse(&text)).map_err(|error| described(source, &error))
+}
+
+/// Returns the message for a key set that cannot be used.
+fn described(source: &JwksSource, reason: &str) -> String {
+    match source {
+        JwksSource::File(path) => format!("`jwks`: cannot read {}: {reason}", path.display()),
+        _ => format!("`jwks`: cannot fetch the key set of the authorization server: {reason}"),
+    }
 }
 
 async fn fetch(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
@@ -117,10 +175,9 @@ async fn fetch(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
         return Err(format!("the server answered with the status {}", response.status()));
     }
     let mut text = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if text.len() + chunk.len() > MAX_BYTES {
-            return Err(format!("the answer is larger than {MAX_BYTES} bytes"));
-        }
+    while text.len() <= MAX_BYTES
+        && let Some(chunk) = response.chunk().await.map_err(failed)?
+    {
         text.extend_from_slice(&chunk);
     }
     Ok(text)
@@ -139,13 +196,15 @@ fn sources(error: &dyn std::error::Error) -> String {
 
 /// Returns the usable keys of a key set. Keys of unknown types are ignored, as RFC 7517 requires.
 fn parse(text: &[u8]) -> Result<Arc<[Arc<Key>]>, String> {
+    if text.len() > MAX_BYTES {
+        return Err(format!("it is larger than {MAX_BYTES} bytes"));
+    }
     let set: Value = serde_json::from_slice(text).map_err(|error| format!("no JSON: {error}"))?;
     let keys = set["keys"].as_array().ok_or("no key set: expected an object with `keys`")?;
-    let keys: Arc<[_]> = keys.iter().take(MAX_KEYS).filter_map(Key::new).map(Arc::new).collect();
-    if keys.is_empty() {
-        return Err("no public key for signatures with RSA, ECDSA or EdDSA".to_owned());
+    if keys.len() > MAX_KEYS {
+        tracing::warn!("the key set has {} keys, of which only {MAX_KEYS} are used", keys.len());
     }
-    Ok(keys)
+    Ok(keys.iter().take(MAX_KEYS).filter_map(Key::new).map(Arc::new).collect())
 }
 
 // === impl Key ===
@@ -153,6 +212,11 @@ fn parse(text: &[u8]) -> Result<Arc<[Arc<Key>]>, String> {
 impl Key {
     pub(super) const fn decoding(&self) -> &DecodingKey {
         &self.decoding
+    }
+
+    /// Returns `true` if the key has this id.
+    pub(super) fn is(&self, id: Option<&str>) -> bool {
+        id.is_some() && self.id.as_deref() == id
     }
 
     /// Parses a key. Returns `None` if the key is not for signatures, or if its type is unknown.
@@ -164,7 +228,7 @@ impl Key {
                 common.key_operations.as_ref()
             }
             .is_none_or(|operations| operations.contains(&KeyOperations::Verify));
-        // A symmetric key is never accepted: a server that publishes one gives away its signature.
+        // Symmetric keys are never accepted: everybody who reads the key set could sign tokens.
         let family: &[Algorithm] = match &key.algorithm {
             AlgorithmParameters::RSA(_) => &[
                 Algorithm::RS256,
@@ -221,28 +285,43 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unknown_key_is_looked_up_once_per_pause() {
+    async fn unknown_key_causes_one_reading_per_pause() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("keys.json");
         write(&file, "one");
         let keys = KeySet::new(JwksSource::File(file.clone())).await.unwrap();
-        let has = async |id| !keys.find(Some(id), Algorithm::EdDSA).await.is_empty();
-        assert!(has("one").await && !has("two").await);
+        let has = |id| !keys.find(Some(id), Algorithm::EdDSA).is_empty();
+        let test = async {
+            assert!(has("one") && !has("two") && !keys.reread().await);
 
-        write(&file, "two");
-        assert!(!has("two").await);
-        tokio::time::advance(PAUSE).await;
-        assert!(has("two").await && !has("one").await);
+            write(&file, "two");
+            tokio::time::advance(PAUSE).await;
+            // A client that closes its connection stops no reading.
+            assert!(timeout(Duration::ZERO, keys.reread()).await.is_err());
+            assert!(keys.reread().await && !keys.reread().await);
+            assert!(has("two") && !has("one"));
 
-        // A key set that cannot be read leaves the known keys in use.
-        fs::write(&file, "{").unwrap();
-        tokio::time::advance(PAUSE).await;
-        assert!(!has("three").await && has("two").await);
-        keys.refresh().await;
-        assert!(has("two").await);
-        write(&file, "three");
-        keys.refresh().await;
-        assert!(has("three").await && !has("two").await);
+            // A key set that cannot be read leaves the known keys in use, but not for long.
+            fs::write(&file, "{").unwrap();
+            tokio::time::advance(PAUSE).await;
+            assert!(keys.reread().await && has("two"));
+            sleep(MAX_AGE - REFRESH).await;
+            assert!(has("two"));
+            sleep(2 * REFRESH).await;
+            assert!(!has("two"));
+
+            // An empty key set revokes all keys.
+            write(&file, "three");
+            sleep(REFRESH).await;
+            assert!(has("three"));
+            fs::write(&file, r#"{ "keys": [] }"#).unwrap();
+            sleep(REFRESH).await;
+            assert!(!has("three"));
+        };
+        tokio::select! {
+            () = test => (),
+            never = keys.keep_fresh() => match never {},
+        }
     }
 
     #[test]

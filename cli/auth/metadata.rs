@@ -9,7 +9,7 @@ use axum::{
 use mcp_composite::config::JwtConfig;
 use serde_json::json;
 
-/// The path of the metadata, before the path of the resource.
+/// The path of the metadata, which precedes the path of the resource in the URL of the metadata.
 pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// The metadata of this server, which names its authorization server.
@@ -43,8 +43,7 @@ impl Metadata {
         &self.challenge
     }
 
-    /// Returns the response to a request for the metadata of a server, or the status 404 if the
-    /// server has none.
+    /// Returns the metadata as a response, or the status 404 if the server has none.
     pub(super) fn response(metadata: Option<&Self>) -> Response {
         let Some(metadata) = metadata else { return StatusCode::NOT_FOUND.into_response() };
         let json = HeaderValue::from_static("application/json");

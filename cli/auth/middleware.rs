@@ -1,5 +1,10 @@
 //! Rejects requests without a valid token, and removes the token from the others.
 
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
 use axum::{
     Router,
     extract::{Request, State},
@@ -12,11 +17,21 @@ use axum::{
     routing::get,
 };
 use mcp_composite::adapter::AuthenticatedCaller;
+use tokio::time::Instant;
 
 use super::{
     Authentication, Authenticator, Rejection, bearer,
     metadata::{Metadata, WELL_KNOWN},
 };
+
+/// The minimum time between two log messages about rejected tokens. A client without a valid token
+/// must not be able to fill the log.
+const LOG_PAUSE: Duration = Duration::from_secs(1);
+
+/// The log of rejected tokens: the time of the last message, and the number of rejections since
+/// then.
+#[derive(Default)]
+pub(super) struct RejectionLog(Mutex<(Option<Instant>, u64)>);
 
 /// The header with the id of a session.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -43,7 +58,10 @@ async fn authenticate(
     };
     let caller = match verified {
         Ok(caller) => caller,
-        Err(rejection) => return authenticator.reject(&rejection),
+        Err(rejection) => {
+            authentication.0.rejections.log(&rejection);
+            return authenticator.reject(&rejection);
+        }
     };
     // No layer, log or backend needs the token.
     request.headers_mut().remove(AUTHORIZATION);
@@ -54,7 +72,10 @@ async fn authenticate(
     }
     request.extensions_mut().insert(AuthenticatedCaller::new(&*caller));
     let mut response = next.run(request).await;
-    rename_session(response.headers_mut(), |id| Some(ids.bind(id, &caller)));
+    if !rename_session(response.headers_mut(), |id| Some(ids.bind(id, &caller))) {
+        tracing::error!("the id of a session cannot be sent");
+        response.headers_mut().remove(SESSION);
+    }
     response
 }
 
@@ -67,8 +88,44 @@ fn rename_session(headers: &mut HeaderMap, rename: impl Fn(&str) -> Option<Strin
     }
     let renamed = id.to_str().ok().and_then(rename);
     match renamed.and_then(|id| HeaderValue::from_str(&id).ok()) {
-        Some(id) => headers.insert(SESSION, id).is_some(),
+        Some(id) => {
+            headers.insert(SESSION, id);
+            true
+        }
         None => false,
+    }
+}
+
+// === impl RejectionLog ===
+
+impl RejectionLog {
+    /// Logs why a request was rejected. Requests without a token are not logged: clients send them
+    /// to find the authorization server.
+    fn log(&self, rejection: &Rejection) {
+        let reason = match rejection {
+            Rejection::NoToken => return,
+            Rejection::Malformed => "the header `Authorization` is malformed",
+            Rejection::InvalidToken(reason) => reason,
+            Rejection::InsufficientScope(caller) => {
+                tracing::debug!(caller, "a bearer token lacks a scope");
+                "it lacks a required scope"
+            }
+        };
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let (before, omitted) = *last;
+        if before.is_some_and(|before| now - before < LOG_PAUSE) {
+            last.1 += 1;
+            return;
+        }
+        *last = (Some(now), 0);
+        drop(last);
+        match omitted {
+            0 => tracing::info!("a bearer token was rejected: {reason}"),
+            omitted => {
+                tracing::info!("a bearer token was rejected: {reason}; {omitted} others before")
+            }
+        }
     }
 }
 
@@ -87,11 +144,10 @@ impl Authenticator {
                 Some("invalid_request"),
                 "expected one header `Authorization: Bearer TOKEN`",
             ),
-            Rejection::InvalidToken(reason) => {
-                tracing::info!("a bearer token was rejected: {reason}");
+            Rejection::InvalidToken(_) => {
                 (StatusCode::UNAUTHORIZED, Some("invalid_token"), "the bearer token is not valid")
             }
-            Rejection::InsufficientScope => (
+            Rejection::InsufficientScope(_) => (
                 StatusCode::FORBIDDEN,
                 Some("insufficient_scope"),
                 "the bearer token lacks a required scope",

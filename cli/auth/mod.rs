@@ -12,17 +12,19 @@ mod static_tokens;
 
 use std::{
     convert::Infallible,
+    future::pending,
+    mem::discriminant,
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
 };
 
 use mcp_composite::config::{AuthConfig, AuthMethod};
+use tokio::sync::Notify;
 
 pub(crate) use self::middleware::protect;
-use self::{jwt::JwtVerifier, metadata::Metadata, session_id::SessionIds, static_tokens::Tokens};
-
-/// The interval at which the keys of the authorization server are read again.
-const REFRESH: Duration = Duration::from_secs(5 * 60);
+use self::{
+    jwt::JwtVerifier, metadata::Metadata, middleware::RejectionLog, session_id::SessionIds,
+    static_tokens::Tokens,
+};
 
 /// The authentication of a running server. Clones refer to the same one.
 #[derive(Clone)]
@@ -30,7 +32,10 @@ pub(crate) struct Authentication(Arc<Running>);
 
 struct Running {
     current: RwLock<Arc<Authenticator>>,
+    /// Notified when `current` was replaced.
+    replaced: Notify,
     session_ids: SessionIds,
+    rejections: RejectionLog,
 }
 
 /// Settings of a new version of the file, whose keys were read.
@@ -54,12 +59,12 @@ enum Method {
 enum Rejection {
     /// The request has no bearer token.
     NoToken,
-    /// The request does not have exactly one `Authorization` header with a bearer token.
+    /// The request has several `Authorization` headers, or one that contains no token.
     Malformed,
     /// The token is not valid. Contains the reason for the operator, without the token.
     InvalidToken(String),
-    /// The token lacks a scope.
-    InsufficientScope,
+    /// The token of this caller lacks a scope.
+    InsufficientScope(String),
 }
 
 // === impl Authentication ===
@@ -73,19 +78,34 @@ impl Authentication {
     pub(crate) async fn new(config: AuthConfig) -> Result<Self, String> {
         let running = Running {
             current: RwLock::new(Arc::new(Authenticator::new(config).await?)),
+            replaced: Notify::new(),
             session_ids: SessionIds::new()?,
+            rejections: RejectionLog::default(),
         };
         Ok(Self(Arc::new(running)))
     }
 
-    /// Prepares the use of other settings. Returns `None` if they are the same.
+    /// Prepares the use of other settings. Returns `None` if they are the same; then only the key
+    /// set is read again.
     ///
     /// # Errors
     ///
-    /// Returns an error if the new key set cannot be read.
+    /// Returns an error if the new key set cannot be read, or if the names of callers could mean
+    /// others than before: budgets, suspended runs and sessions belong to these names.
     pub(crate) async fn prepare(&self, config: AuthConfig) -> Result<Option<Prepared>, String> {
-        if self.current().config == config {
+        let current = self.current();
+        if current.config == config {
+            if let Method::Jwt(jwt) = &current.method {
+                jwt.refresh().await;
+            }
             return Ok(None);
+        }
+        let is_same = match (current.config.method(), config.method()) {
+            (AuthMethod::Jwt(before), AuthMethod::Jwt(now)) => before.issuer() == now.issuer(),
+            (before, now) => discriminant(before) == discriminant(now),
+        };
+        if !is_same {
+            return Err("`[auth]` has another issuer or method: restart the program".to_owned());
         }
         Ok(Some(Prepared(Arc::new(Authenticator::new(config).await?))))
     }
@@ -93,15 +113,23 @@ impl Authentication {
     /// Uses other settings from now on.
     pub(crate) fn replace(&self, Prepared(authenticator): Prepared) {
         *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = authenticator;
+        self.0.replaced.notify_one();
     }
 
     /// Reads the keys of the authorization server again at intervals, so that a revoked key is
     /// rejected and a new one is accepted.
     pub(crate) async fn keep_fresh(&self) -> Infallible {
         loop {
-            tokio::time::sleep(REFRESH).await;
-            if let Method::Jwt(jwt) = &self.current().method {
-                jwt.refresh().await;
+            let current = self.current();
+            let keep_fresh = async {
+                match &current.method {
+                    Method::Jwt(jwt) => jwt.keep_fresh().await,
+                    Method::Tokens(_) => pending().await,
+                }
+            };
+            tokio::select! {
+                never = keep_fresh => match never {},
+                () = self.0.replaced.notified() => (),
             }
         }
     }

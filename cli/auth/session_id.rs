@@ -1,5 +1,6 @@
 //! Session ids that only their caller can use.
 
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -29,13 +30,13 @@ impl SessionIds {
     /// Returns the id that the client receives for a session of this caller.
     pub(super) fn bind(&self, session: &str, caller: &str) -> String {
         let tag = self.mac(session, caller).finalize().into_bytes();
-        format!("{session}.{}", hex(&tag[..TAG]))
+        format!("{session}.{}", BASE64_URL_SAFE_NO_PAD.encode(&tag[..TAG]))
     }
 
     /// Returns the id of the session, or `None` if the client's id is not one of this caller.
     pub(super) fn unbind<'i>(&self, bound: &'i str, caller: &str) -> Option<&'i str> {
         let (session, tag) = bound.rsplit_once('.')?;
-        let tag = unhex(tag)?;
+        let tag = BASE64_URL_SAFE_NO_PAD.decode(tag).ok().filter(|tag| tag.len() == TAG)?;
         self.mac(session, caller).verify_truncated_left(&tag).ok()?;
         Some(session)
     }
@@ -48,21 +49,6 @@ impl SessionIds {
         mac.update(caller.as_bytes());
         mac
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<[u8; TAG]> {
-    let mut bytes = [0; TAG];
-    if text.len() != 2 * TAG || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

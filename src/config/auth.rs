@@ -1,6 +1,6 @@
 //! The section `[auth]`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::Deserialize;
 
@@ -10,7 +10,11 @@ use super::{
     secret::Secret,
     variables::{Environment, Text},
 };
-use crate::{composite::Segment, url::Url};
+use crate::{
+    adapter::Secrets,
+    composite::Segment,
+    url::{Url, displayed},
+};
 
 /// The key of the `[auth]` section in a configuration file.
 pub(super) const SECTION: &str = "auth";
@@ -46,7 +50,7 @@ struct JwtTable {
     /// The claim `iss` of tokens: the URL of the authorization server.
     issuer: Option<String>,
     /// URL or path of the keys that sign tokens, a JSON Web Key Set.
-    jwks: Option<String>,
+    jwks: Option<Secret<String>>,
     /// The claim `aud` of tokens. Defaults to `resource`.
     audience: Option<String>,
     /// Scopes that each token must have. Defaults to none.
@@ -100,7 +104,9 @@ pub struct JwtConfig {
 }
 
 /// The location of the JSON Web Key Set that contains the keys of an authorization server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// The `Debug` output contains only the server of a URL, since the rest may be secret.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JwksSource {
     /// The key set is served at this URL.
@@ -131,12 +137,12 @@ pub(super) fn build(
         reader.report(&[SECTION.into()], message.to_owned());
     }
     let mut build = Build { environment, reader };
-    let resource = resource.and_then(|url| build.web_url(&["resource"], url, true));
+    let resource = resource.and_then(|url| build.identifier(&["resource"], url));
     let method = match (jwt, tokens) {
         (Some(jwt), None) => AuthMethod::Jwt(build.jwt(jwt, resource.as_deref())),
         (None, Some(tokens)) => AuthMethod::Tokens(build.tokens(tokens)),
         (Some(_), Some(_)) => {
-            build.report(&["tokens"], "`[auth.jwt]` is set as well: expected one of them");
+            build.report(&["tokens"], "`[auth]` has both `jwt` and `tokens`: remove one of them");
             return None;
         }
         (None, None) => {
@@ -178,19 +184,33 @@ impl Build<'_, '_, '_> {
 
     /// Returns a URL of a web server. Reports a URL over plain HTTP, unless it is one of this
     /// machine.
-    fn web_url(&mut self, keys: &[&str], url: String, is_identifier: bool) -> Option<String> {
+    fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.text(keys, url)?;
         match Url::parse(&url) {
             None => self.report(keys, "no URL: expected `https://` and a host"),
-            Some(parts) if parts.user.is_some() || (is_identifier && url.contains(['#', '?'])) => {
-                self.report(keys, "illegal URL: expected no user, and no `?` or `#`");
-            }
-            Some(_) if !is_secure(&url) => {
-                self.report(keys, "insecure URL: expected `https://`, or a host of this machine");
-            }
+            Some(parts) if !parts.is_secure() => self.report(
+                keys,
+                "insecure URL: expected `https://`, or `http://` and a loopback host such as \
+                 `localhost`",
+            ),
             Some(_) => return Some(url),
         }
         None
+    }
+
+    /// Returns a URL that identifies a server, and is sent to clients in a header.
+    fn identifier(&mut self, keys: &[&str], url: String) -> Option<String> {
+        let url = self.web_url(keys, url)?;
+        let parts = Url::parse(&url)?;
+        if parts.user.is_some() || parts.query.is_some() || parts.fragment.is_some() {
+            self.report(keys, "illegal URL: expected no user, and no `?` or `#`");
+            return None;
+        }
+        if !url.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\') {
+            self.report(keys, "illegal URL: expected ASCII, with the host in Punycode");
+            return None;
+        }
+        Some(url)
     }
 
     fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<String> {
@@ -207,7 +227,7 @@ impl Build<'_, '_, '_> {
             self.report(&["resource"], "missing key `resource`, which `[auth.jwt]` needs");
         }
         let issuer = self.required(&["jwt", "issuer"], issuer);
-        let issuer = issuer.and_then(|issuer| self.web_url(&["jwt", "issuer"], issuer, true));
+        let issuer = issuer.and_then(|issuer| self.identifier(&["jwt", "issuer"], issuer));
         let audience = match audience {
             Some(audience) => self.text(&["jwt", "audience"], audience),
             None => resource.map(str::to_owned),
@@ -217,8 +237,9 @@ impl Build<'_, '_, '_> {
             self.report(&["jwt", "scopes"], message);
         }
         let leeway = leeway.map_or(LEEWAY, |duration::Duration(leeway)| leeway);
-        if leeway > MAX_LEEWAY {
-            self.report(&["jwt", "leeway"], "`leeway` is too long: expected at most `10m`");
+        if leeway > MAX_LEEWAY || leeway.subsec_nanos() != 0 {
+            let message = "illegal `leeway`: expected whole seconds, and at most `10m`";
+            self.report(&["jwt", "leeway"], message);
         }
         JwtConfig {
             issuer: issuer.unwrap_or_default(),
@@ -229,19 +250,19 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    fn jwks(&mut self, jwks: Option<String>) -> JwksSource {
+    fn jwks(&mut self, jwks: Option<Secret<String>>) -> JwksSource {
         let keys = ["jwt", "jwks"];
-        let jwks = self.required(&keys, jwks);
+        let jwks = self.required(&keys, jwks.map(Secret::into_exposed));
         let jwks = jwks.and_then(|jwks| self.text(&keys, jwks)).unwrap_or_default();
         if !jwks.contains("://") {
             return JwksSource::File(jwks.into());
         }
-        JwksSource::Url(self.web_url(&keys, jwks, false).unwrap_or_default())
+        JwksSource::Url(self.web_url(&keys, jwks).unwrap_or_default())
     }
 
     fn tokens(&mut self, tables: Vec<TokenTable>) -> Vec<StaticToken> {
         if tables.is_empty() {
-            self.report(&["tokens"], "no tokens: nobody could call");
+            self.report(&["tokens"], "`tokens` is empty: add a token, or remove `[auth]`");
         }
         let mut tokens: Vec<StaticToken> = Vec::with_capacity(tables.len());
         for (index, TokenTable { caller, token }) in tables.into_iter().enumerate() {
@@ -265,7 +286,7 @@ impl Build<'_, '_, '_> {
             } else if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 "illegal token: expected letters, digits and ASCII punctuation".to_owned()
             } else if tokens.iter().any(|other| *other.token.expose() == token) {
-                "the same token again: expected a different one".to_owned()
+                "duplicate token: each token needs a value of its own".to_owned()
             } else {
                 tokens.push(StaticToken { caller, token: Secret::new(token) });
                 continue;
@@ -276,19 +297,6 @@ impl Build<'_, '_, '_> {
         }
         tokens
     }
-}
-
-/// Returns `true` if requests to this URL are encrypted, or do not leave this machine.
-fn is_secure(url: &str) -> bool {
-    let Some((scheme, rest)) = url.split_once("://") else { return false };
-    let server = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    let host = match server.strip_prefix('[') {
-        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
-        None => server.split(':').next().unwrap_or_default(),
-    };
-    let is_local = host.eq_ignore_ascii_case("localhost")
-        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
-    scheme.eq_ignore_ascii_case("https") || is_local
 }
 
 /// Returns `true` if the text is a scope, as defined in [RFC 6749, section 3.3].
@@ -312,6 +320,32 @@ impl AuthConfig {
     #[must_use]
     pub const fn method(&self) -> &AuthMethod {
         &self.method
+    }
+
+    /// Returns the static tokens, and the parts of the URL of the key set that may be secret. Logs
+    /// must not contain them.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets {
+        match &self.method {
+            AuthMethod::Tokens(tokens) => {
+                Secrets::new(tokens.iter().map(|token| token.token().to_owned()))
+            }
+            AuthMethod::Jwt(JwtConfig { jwks: JwksSource::Url(url), .. }) => {
+                Secrets::new(Url::parse(url).map(|url| url.secrets()).unwrap_or_default())
+            }
+            AuthMethod::Jwt(_) => Secrets::default(),
+        }
+    }
+}
+
+// === impl JwksSource ===
+
+impl fmt::Debug for JwksSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => f.debug_tuple("Url").field(&displayed(url)).finish(),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
     }
 }
 

@@ -94,8 +94,8 @@ impl Config {
     /// # Errors
     ///
     /// Returns an error if the configuration has no backends, if a backend needs a transport that
-    /// is not enabled in this build of the crate, or if the
-    /// `[auth]` section was not [taken](Self::take_auth).
+    /// is not enabled in this build of the crate, or if the `[auth]` section was not
+    /// [taken](Self::take_auth).
     ///
     /// # Panics
     ///

@@ -314,7 +314,7 @@ impl Config {
     /// callers. Returns `None` if the file has no such section.
     ///
     /// This crate does not authenticate callers. [`connect`](Self::connect) fails while the
-    /// configuration contains the section, so that no server ignores it by mistake. A server that
+    /// configuration contains the section, so that no gateway ignores it by mistake. A server that
     /// takes the section must verify the token of each HTTP request, and insert an
     /// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the
     /// request. The program `mcp-composite` does so.
@@ -335,6 +335,8 @@ impl Config {
     }
 
     /// Returns the layer that adds the composite tools of the file to a service.
+    ///
+    /// The layer does not authenticate callers; see [`take_auth`](Self::take_auth).
     #[must_use]
     pub fn composite_layer(&self) -> CompositeLayer {
         self.composite_layer.clone()
@@ -342,6 +344,8 @@ impl Config {
 
     /// Returns a stack of all layers that the file configures, in their [fixed
     /// order](crate::stack). Layers that wrap a single backend are not included.
+    ///
+    /// The layers do not authenticate callers; see [`take_auth`](Self::take_auth).
     #[must_use]
     pub fn stack_layer(&self) -> StackLayer {
         self.stack_layer.clone()

@@ -134,7 +134,7 @@ impl Gateway {
 
     /// Returns an rmcp server for clients. Its description is `base`, extended with the
     /// capabilities and instructions of the backends. The server notifies clients of changes. If
-    /// the file has a `[caller]`, the server limits the subscriptions of each caller.
+    /// the file identifies callers, the server limits the subscriptions of each caller.
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
         let (gateway, shared) = (self.clone(), self.0.clone());
@@ -144,7 +144,7 @@ impl Gateway {
     }
 
     /// Returns a limit on the total number of open HTTP sessions and requests. If the configuration
-    /// has a `[caller]` section, the number for each caller is limited, too.
+    /// identifies callers, the number for each caller is limited, too.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {

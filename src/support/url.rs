@@ -1,17 +1,22 @@
 //! Parses URLs of web servers and finds the secrets in them.
 
+#[cfg(feature = "config")]
+use std::net::IpAddr;
 use std::net::Ipv6Addr;
 
 /// The parts of a URL that may contain secrets.
 #[derive(Debug)]
 pub(crate) struct Url<'t> {
+    is_https: bool,
+    /// The name or address of the server, without the brackets of an IPv6 address.
+    host: &'t str,
     /// The user and password, which are the part before the `@`.
     pub(crate) user: Option<&'t str>,
     path: &'t str,
     /// The part after the `?`.
-    query: Option<&'t str>,
+    pub(crate) query: Option<&'t str>,
     /// The part after the `#`.
-    fragment: Option<&'t str>,
+    pub(crate) fragment: Option<&'t str>,
 }
 
 /// A path segment that contains a digit is treated as a secret token if it has at least this
@@ -54,7 +59,17 @@ impl<'t> Url<'t> {
         };
         let (path, fragment) = split(path, '#');
         let (path, query) = split(path, '?');
-        (legal_host && legal_port).then_some(Self { user, path, query, fragment })
+        let is_https = scheme.eq_ignore_ascii_case("https");
+        (legal_host && legal_port).then_some(Self { is_https, host, user, path, query, fragment })
+    }
+
+    /// Returns `true` if requests to the URL are encrypted, or do not leave this machine.
+    #[cfg(feature = "config")]
+    pub(crate) fn is_secure(&self) -> bool {
+        let is_loopback = |address: IpAddr| address.is_loopback();
+        self.is_https
+            || self.host.eq_ignore_ascii_case("localhost")
+            || self.host.parse().is_ok_and(is_loopback)
     }
 
     /// Returns the parts of the URL that may be secret. Each part is returned as written, and also

@@ -229,8 +229,8 @@ pub enum What<'e> {
         started: Duration,
         /// The duration of the branch.
         took: Duration,
-        /// The result that the tool returned. `None` unless the observer wants results, and if the
-        /// branch has none: it has not received any, it is a loop, or it asks a person.
+        /// The result that the tool returned. `None` if the observer does not want results, if the
+        /// tool has returned none, or if the branch is a loop or a question to a person.
         result: Option<&'e CallToolResult>,
     },
     /// A branch is skipped: it has not started and will not start.

@@ -13,7 +13,10 @@ use axum::{
     http::{HeaderMap, StatusCode, header::WWW_AUTHENTICATE},
     routing::get,
 };
-use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use base64::{
+    Engine,
+    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
+};
 use futures::future::join_all;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, jwk::Jwk};
 use mcp_composite::{
@@ -48,6 +51,11 @@ const BOB: &str = "bob-has-that-token-";
 /// The static tokens of Alice and Bob.
 const TOKENS: &str = "[[auth.tokens]]\ncaller = 'alice'\ntoken = 'alice-has-this-token'\n\
                       [[auth.tokens]]\ncaller = 'bob'\ntoken = 'bob-has-that-token-'\n";
+
+/// A private key for P-256, which nothing else uses.
+const EC_KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgsE3vXgk6j2wElJ0LypsxH+68virBHnziZDaHv964Cl6hRANCAAT+K8Y//BmfgOpizDXIb1jsLZCAw1DTArL/Yqer9sOnPnIEK62EpkPS4hl1DBRMKuA+V6NhyUGMouvVRS3dZhP6";
+/// A private key for RSA, which nothing else uses.
+const RSA_KEY: &str = "MIIEowIBAAKCAQEAucuNKxarnFbfqaoqJs7BsTQFhw8hyRVStrc9QZRxjqwM8N0WPsiWybCG22wCnPP6Cg8PmPRrPJ/kjLAkJOFMnJUQRENljebk/l/7or9GkxPk30BoJOB4Q+9bghwAolFlpRkMPuk6S4OKvf1uS9E4AMhFoCtznxr8X3JUMUs1FZFRAJycgCYLX+/I6kxtjvgFWncyYs9d5iwVCOoDn+KiZpdrgo/LqNIf3sst3x4v6fVChfH6/sYWXEh9qt9w88zB3Biem7Ke5wpx8n2NE/UWyqJUB/B0gV97/JV89CIxRne34upcUo6x6jPiVMkL7NoDDhYRIvpr4YhjdjpSjhGGkwIDAQABAoIBAAnOryYfH6kP3y6SIqUwooHyZQqWWeWiRxXAT5N3xe/qC+34q2CCwY5T9EpsRbucYMVburzCfHRcgOdnspMEX0Eyat8dT6S/E2v6C++MeTwVtncgIqhY0QBgdZVFNSNcVASrA4cKCvG4XG3x1jHIEXlLYjPH8tOiFZvB6cj06aK4lV7xryqudSXtIPEbvp8OFoArqqnchgreHg5sxXhJkvgg+e2syzTVgvy4ev/n6WwZgGIEP+lXuSMvJdbPRjj83DWuQ3+YNtbYqsKLZZi2c+w7R63bKH+kbO5jvCG7bCW+rckJoOFvPdaXw6yXzimqRHC3LE81yezdBx4at44bSYECgYEA5X5Ss94edBGiYKwY5pK6H6rmr+13bUxjuJblN9maVKh3BLpqJpUHzvX027Rj0kJ0n27fsFEsrAB83WujnzODtcUsZyM+0uAQbzWdK/lRIXFBVp1XePm3LaBI1Gi3/dkmI0u0Dt92wZxIzTuYZgxyCDHvOOChu13wkklN+sV1+9kCgYEAz0EnShNHSVgdB/YNfWQAbMq4jmWWsxPEJhFQB96Kc6yU9XhnzLStkyIsmvR4jhIvdFCpHEHL+amUqbN69e255567VM5w8+4mH4ImkFRbeazTdwgdYAxTOfCBVFQ44hEYUUrNYCrGdwTbLymX4DUH9igrH9ehVmrkD3FKec4l7ksCgYBmMPUk0RDggIW85IWGDupAdbqZtnWKvwxcwxy43PYDIq009smT+qLqfs2VE+OrWhpScG29Nrhcsy7m7iqDFs5cn7thBenQvyOyUb52OWPuL1938UJlRVVTRN+JbkQYDp0T9H7ubIWWO0CT2yjGsF4K1il/O0/pfjBFA81skIc0KQKBgQC++kSgB5+6wA0QVvUbRFj35t2lqYryPRaUFYPvnGtsJ+2jPG45vYvsdqMvrnKgR7Wesu0B8sdoqZEpxw9ZKtQR0LzCavC+dgZ/Jkku2ezo9A5wMvQOm4zdaPdjo7A+8I296vXQ1dnHtpvam7MtkPBjLaR/VQ2AOkMoz7ZXA1UEfQKBgHhGy9dJOQ8imAdfzX/Tl3xS7MbteaabEHv/AbHOCXShBBIwHa9UAsQcor7QCRwNCBCmNAX6hpj2Ai3D7xRilOXZf0mB4KQb2/h9sNUuw6xCSyyKOzGNmAtDyV/O0eayKdysQK8d7Pek4JEzWFc/AWDAl5aG/uvewpjD7WoaBMhY";
 
 /// The program, which serves a file over HTTP.
 struct Program {
@@ -377,8 +385,8 @@ async fn token_outside_of_its_header_is_rejected() {
     assert_eq!(status(list()).await, required);
     assert_eq!(status(query).await, required);
     assert_eq!(status(list().header("cookie", format!("access_token={ALICE}"))).await, required);
+    assert_eq!(status(list().basic_auth("alice", Some(ALICE))).await, required);
     let invalid = (400, "Bearer error=\"invalid_request\"".to_owned());
-    assert_eq!(status(list().basic_auth("alice", Some(ALICE))).await, invalid);
     assert_eq!(status(list().bearer_auth(ALICE).bearer_auth(BOB)).await, invalid);
     let unknown = (401, "Bearer error=\"invalid_token\"".to_owned());
     assert_eq!(status(list().bearer_auth("mallory-has-no-token")).await, unknown);
@@ -539,10 +547,66 @@ async fn reload_replaces_tokens_but_neither_adds_nor_removes_authentication() {
         (program.list("mallory-has-no-token").await.0, program.list(ALICE).await.0),
         (401, 200)
     );
-    // A key set that cannot be read changes nothing.
+    // Callers with the same names could be others.
+    program.reload(&(backend.sections() + &jwt("/nowhere/keys.json", "")));
+    program.logs("`[auth]` has another issuer or method: restart the program").await;
+    assert_eq!(program.list(ALICE).await.0, 200);
+}
+
+#[tokio::test]
+async fn reload_reads_the_key_set_again() {
+    let backend = Backend::start().await;
+    let (first, second) = (Issuer::new("one", 1), Issuer::new("two", 2));
+    let folder = tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    let write = |issuer: &Issuer| fs::write(&keys, issuer.key_set().to_string()).unwrap();
+    write(&first);
+    let text = backend.sections() + &jwt(path(&keys), "");
+    let program = Program::start(&text, "127.0.0.1:0").await;
+    let is_valid =
+        async |issuer: &Issuer| program.list(&issuer.sign(&claims(&json!({})))).await.0 == 200;
+    assert!(is_valid(&first).await && !is_valid(&second).await);
+    write(&second);
+    program.reload(&text);
+    until(async || is_valid(&second).await).await;
+    assert!(!is_valid(&first).await);
+
+    // Other settings with a key set that cannot be read change nothing.
     program.reload(&(backend.sections() + &jwt("/nowhere/keys.json", "")));
     program.logs("cannot read /nowhere/keys.json").await;
-    assert_eq!(program.list(ALICE).await.0, 200);
+    assert!(is_valid(&second).await);
+}
+
+#[tokio::test]
+async fn access_token_may_be_signed_with_rsa_or_ecdsa() {
+    let decode = |key: &str| BASE64_STANDARD.decode(key).unwrap();
+    let rsa = EncodingKey::from_rsa_der(&decode(RSA_KEY));
+    let ec = EncodingKey::from_ec_der(&decode(EC_KEY));
+    let jwk = |key: &EncodingKey, algorithm: Algorithm| {
+        let mut jwk =
+            serde_json::to_value(Jwk::from_encoding_key(key, algorithm).unwrap()).unwrap();
+        // Many key sets do not restrict the algorithm of a key.
+        jwk.as_object_mut().unwrap().remove("alg");
+        jwk
+    };
+    let keys = [jwk(&rsa, Algorithm::RS256), jwk(&ec, Algorithm::ES256)];
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    fs::write(&file, json!({ "keys": keys }).to_string()).unwrap();
+    let backend = Backend::start().await;
+    let program =
+        Program::start(&(backend.sections() + &jwt(path(&file), "")), "127.0.0.1:0").await;
+    for (key, algorithm) in
+        [(&rsa, Algorithm::RS256), (&rsa, Algorithm::PS512), (&ec, Algorithm::ES256)]
+    {
+        for (typ, status) in
+            [(Some("at+jwt"), 200), (Some("JWT"), 200), (None, 200), (Some("logout+jwt"), 401)]
+        {
+            let header = Header { typ: typ.map(str::to_owned), ..Header::new(algorithm) };
+            let token = encode(&header, &claims(&json!({})), key).unwrap();
+            assert_eq!(program.list(&token).await.0, status, "{algorithm:?} {typ:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -111,6 +111,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "adapter/remote/stdio/child.rs SIGTERM",
             "layers/budget/balance.rs SECOND",
             "message/trace.rs FLAGS",
+            "testing/replay.rs VERSION",
         ],
     ),
 ];

@@ -54,7 +54,7 @@ const KEYS: [(&str, &str, &str, &str); 208] = [
     ("auth", "tokens", "[{ caller = \"b\", token = \"another-of-sixteen\" }]", "caller: \"b\""),
     ("auth", "jwt", "{ issuer = \"https://b.example\", jwks = \"keys.json\" }", "Jwt(JwtConfig"),
     ("jwt", "issuer", "\"https://c.example\"", "issuer: \"https://c.example\""),
-    ("jwt", "jwks", "\"https://c.example/keys\"", "jwks: Url(\"https://c.example/keys\")"),
+    ("jwt", "jwks", "\"https://c.example/keys\"", "jwks: Url(\"https://c.example/…\")"),
     ("jwt", "audience", "\"others\"", "audience: \"others\""),
     ("jwt", "scopes", "[\"read\"]", "scopes: [\"read\"]"),
     ("jwt", "leeway", "\"7s\"", "leeway: 7s"),
