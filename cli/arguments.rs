@@ -1,6 +1,6 @@
 //! The commands and options of the program.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
@@ -110,6 +110,21 @@ pub(crate) struct Serve {
     /// The same for each caller, if `[caller]` identifies callers. Defaults to 256.
     #[arg(long, value_name = "NUMBER", requires = "http")]
     pub(crate) max_connections_per_caller: Option<NonZeroUsize>,
+    /// The maximum number of TCP connections. Further ones are closed when they are accepted.
+    #[arg(long, value_name = "NUMBER", requires = "http", default_value = "8192")]
+    pub(crate) max_tcp_connections: NonZeroUsize,
+    /// Closes a connection whose client sends nothing for this long while a request is due: after
+    /// it has connected, after a response, or between two parts of a request body. A request head
+    /// must be complete in this time. A reverse proxy should close idle connections earlier.
+    #[arg(long, value_name = "DURATION", requires = "http", default_value = "75s", value_parser = positive_duration)]
+    pub(crate) idle_timeout: Duration,
+    /// Waits this long for the calls in flight when the process is asked to end by `SIGTERM` or
+    /// Ctrl-C. New connections are refused meanwhile. A second signal ends the process at once.
+    ///
+    /// Child processes of backends then have up to six seconds to end. Kubernetes kills a
+    /// container after 30 seconds.
+    #[arg(long, value_name = "DURATION", requires = "http", default_value = "20s", value_parser = humantime::parse_duration)]
+    pub(crate) drain: Duration,
     /// Reloads the file within three seconds after it, or a file that it includes, has changed. A
     /// file with errors changes nothing. `SIGHUP` reloads the file, too.
     #[arg(long)]
@@ -144,6 +159,13 @@ pub(crate) struct Run {
 
 fn object(text: &str) -> Result<JsonObject, String> {
     serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("expected more than zero".to_owned()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
 }
 
 /// Parses the value of a `Host` header: rmcp would silently ignore another text.

@@ -3,7 +3,10 @@
 mod arguments;
 mod call;
 mod check;
+mod drain;
 mod init;
+mod listener;
+mod probes;
 mod redacted;
 mod report;
 mod serve;

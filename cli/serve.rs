@@ -1,11 +1,10 @@
 //! Serves a file to MCP clients.
 
-use std::{error::Error, future::IntoFuture, time::Duration};
+use std::{error::Error, time::Duration};
 
-use axum::{http::StatusCode, routing::get, serve::ListenerExt};
-use futures::FutureExt;
+use axum::middleware::from_fn_with_state;
 use mcp_composite::{
-    adapter::{ConnectionLimit, LineTransport, RemoteService, Router, ServeService},
+    adapter::{ConnectionLimit, LineTransport, Router, ServeService},
     config::Gateway,
     reload::Reload,
     stack::Stack,
@@ -24,14 +23,15 @@ use tower::Layer;
 
 use crate::{
     arguments::Serve,
+    drain::{self, Drain},
+    listener::{Limits, Listener},
+    probes,
     session::Session,
     watch::{HangUps, Watch},
 };
 
 /// The time that clients wait at the beginning for backends that are slow to start.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
-/// The time that clients over HTTP have to end.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The values of `Host` that name this machine.
 const LOOPBACK_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -119,6 +119,8 @@ async fn serve_http(
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
     let limit = limit(&serve, gateway.connection_limit());
+    let limits = Limits { connections: serve.max_tcp_connections.get(), idle: serve.idle_timeout };
+    let drain = Drain::new(stop);
     let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(serve.allow_origin);
     let hosts = LOOPBACK_HOSTS.map(str::to_owned).into_iter().chain(serve.allow_host);
     let config = StreamableHttpServerConfig::default()
@@ -128,7 +130,7 @@ async fn serve_http(
         .with_legacy_session_mode(!serve.stateless)
         // In one piece, unless a notification comes before the answer.
         .with_json_response(true)
-        .with_cancellation_token(stop.clone());
+        .with_cancellation_token(drain.ended().clone());
     let (server, admission) = (server(gateway), limit.clone());
     let service = StreamableHttpService::new(
         move || admission.admit(&server),
@@ -136,45 +138,14 @@ async fn serve_http(
         config,
     );
     let service = limit.layer(service);
-    let address = serve.http.ok_or("no address")?;
-    let listener = tokio::net::TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| format!("cannot listen at {address}: {error}"))?;
-    tracing::info!("serving http://{}/mcp", listener.local_addr()?);
-    // A stream is written in pieces. Without this, each would wait until the client has
-    // acknowledged the previous one, which it may delay by 40 ms.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "`TCP_NODELAY` cannot be set on a connection");
-        }
-    });
-    let probed = gateway.clone();
+    let listener = Listener::bind(serve.http.ok_or("no address")?, limits).await?;
+    tracing::info!("serving http://{}/mcp", listener.address()?);
     let app = axum::Router::new()
         .nest_service("/mcp", service)
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(async move || readiness(&probed)));
-    let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    // A client that is slow to send or to read must not delay the end.
-    let late = async {
-        stop.cancelled().await;
-        tokio::time::sleep(LAST_PATIENCE).await;
-    };
-    tokio::select! {
-        served = served.into_future() => Ok(served?),
-        () = late => Ok(()),
-    }
-}
-
-/// Returns the response to a readiness probe: 200 if all backends are connected, else 503.
-fn readiness(gateway: &Gateway) -> (StatusCode, String) {
-    let backends = gateway.backends();
-    let remotes = backends.remotes();
-    let is_connected =
-        |remote: &&RemoteService| matches!(remote.connected().now_or_never(), Some(Ok(())));
-    let (connected, all) = (remotes.iter().filter(is_connected).count(), remotes.len());
-    if connected == all {
-        return (StatusCode::OK, "ok\n".to_owned());
-    }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{connected} of {all} backends are connected\n"))
+        .merge(probes::routes(gateway, stop))
+        .layer(from_fn_with_state(drain.clone(), drain::track));
+    tokio::join!(listener.serve(app, &drain), drain.run(serve.drain));
+    Ok(())
 }
 
 fn limit(serve: &Serve, mut limit: ConnectionLimit) -> ConnectionLimit {

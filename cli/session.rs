@@ -106,29 +106,31 @@ pub(crate) fn not_connected(name: &str, reason: &str) -> String {
     format!("backend `{name}` is not connected: {reason}")
 }
 
-/// Returns a token that is cancelled when this process is asked to end.
+/// Returns a token that is cancelled when this process is asked to end. A second request ends the
+/// process at once.
 fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     #[cfg(unix)]
-    let terminated = {
+    let mut terminations = {
         use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
-        async move { terminate.recv().await }
+        signal(SignalKind::terminate())?
     };
-    #[cfg(not(unix))]
-    let terminated = std::future::pending::<Option<()>>();
     tokio::runtime::Handle::current().spawn(async move {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => (),
-            _ = terminated => (),
-        }
+        let mut signalled = async || {
+            #[cfg(unix)]
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => (),
+                _ = terminations.recv() => (),
+            }
+            #[cfg(not(unix))]
+            let _ = tokio::signal::ctrl_c().await;
+        };
+        signalled().await;
         tracing::info!("stops");
         stopped.cancel();
-        // A second signal ends the process at once.
-        if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(1);
-        }
+        signalled().await;
+        std::process::exit(1);
     });
     Ok(stop)
 }
