@@ -141,6 +141,9 @@ pub(crate) struct Check {
     pub(crate) offline: bool,
     /// Prints a JSON object with the members `backends`, `tools`, `composites`, `not_advertised`,
     /// `remarks` and `problems`.
+    ///
+    /// With `--offline`, the `server` of each backend is `null`, `tools` and `not_advertised` are
+    /// empty, and composites have only a `name`: the rest depends on the backends.
     #[arg(long)]
     pub(crate) json: bool,
 }
