@@ -6,6 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use rmcp::model::JsonObject;
 
+use crate::logs::LogFormat;
+
 /// Serves the tools of several MCP servers as one server, with composites that call several of
 /// them at once.
 ///
@@ -20,6 +22,9 @@ Exit codes: 0 if the command succeeded, 1 if it failed, 2 if its arguments are i
 Logs go to standard error; the environment variable RUST_LOG filters them."
 )]
 pub(crate) struct Arguments {
+    /// The format of the log.
+    #[arg(long, value_name = "FORMAT", global = true, value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -125,6 +130,14 @@ pub(crate) struct Serve {
     /// container after 30 seconds.
     #[arg(long, value_name = "DURATION", requires = "http", default_value = "20s", value_parser = humantime::parse_duration)]
     pub(crate) drain: Duration,
+    /// Serves metrics for Prometheus at this address and the path `/metrics`, such as
+    /// `0.0.0.0:9090`, and the probes `/healthz` and `/readyz`.
+    ///
+    /// Other machines may reach this address: it needs no `--insecure`. Its clients can read the
+    /// names of tools, composites and backends, but no arguments, results or secrets. Let only the
+    /// Prometheus server reach it if these names are confidential.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Reloads the file within three seconds after it, or a file that it includes, has changed. A
     /// file with errors changes nothing. `SIGHUP` reloads the file, too.
     #[arg(long)]

@@ -6,11 +6,14 @@ mod check;
 mod drain;
 mod init;
 mod listener;
+mod logs;
+mod metrics;
 mod probes;
 mod redacted;
 mod report;
 mod serve;
 mod session;
+mod telemetry;
 mod watch;
 
 use std::{
@@ -24,11 +27,13 @@ use mcp_composite::config::Config;
 
 use self::{
     arguments::{Arguments, Command},
-    session::Session,
+    metrics::Metrics,
+    session::{Session, Setup},
+    telemetry::Telemetry,
 };
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be closed.
@@ -38,28 +43,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Box<dyn Error>> {
+fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout();
+    let quiet = Setup { default_filter: "off", log_format, telemetry: Telemetry::default() };
     match command {
         Command::Serve(serve) => {
             serve::check_address(&serve)?;
             let file = serve.file.clone();
-            Session::run(&file, "info,rmcp=error", async |session| {
-                serve::serve(session, serve).await
-            })
+            let metrics = serve.metrics.map(|_| Metrics::install()).transpose()?;
+            let telemetry = Telemetry { metrics };
+            let setup = Setup { default_filter: "info,rmcp=error", telemetry, ..quiet };
+            Session::run(&file, setup, async |session| serve::serve(session, serve).await)
         }
         Command::Check(check) if check.offline => check::offline(&check.file, check.json, out),
-        Command::Check(check) => Session::run(&check.file, "off", async |session| {
+        Command::Check(check) => Session::run(&check.file, quiet, async |session| {
             check::check(session, check.json, out).await
         }),
-        Command::Plan(run) => Session::run(&run.file.clone(), "off", async |session| {
+        Command::Plan(run) => Session::run(&run.file.clone(), quiet, async |session| {
             call::plan(session, run, out).await
         }),
-        Command::Call(run) => Session::run(&run.file.clone(), "off", async |session| {
+        Command::Call(run) => Session::run(&run.file.clone(), quiet, async |session| {
             call::call(session, run, out).await
         }),
         Command::Tools { file, json } => {
-            Session::run(&file, "off", async |session| check::tools(session, json, out).await)
+            Session::run(&file, quiet, async |session| check::tools(session, json, out).await)
         }
         Command::Draw { file, composite } => {
             let flowchart = Config::load(file)?.composite_layer().flowchart(&composite)?;

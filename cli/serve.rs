@@ -1,8 +1,9 @@
 //! Serves a file to MCP clients.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, future::pending, time::Duration};
 
 use axum::middleware::from_fn_with_state;
+use futures::future::Either;
 use mcp_composite::{
     adapter::{ConnectionLimit, LineTransport, Router, ServeService},
     config::Gateway,
@@ -70,10 +71,16 @@ pub(crate) fn check_address(serve: &Serve) -> Result<(), String> {
 ///
 /// Returns an error if the address cannot be bound, or the connection of the client fails.
 pub(crate) async fn serve(session: &Session, serve: Serve) -> Result<(), Box<dyn Error>> {
-    let Session { config, gateway, redacted, stop } = session;
+    let Session { gateway, telemetry, stop, .. } = session;
     let hang_ups = HangUps::new()?;
-    let watch = Watch::new(serve.file.clone(), config, gateway.clone(), redacted.clone());
+    let watch = Watch::new(serve.file.clone(), session);
     let is_watching = serve.watch;
+    let metrics = match (&telemetry.metrics, serve.metrics) {
+        (Some(metrics), Some(address)) => {
+            Either::Left(metrics.clone().listen(address, gateway, stop).await?)
+        }
+        _ => Either::Right(pending()),
+    };
     let served = async {
         wait_for_backends(session).await;
         match serve.http {
@@ -84,6 +91,7 @@ pub(crate) async fn serve(session: &Session, serve: Serve) -> Result<(), Box<dyn
     tokio::select! {
         served = served => served,
         never = watch.run(hang_ups, is_watching) => match never {},
+        never = metrics => match never {},
     }
 }
 

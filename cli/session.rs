@@ -12,17 +12,29 @@ use mcp_composite::{
     config::{Config, Gateway},
 };
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
-use crate::redacted::Redacted;
+use crate::{
+    logs::{self, LogFormat},
+    redacted::Redacted,
+    telemetry::Telemetry,
+};
 
 /// The file of a command, and its connected backends.
 pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) gateway: Gateway,
     pub(crate) redacted: Redacted,
+    pub(crate) telemetry: Telemetry,
     /// Cancelled when the process is asked to end.
     pub(crate) stop: CancellationToken,
+}
+
+/// The settings of a session that are not in the file.
+pub(crate) struct Setup {
+    /// The filter of the log if `RUST_LOG` is not set.
+    pub(crate) default_filter: &'static str,
+    pub(crate) log_format: LogFormat,
+    pub(crate) telemetry: Telemetry,
 }
 
 // === impl Session ===
@@ -30,27 +42,25 @@ pub(crate) struct Session {
 impl Session {
     /// Reads a file, connects its backends, runs the command, and stops the backends.
     ///
-    /// Logs to standard error with the filter `RUST_LOG`, or else `default_filter`.
-    ///
     /// # Errors
     ///
     /// Returns an error if the file has errors, if the backends cannot be configured, and the error
     /// of the command.
     pub(crate) fn run(
         file: &Path,
-        default_filter: &str,
+        setup: Setup,
         command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
-        let config = Config::load(file)?;
+        let Setup { default_filter, log_format, telemetry } = setup;
+        let config = telemetry.apply(Config::load(file)?);
         let redacted = Redacted::of(&config);
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default_filter.into());
-        tracing_subscriber::fmt().with_writer(redacted.clone()).with_env_filter(filter).init();
+        logs::start(default_filter, log_format, &redacted);
         let runtime = tokio::runtime::Runtime::new()?;
         let result = runtime.block_on(async {
             // Before any child process starts, so that none is left behind.
             let stop = stop_on_signals()?;
             let gateway = Gateway::connect(&config)?;
-            let session = Self { config, gateway, redacted, stop };
+            let session = Self { config, gateway, redacted, telemetry, stop };
             let result = command(&session).await;
             session.gateway.close().await;
             result

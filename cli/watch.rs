@@ -4,7 +4,7 @@ use std::{convert::Infallible, io, path::PathBuf, time::Duration};
 
 use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
-use crate::redacted::Redacted;
+use crate::{redacted::Redacted, session::Session, telemetry::Telemetry};
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
@@ -14,6 +14,7 @@ pub(crate) struct Watch {
     file: PathBuf,
     gateway: Gateway,
     redacted: Redacted,
+    telemetry: Telemetry,
     /// The files that are running.
     sources: Sources,
     /// The state of the files when they were last read.
@@ -28,15 +29,19 @@ pub(crate) struct HangUps(#[cfg(unix)] tokio::signal::unix::Signal);
 // === impl Watch ===
 
 impl Watch {
-    pub(crate) fn new(
-        file: PathBuf,
-        config: &Config,
-        gateway: Gateway,
-        redacted: Redacted,
-    ) -> Self {
+    pub(crate) fn new(file: PathBuf, session: &Session) -> Self {
+        let Session { config, gateway, redacted, telemetry, .. } = session;
         let sources = config.sources().clone();
         let read = sources.stamp();
-        Self { file, gateway, redacted, sources, read, mistakes: None }
+        Self {
+            file,
+            gateway: gateway.clone(),
+            redacted: redacted.clone(),
+            telemetry: telemetry.clone(),
+            sources,
+            read,
+            mistakes: None,
+        }
     }
 
     /// Reloads the file on request, and if `look` also when it has changed.
@@ -82,6 +87,7 @@ impl Watch {
 
     async fn try_to_reload(&self) -> Result<Config, String> {
         let config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
+        let config = self.telemetry.apply(config);
         // Before anything connects that could log them.
         self.redacted.learn(&config);
         let reloaded = self.gateway.reload(&config).await.map_err(|error| error.to_string())?;

@@ -45,22 +45,25 @@ pub(crate) struct Response {
 
 impl Gateway {
     pub(crate) async fn start(options: &[&str]) -> Self {
-        Self::with_environment(options, &[]).await
+        Self::of(options, "", &[]).await
     }
 
-    pub(crate) async fn with_environment(options: &[&str], variables: &[(&str, &str)]) -> Self {
+    /// Starts a gateway with variables of the backend, as in a file, and variables of its own.
+    pub(crate) async fn of(options: &[&str], backends: &str, own: &[(&str, &str)]) -> Self {
         let folder = tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let received = format!("env = {{ MISBEHAVING_LOG = '{}' }}", path("received").display());
+        let received = path("received");
+        let received = format!("MISBEHAVING_LOG = '{}'", received.display());
+        let variables = format!("[backends.env]\n{received}\n{backends}\n");
         let composite = composite("['one/echo']");
-        fs::write(path("gateway.toml"), backend("one", "good", &received) + &composite).unwrap();
+        fs::write(path("gateway.toml"), backend("one", "good", &variables) + &composite).unwrap();
         let process = Command::new(PROGRAM)
             .arg("serve")
             .arg(path("gateway.toml"))
             .args(["--http", "127.0.0.1:0"])
             .args(options)
             .env_remove("RUST_LOG")
-            .envs(variables.iter().copied())
+            .envs(own.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(path("log")).unwrap())
@@ -365,4 +368,79 @@ async fn connections_beyond_the_limit_are_closed() {
         read.is_ok() && line == "HTTP/1.1 200 OK\r\n"
     })
     .await;
+}
+
+// === Metrics and logs ===
+
+#[tokio::test]
+async fn metrics_are_served_on_a_listener_of_their_own() {
+    let gateway = Gateway::start(&["--metrics", "127.0.0.1:0"]).await;
+    gateway.logs("serving http://").await;
+    let mut client = gateway.connect().await;
+    for tool in ["all", "one_echo", "unknown"] {
+        client.call(tool, json!({ "text": "secret argument" })).await;
+        client.response().await;
+    }
+    assert_eq!(client.get("/metrics").await.status, 404);
+
+    let mut scraper = Client::connect(&gateway.address("serving metrics at http://")).await;
+    let metrics = scraper.get("/metrics").await;
+    let text = metrics.body;
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
+    for line in [
+        "# TYPE mcp_server_operation_duration_seconds histogram",
+        "# TYPE mcp_composite_backend_connections_total counter",
+        r#"mcp_composite_backend_connections_total{mcp_composite_backend="one"} 1"#,
+        r#"mcp_composite_run_duration_seconds_count{gen_ai_workflow_name="all",mcp_composite_status="completed"} 1"#,
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    // Labels have names of existing tools only.
+    assert!(text.contains(r#"gen_ai_tool_name="one_echo",le="0.01"}"#), "{text}");
+    assert!(!text.contains("unknown") && !text.contains("secret"), "{text}");
+    assert_eq!(scraper.get("/readyz").await.status, 200);
+    assert_eq!(scraper.get("/mcp").await.status, 404);
+}
+
+#[tokio::test]
+async fn listener_of_metrics_answers_probes_while_the_gateway_drains() {
+    let mut gateway = Gateway::start(&["--metrics", "127.0.0.1:0", "--drain", "1h"]).await;
+    let mut caller = gateway.connect().await;
+    caller.call("one_slow", json!({ "ms": 1000 })).await;
+    gateway.has_called("slow").await;
+    gateway.signal("TERM");
+    gateway.logs("waits up to").await;
+    let mut probe = Client::connect(&gateway.address("serving metrics at http://")).await;
+    assert_eq!(probe.get("/healthz").await.status, 200);
+    assert_eq!(probe.get("/readyz").await.status, 503);
+    assert_eq!(caller.response().await.status, 200);
+    assert!(gateway.end().await.success());
+}
+
+#[tokio::test]
+async fn log_in_json_has_one_object_per_line_without_secrets() {
+    let secret = "a \"quoted\" secret";
+    let gateway = Gateway::of(
+        &["--log-format", "json"],
+        &format!("MISBEHAVING_SECRET = '{secret}'"),
+        &[("RUST_LOG", "trace")],
+    )
+    .await;
+    let mut client = gateway.connect().await;
+    client.call("one_env", json!({ "name": "MISBEHAVING_SECRET" })).await;
+    client.response().await;
+    let log = gateway.log();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let serving = lines.iter().find(|line| {
+        line["message"].as_str().is_some_and(|message| message.starts_with("serving http://"))
+    });
+    assert_eq!(serving.unwrap()["level"], "INFO");
+    assert!(log.contains("***") && !log.contains("quoted"), "{log}");
+}
+
+#[tokio::test]
+async fn log_in_a_file_has_no_colors() {
+    let gateway = Gateway::start(&["--metrics", "127.0.0.1:0"]).await;
+    let log = gateway.log();
+    assert!(log.contains(" INFO ") && !log.contains('\u{1b}'), "{log:?}");
 }
