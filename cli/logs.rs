@@ -8,7 +8,10 @@ use std::{
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::redacted::{Redacted, RedactedJson};
+use crate::{
+    redacted::{Redacted, RedactedJson},
+    traces::Traces,
+};
 
 /// The format of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -21,8 +24,13 @@ pub(crate) enum LogFormat {
 }
 
 /// Starts to log to standard error, without secrets, with the filter `RUST_LOG` or else
-/// `default_filter`.
-pub(crate) fn start(default_filter: &str, format: LogFormat, redacted: &Redacted) {
+/// `default_filter`. Records spans, too, if there is an exporter; the filter does not affect them.
+pub(crate) fn start(
+    default_filter: &str,
+    format: LogFormat,
+    redacted: &Redacted,
+    traces: Option<&Traces>,
+) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default_filter.into());
     let layer = tracing_subscriber::fmt::layer();
     let layer = match format {
@@ -32,7 +40,10 @@ pub(crate) fn start(default_filter: &str, format: LogFormat, redacted: &Redacted
             layer.with_writer(RedactedJson(redacted.clone())).boxed()
         }
     };
-    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .with(traces.map(Traces::layer))
+        .init();
 }
 
 /// Returns whether standard error shows colors; see <https://no-color.org>.

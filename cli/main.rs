@@ -14,6 +14,7 @@ mod report;
 mod serve;
 mod session;
 mod telemetry;
+mod traces;
 mod watch;
 
 use std::{
@@ -30,6 +31,7 @@ use self::{
     metrics::Metrics,
     session::{Session, Setup},
     telemetry::Telemetry,
+    traces::Traces,
 };
 
 fn main() -> ExitCode {
@@ -51,7 +53,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
             serve::check_address(&serve)?;
             let file = serve.file.clone();
             let metrics = serve.metrics.map(|_| Metrics::install()).transpose()?;
-            let telemetry = Telemetry { metrics };
+            let telemetry = Telemetry { metrics, traces: Traces::from_env()? };
             let setup = Setup { default_filter: "info,rmcp=error", telemetry, ..quiet };
             Session::run(&file, setup, async |session| serve::serve(session, serve).await)
         }

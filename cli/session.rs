@@ -54,7 +54,8 @@ impl Session {
         let Setup { default_filter, log_format, telemetry } = setup;
         let config = telemetry.apply(Config::load(file)?);
         let redacted = Redacted::of(&config);
-        logs::start(default_filter, log_format, &redacted);
+        logs::start(default_filter, log_format, &redacted, telemetry.traces.as_ref());
+        let traces = telemetry.traces.clone();
         let runtime = tokio::runtime::Runtime::new()?;
         let result = runtime.block_on(async {
             // Before any child process starts, so that none is left behind.
@@ -65,6 +66,9 @@ impl Session {
             session.gateway.close().await;
             result
         });
+        if let Some(traces) = traces {
+            traces.close();
+        }
         // A thread reads standard input and cannot be interrupted.
         runtime.shutdown_background();
         result

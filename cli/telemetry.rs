@@ -1,13 +1,17 @@
 //! The receivers of metrics and spans.
 
-use mcp_composite::{config::Config, trace::TraceLayer};
+use mcp_composite::{
+    config::Config,
+    trace::{OpenTelemetry, TraceLayer},
+};
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, traces::Traces};
 
-/// The receivers of metrics and spans that the operator has enabled.
+/// The receivers of metrics and spans that are enabled.
 #[derive(Clone, Default)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Option<Metrics>,
+    pub(crate) traces: Option<Traces>,
 }
 
 // === impl Telemetry ===
@@ -16,9 +20,10 @@ impl Telemetry {
     /// Makes the gateway of this file record what the receivers need. Call this for each version of
     /// the file.
     pub(crate) fn apply(&self, config: Config) -> Config {
-        if self.metrics.is_none() {
+        if self.metrics.is_none() && self.traces.is_none() {
             return config;
         }
-        config.trace(TraceLayer::new().metrics(true))
+        let trace = TraceLayer::new().metrics(self.metrics.is_some());
+        config.trace(if self.traces.is_some() { trace.propagate(OpenTelemetry) } else { trace })
     }
 }
