@@ -9,6 +9,7 @@ mod listener;
 mod logs;
 mod metrics;
 mod probes;
+mod progress;
 mod redacted;
 mod report;
 mod serve;
@@ -29,6 +30,7 @@ use mcp_composite::config::Config;
 use self::{
     arguments::{Arguments, Command},
     metrics::Metrics,
+    progress::Progress,
     session::{Session, Setup},
     telemetry::Telemetry,
     traces::Traces,
@@ -53,7 +55,8 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
             serve::check_address(&serve)?;
             let file = serve.file.clone();
             let metrics = serve.metrics.map(|_| Metrics::install()).transpose()?;
-            let telemetry = Telemetry { metrics, traces: Traces::from_env()? };
+            let telemetry =
+                Telemetry { metrics, traces: Traces::from_env()?, ..Telemetry::default() };
             let setup = Setup { default_filter: "info,rmcp=error", telemetry, ..quiet };
             Session::run(&file, setup, async |session| serve::serve(session, serve).await)
         }
@@ -64,9 +67,13 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
         Command::Plan(run) => Session::run(&run.file.clone(), quiet, async |session| {
             call::plan(session, run, out).await
         }),
-        Command::Call(run) => Session::run(&run.file.clone(), quiet, async |session| {
-            call::call(session, run, out).await
-        }),
+        Command::Call(run) => {
+            let telemetry = Telemetry { progress: Progress::on_terminal(), ..Telemetry::default() };
+            let setup = Setup { telemetry, ..quiet };
+            Session::run(&run.file.clone(), setup, async |session| {
+                call::call(session, run, out).await
+            })
+        }
         Command::Tools { file, json } => {
             Session::run(&file, quiet, async |session| check::tools(session, json, out).await)
         }

@@ -76,6 +76,14 @@ async fn call_prints_the_result_as_a_client_gets_it() {
 }
 
 #[tokio::test]
+async fn call_shows_no_progress_without_a_terminal() {
+    let output = run(&["call", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert!(output.stdout.starts_with(b"{\n"));
+}
+
+#[tokio::test]
 async fn tools_and_check_list_what_clients_see() {
     let tools = printed(&["tools", FILE]).await;
     assert!(tools.starts_with("  offer(article)  read-only\n    "), "{tools}");
