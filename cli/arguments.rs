@@ -126,9 +126,9 @@ pub(crate) struct Serve {
     /// Waits this long for the calls in flight when the process is asked to end by `SIGTERM` or
     /// Ctrl-C. New connections are refused meanwhile. A second signal ends the process at once.
     ///
-    /// Child processes of backends then have up to six seconds to end. Kubernetes kills a
-    /// container after 30 seconds.
-    #[arg(long, value_name = "DURATION", requires = "http", default_value = "20s", value_parser = humantime::parse_duration)]
+    /// After that, slow clients, child processes and the exporter of spans have up to 14 seconds in
+    /// all, so that the process ends before Kubernetes kills it, which is after 30 seconds.
+    #[arg(long, value_name = "DURATION", requires = "http", default_value = "15s", value_parser = humantime::parse_duration)]
     pub(crate) drain: Duration,
     /// Serves metrics for Prometheus at this address and the path `/metrics`, such as
     /// `0.0.0.0:9090`, and the probes `/healthz` and `/readyz`.
