@@ -319,6 +319,24 @@ async fn clients_that_send_no_request_in_time_are_disconnected() {
 }
 
 #[tokio::test]
+async fn request_head_in_small_parts_is_cut_off() {
+    let gateway = Gateway::start(&["--idle-timeout", "1s"]).await;
+    let (mut slow, mut other) = (gateway.connect().await, gateway.connect().await);
+    slow.write("GET /healthz HTTP/1.1\r\nX: ").await;
+    let started = Instant::now();
+    let dripped = async {
+        while slow.0.write_all(b"x").await.is_ok() {
+            // Each request starts the time anew.
+            assert_eq!(other.get("/healthz").await.status, 200);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    soon(dripped).await;
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(900) && took < Duration::from_secs(10), "{took:?}");
+}
+
+#[tokio::test]
 async fn large_heads_and_bodies_are_rejected() {
     let gateway = Gateway::start(&[]).await;
     let mut other = gateway.connect().await;
