@@ -19,7 +19,8 @@ use crate::logs::LogFormat;
     version,
     after_help = "\
 Exit codes: 0 if the command succeeded, 1 if it failed, 2 if its arguments are invalid.
-Logs go to standard error; the environment variable RUST_LOG filters them."
+Logs go to standard error; the environment variable RUST_LOG filters them. `serve` exports spans
+over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT is set."
 )]
 pub(crate) struct Arguments {
     /// The format of the log.
