@@ -418,6 +418,16 @@ async fn metrics_are_served_on_a_listener_of_their_own() {
     assert!(!text.contains("unknown") && !text.contains("secret"), "{text}");
     assert_eq!(scraper.get("/readyz").await.status, 200);
     assert_eq!(scraper.get("/mcp").await.status, 404);
+
+    // The next version of the file is measured, too.
+    gateway.signal("HUP");
+    gateway.logs("reloaded: ").await;
+    client.call("all", json!({ "text": "again" })).await;
+    client.response().await;
+    let run = "mcp_composite_run_duration_seconds_count{gen_ai_workflow_name=\"all\",\
+               mcp_composite_status=\"completed\"} 2";
+    let text = scraper.get("/metrics").await.body;
+    assert!(text.lines().any(|line| line == run), "{text}");
 }
 
 #[tokio::test]
