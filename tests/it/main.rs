@@ -98,6 +98,8 @@ mod stack;
 mod states;
 mod steps;
 mod support;
+#[cfg(all(unix, feature = "cli"))]
+mod telemetry;
 mod testing;
 mod traces;
 mod truncate;
