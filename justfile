@@ -3,12 +3,16 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: prose fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance soak
+check: prose deploy fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance soak
 
 # Check the words of comments and documents, and their spelling.
 prose:
     .ci/prose
     .ci/typos
+
+# Check the files of `examples/deploy`.
+deploy:
+    .ci/deploy
 
 # Check formatting.
 fmt-check:

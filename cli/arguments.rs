@@ -1,10 +1,12 @@
 //! The commands and options of the program.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use rmcp::model::JsonObject;
+
+use crate::logs::LogFormat;
 
 /// Serves the tools of several MCP servers as one server, with composites that call several of
 /// them at once.
@@ -17,9 +19,13 @@ use rmcp::model::JsonObject;
     version,
     after_help = "\
 Exit codes: 0 if the command succeeded, 1 if it failed, 2 if its arguments are invalid.
-Logs go to standard error; the environment variable RUST_LOG filters them."
+Logs go to standard error; the environment variable RUST_LOG filters them. `serve` exports spans
+over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT is set."
 )]
 pub(crate) struct Arguments {
+    /// The format of the log.
+    #[arg(long, value_name = "FORMAT", global = true, value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -110,6 +116,29 @@ pub(crate) struct Serve {
     /// The same for each caller, if `[auth]` or `[caller]` identifies callers. Defaults to 256.
     #[arg(long, value_name = "NUMBER", requires = "http")]
     pub(crate) max_connections_per_caller: Option<NonZeroUsize>,
+    /// The maximum number of TCP connections. Further ones are closed when they are accepted.
+    #[arg(long, value_name = "NUMBER", requires = "http", default_value = "8192")]
+    pub(crate) max_tcp_connections: NonZeroUsize,
+    /// Closes a connection whose client sends nothing for this long while a request is due: after
+    /// it has connected, after a response, or between two parts of a request body. A request head
+    /// must be complete in this time. A reverse proxy should close idle connections earlier.
+    #[arg(long, value_name = "DURATION", requires = "http", default_value = "75s", value_parser = positive_duration)]
+    pub(crate) idle_timeout: Duration,
+    /// Waits this long for the calls in flight when the process is asked to end by `SIGTERM` or
+    /// Ctrl-C. New connections are refused meanwhile. A second signal ends the process at once.
+    ///
+    /// After that, slow clients, child processes and the exporter of spans have up to 14 seconds in
+    /// all, so that the process ends before Kubernetes kills it, which is after 30 seconds.
+    #[arg(long, value_name = "DURATION", requires = "http", default_value = "15s", value_parser = humantime::parse_duration)]
+    pub(crate) drain: Duration,
+    /// Serves metrics for Prometheus at this address and the path `/metrics`, such as
+    /// `0.0.0.0:9090`, and the probes `/healthz` and `/readyz`.
+    ///
+    /// Other machines may reach this address: it needs no `--insecure`. Its clients can read the
+    /// names of tools, composites and backends, but no arguments, results or secrets. Let only the
+    /// Prometheus server reach it if these names are confidential.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Reloads the file within three seconds after it, or a file that it includes, has changed. A
     /// file with errors changes nothing. `SIGHUP` reloads the file, too.
     #[arg(long)]
@@ -126,6 +155,9 @@ pub(crate) struct Check {
     pub(crate) offline: bool,
     /// Prints a JSON object with the members `backends`, `tools`, `composites`, `not_advertised`,
     /// `remarks` and `problems`.
+    ///
+    /// With `--offline`, the `server` of each backend is `null`, `tools` and `not_advertised` are
+    /// empty, and composites have only a `name`: the rest depends on the backends.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -144,6 +176,13 @@ pub(crate) struct Run {
 
 fn object(text: &str) -> Result<JsonObject, String> {
     serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("expected more than zero".to_owned()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
 }
 
 /// Parses the value of a `Host` header: rmcp would silently ignore another text.

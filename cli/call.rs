@@ -47,7 +47,7 @@ pub(crate) async fn call(
         let absent = absent(session).await;
         let params = CallToolRequestParams::new(tool).with_arguments(input);
         let request = Request::call_tool_with(params);
-        let reply = session.gateway.service().oneshot(request).await?;
+        let reply = shown(session, session.gateway.service().oneshot(request)).await?;
         let result = match reply.into_result() {
             Ok(ServerResult::CallToolResult(result)) => result,
             Ok(_) => return Err("the tool asks the user, which this command cannot".into()),
@@ -66,6 +66,17 @@ pub(crate) async fn call(
         Ok(session.print(&text, &mut out)?)
     };
     session.until_stopped(called).await
+}
+
+/// Completes with the result of `call`, and shows its progress if standard error is a terminal.
+async fn shown<T>(session: &Session, call: impl Future<Output = T>) -> T {
+    let Some(progress) = &session.telemetry.progress else { return call.await };
+    let result = tokio::select! {
+        result = call => result,
+        never = progress.draw() => match never {},
+    };
+    progress.clear();
+    result
 }
 
 /// Returns the messages of the backends that are not connected.

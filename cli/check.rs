@@ -14,7 +14,7 @@ use rmcp::model::{
 use tower::{Layer, Service, ServiceExt};
 
 use crate::{
-    report::{BackendReport, Report, described, json},
+    report::{BackendReport, OfflineReport, Report, described, json},
     session::{Session, not_connected},
 };
 
@@ -70,23 +70,8 @@ pub(crate) fn offline(
     let config = Config::load_with_env(file, |name| {
         Some(env::var(name).unwrap_or_else(|_| placeholder(name)))
     })?;
-    let backends = config.backends().iter();
-    let names: Vec<_> = config.composite_tools().iter().map(|tool| tool.name()).collect();
-    let remarks = config.composite_layer().remarks();
-    let text = if is_json {
-        let backends: Vec<_> = backends.map(|backend| backend.name()).collect();
-        json(&serde_json::json!({
-            "backends": backends, "composites": names, "remarks": remarks, "problems": [],
-        }))?
-    } else {
-        let backends: String = backends.map(|backend| format!("  {}\n", backend.name())).collect();
-        let names: String = names.iter().map(|name| format!("  {name}\n")).collect();
-        let remarks = match &*remarks {
-            [] => String::new(),
-            remarks => format!("\nremarks\n  {}\n", remarks.join("\n  ")),
-        };
-        format!("backends, not connected\n{backends}\ncomposites\n{names}{remarks}")
-    };
+    let report = OfflineReport::new(&config);
+    let text = if is_json { json(&report)? } else { report.to_string() };
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }

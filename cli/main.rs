@@ -4,11 +4,19 @@ mod arguments;
 mod auth;
 mod call;
 mod check;
+mod drain;
 mod init;
+mod listener;
+mod logs;
+mod metrics;
+mod probes;
+mod progress;
 mod redacted;
 mod report;
 mod serve;
 mod session;
+mod telemetry;
+mod traces;
 mod watch;
 
 use std::{
@@ -22,11 +30,15 @@ use mcp_composite::config::Config;
 
 use self::{
     arguments::{Arguments, Command},
-    session::Session,
+    metrics::Metrics,
+    progress::Progress,
+    session::{Session, Setup},
+    telemetry::Telemetry,
+    traces::Traces,
 };
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be closed.
@@ -36,28 +48,37 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Box<dyn Error>> {
+fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout();
+    let quiet = Setup { default_filter: "off", log_format, telemetry: Telemetry::default() };
     match command {
         Command::Serve(serve) => {
-            let file = serve.file.clone();
-            let check = |config: &Config| serve::check_address(&serve, config.auth().is_some());
-            Session::run_checked(&file, "info,rmcp=error", check, async |session| {
-                serve::serve(session, &serve).await
-            })
+            let config = Config::load(&serve.file)?;
+            serve::check_address(&serve, config.auth().is_some())?;
+            let metrics = serve.metrics.map(|_| Metrics::install()).transpose()?;
+            let telemetry =
+                Telemetry { metrics, traces: Traces::from_env()?, ..Telemetry::default() };
+            let setup = Setup { default_filter: "info,rmcp=error", telemetry, ..quiet };
+            Session::run(config, setup, async |session| serve::serve(session, &serve).await)
         }
         Command::Check(check) if check.offline => check::offline(&check.file, check.json, out),
-        Command::Check(check) => Session::run(&check.file, "off", async |session| {
+        Command::Check(check) => Session::run(Config::load(&check.file)?, quiet, async |session| {
             check::check(session, check.json, out).await
         }),
-        Command::Plan(run) => Session::run(&run.file.clone(), "off", async |session| {
+        Command::Plan(run) => Session::run(Config::load(&run.file)?, quiet, async |session| {
             call::plan(session, run, out).await
         }),
-        Command::Call(run) => Session::run(&run.file.clone(), "off", async |session| {
-            call::call(session, run, out).await
-        }),
+        Command::Call(run) => {
+            let telemetry = Telemetry { progress: Progress::on_terminal(), ..Telemetry::default() };
+            let setup = Setup { telemetry, ..quiet };
+            Session::run(Config::load(&run.file)?, setup, async |session| {
+                call::call(session, run, out).await
+            })
+        }
         Command::Tools { file, json } => {
-            Session::run(&file, "off", async |session| check::tools(session, json, out).await)
+            Session::run(Config::load(file)?, quiet, async |session| {
+                check::tools(session, json, out).await
+            })
         }
         Command::Draw { file, composite } => {
             let flowchart = Config::load(file)?.composite_layer().flowchart(&composite)?;

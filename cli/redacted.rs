@@ -1,11 +1,13 @@
 //! Output without the secrets of the backends and the tokens of callers.
 
 use std::{
+    borrow::Cow,
     io::{self, Write},
     sync::{Arc, PoisonError, RwLock},
 };
 
 use mcp_composite::{adapter::Secrets, config::Config};
+use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Standard error, without the secrets of this file and of earlier ones.
@@ -15,8 +17,15 @@ use tracing_subscriber::fmt::MakeWriter;
 #[derive(Clone)]
 pub(crate) struct Redacted(Arc<RwLock<Secrets>>);
 
+/// The same for a log in JSON.
+#[derive(Clone)]
+pub(crate) struct RedactedJson(pub(crate) Redacted);
+
 /// One event. The subscriber writes each in one call.
 pub(crate) struct Line(Secrets);
+
+/// One event in JSON.
+pub(crate) struct JsonLine(Secrets);
 
 impl Redacted {
     pub(crate) fn of(config: &Config) -> Self {
@@ -57,6 +66,16 @@ impl MakeWriter<'_> for Redacted {
     }
 }
 
+impl MakeWriter<'_> for RedactedJson {
+    type Writer = JsonLine;
+
+    fn make_writer(&self) -> JsonLine {
+        JsonLine(self.0.secrets())
+    }
+}
+
+// === impl Line ===
+
 impl Write for Line {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
@@ -66,5 +85,47 @@ impl Write for Line {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
+    }
+}
+
+// === impl JsonLine ===
+
+impl Write for JsonLine {
+    /// Redacts each string of the object before it is encoded: JSON may escape a secret that is
+    /// escaped already, because it is in the `Debug` output of a value.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Ok(mut event) = serde_json::from_slice(bytes) else {
+            return Line(self.0.clone()).write(bytes);
+        };
+        if redact(&mut event, &self.0) {
+            io::stderr().write_all(format!("{event}\n").as_bytes())?;
+        } else {
+            io::stderr().write_all(bytes)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Redacts all strings of a value, and returns whether there were secrets.
+fn redact(value: &mut Value, secrets: &Secrets) -> bool {
+    match value {
+        Value::String(text) => match secrets.redact(text) {
+            Cow::Borrowed(_) => false,
+            Cow::Owned(redacted) => {
+                *text = redacted;
+                true
+            }
+        },
+        Value::Array(values) => {
+            values.iter_mut().fold(false, |found, value| redact(value, secrets) | found)
+        }
+        Value::Object(members) => {
+            members.values_mut().fold(false, |found, value| redact(value, secrets) | found)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use mcp_composite::config::Config;
 use rmcp::model::Tool;
 use serde::Serialize;
 use serde_json::Value;
@@ -20,6 +21,27 @@ pub(crate) struct Report {
     pub(crate) remarks: Vec<String>,
     /// Problems; the check succeeds if there are none.
     pub(crate) problems: Vec<String>,
+}
+
+/// The same members as far as a file without its backends determines them.
+#[derive(Debug, Serialize)]
+pub(crate) struct OfflineReport {
+    /// None is connected.
+    backends: Vec<BackendReport>,
+    /// Empty: only backends know their tools.
+    tools: Vec<Tool>,
+    composites: Vec<Named>,
+    /// Empty, like `tools`.
+    not_advertised: Vec<String>,
+    remarks: Vec<String>,
+    /// Empty: a file with errors has no report.
+    problems: Vec<String>,
+}
+
+/// A composite whose schema depends on tools of backends.
+#[derive(Debug, Serialize)]
+struct Named {
+    name: String,
 }
 
 /// A backend and its connection.
@@ -47,6 +69,36 @@ impl fmt::Display for Report {
         if !self.not_advertised.is_empty() {
             writeln!(f, "\nnot advertised\n  {}", self.not_advertised.join("\n  "))?;
         }
+        if !self.remarks.is_empty() {
+            writeln!(f, "\nremarks\n  {}", self.remarks.join("\n  "))?;
+        }
+        Ok(())
+    }
+}
+
+// === impl OfflineReport ===
+
+impl OfflineReport {
+    pub(crate) fn new(config: &Config) -> Self {
+        let backends = config.backends().iter().map(|backend| backend.name().to_owned());
+        let composites = config.composite_tools().iter().map(|tool| tool.name().to_owned());
+        Self {
+            backends: backends.map(|name| BackendReport { name, server: None }).collect(),
+            tools: Vec::new(),
+            composites: composites.map(|name| Named { name }).collect(),
+            not_advertised: Vec::new(),
+            remarks: config.composite_layer().remarks(),
+            problems: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for OfflineReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("backends, not connected\n")?;
+        self.backends.iter().try_for_each(|backend| writeln!(f, "  {}", backend.name))?;
+        f.write_str("\ncomposites\n")?;
+        self.composites.iter().try_for_each(|composite| writeln!(f, "  {}", composite.name))?;
         if !self.remarks.is_empty() {
             writeln!(f, "\nremarks\n  {}", self.remarks.join("\n  "))?;
         }

@@ -1,12 +1,12 @@
 //! Serves a file to MCP clients.
 
-use std::{error::Error, future::IntoFuture, time::Duration};
+use std::{error::Error, future::pending, time::Duration};
 
-use axum::{http::StatusCode, routing::get, serve::ListenerExt};
-use futures::FutureExt;
+use axum::middleware::from_fn_with_state;
+use futures::future::Either;
 use mcp_composite::{
-    adapter::{ConnectionLimit, LineTransport, RemoteService, Router, ServeService},
-    config::Gateway,
+    adapter::{ConnectionLimit, LineTransport, Router, ServeService},
+    config::{AuthConfig, Gateway},
     reload::Reload,
     stack::Stack,
 };
@@ -25,14 +25,15 @@ use tower::Layer;
 use crate::{
     arguments::Serve,
     auth::{self, Authentication},
+    drain::{self, Drain},
+    listener::{Limits, Listener},
+    probes,
     session::Session,
     watch::{HangUps, Watch},
 };
 
 /// The time that clients wait at the beginning for backends that are slow to start.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
-/// The time that clients over HTTP have to end.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The values of `Host` that name this machine.
 const LOOPBACK_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -73,21 +74,27 @@ pub(crate) fn check_address(serve: &Serve, has_auth: bool) -> Result<(), String>
 ///
 /// # Errors
 ///
-/// Returns an error if the address cannot be bound, the keys of the authorization server cannot be
+/// Returns an error if an address cannot be bound, the keys of the authorization server cannot be
 /// read, or the connection of the client fails.
 pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dyn Error>> {
-    let Session { gateway, stop, .. } = session;
+    let Session { gateway, telemetry, stop, .. } = session;
     let hang_ups = HangUps::new()?;
     let authentication = match &session.auth {
-        Some(auth) if serve.http.is_some() => Some(Authentication::new(auth.clone()).await?),
+        Some(auth) if serve.http.is_some() => Some(authenticate(auth, stop).await?),
         _ => None,
     };
     let watch = Watch::new(session, serve, authentication.clone());
     let keep_fresh = async {
         match &authentication {
             Some(authentication) => authentication.keep_fresh().await,
-            None => std::future::pending().await,
+            None => pending().await,
         }
+    };
+    let metrics = match (&telemetry.metrics, serve.metrics) {
+        (Some(metrics), Some(address)) => {
+            Either::Left(metrics.clone().listen(address, gateway, stop).await?)
+        }
+        _ => Either::Right(pending()),
     };
     let served = async {
         wait_for_backends(session).await;
@@ -100,7 +107,17 @@ pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dy
         served = served => served,
         never = watch.run(hang_ups, serve.watch) => match never {},
         never = keep_fresh => match never {},
+        never = metrics => match never {},
     }
+}
+
+/// Reads the keys with which callers are authenticated.
+async fn authenticate(
+    auth: &AuthConfig,
+    stop: &CancellationToken,
+) -> Result<Authentication, Box<dyn Error>> {
+    let read = stop.run_until_cancelled(Authentication::new(auth.clone())).await;
+    Ok(read.ok_or("interrupted")??)
 }
 
 /// Waits a moment for the backends. Older clients learn the server's capabilities only once, and
@@ -136,6 +153,8 @@ async fn serve_http(
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
     let limit = limit(serve, gateway.connection_limit());
+    let limits = Limits { connections: serve.max_tcp_connections.get(), idle: serve.idle_timeout };
+    let drain = Drain::new(stop);
     let origins = LOOPBACK_ORIGINS.iter().copied();
     let origins = origins.chain(serve.allow_origin.iter().map(String::as_str));
     let hosts = LOOPBACK_HOSTS.iter().copied();
@@ -147,7 +166,7 @@ async fn serve_http(
         .with_legacy_session_mode(!serve.stateless)
         // In one piece, unless a notification comes before the answer.
         .with_json_response(true)
-        .with_cancellation_token(stop.clone());
+        .with_cancellation_token(drain.ended().clone());
     let (server, admission) = (server(gateway), limit.clone());
     let service = StreamableHttpService::new(
         move || admission.admit(&server),
@@ -156,48 +175,23 @@ async fn serve_http(
     );
     let service = limit.layer(service);
     let address = serve.http.ok_or("no address")?;
-    let listener = tokio::net::TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| format!("cannot listen at {address}: {error}"))?;
-    tracing::info!("serving http://{}/mcp", listener.local_addr()?);
-    // A stream is written in pieces. Without this, each would wait until the client has
-    // acknowledged the previous one, which it may delay by 40 ms.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "`TCP_NODELAY` cannot be set on a connection");
-        }
-    });
-    let probed = gateway.clone();
+    if authentication.is_some() && !address.ip().is_loopback() {
+        tracing::warn!(
+            "bearer tokens arrive unencrypted at {address}: put a reverse proxy with TLS in front"
+        );
+    }
+    let listener = Listener::bind(address, limits).await?;
+    tracing::info!("serving http://{}/mcp", listener.address()?);
     let mut app = axum::Router::new().nest_service("/mcp", service);
     if let Some(authentication) = authentication {
         app = auth::protect(app, authentication);
     }
     // Probes need no token.
     let app = app
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(async move || readiness(&probed)));
-    let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    // A client that is slow to send or to read must not delay the end.
-    let late = async {
-        stop.cancelled().await;
-        tokio::time::sleep(LAST_PATIENCE).await;
-    };
-    tokio::select! {
-        served = served.into_future() => Ok(served?),
-        () = late => Ok(()),
-    }
-}
-
-/// Returns the response to a readiness probe: 200 if all backends are connected, else 503.
-fn readiness(gateway: &Gateway) -> (StatusCode, String) {
-    let backends = gateway.backends();
-    let remotes = backends.remotes();
-    let is_connected =
-        |remote: &&RemoteService| matches!(remote.connected().now_or_never(), Some(Ok(())));
-    let (connected, all) = (remotes.iter().filter(is_connected).count(), remotes.len());
-    if connected == all {
-        return (StatusCode::OK, "ok\n".to_owned());
-    }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{connected} of {all} backends are connected\n"))
+        .merge(probes::routes(gateway, stop))
+        .layer(from_fn_with_state(drain.clone(), drain::track));
+    tokio::join!(listener.serve(app, &drain), drain.run(serve.drain));
+    Ok(())
 }
 
 fn limit(serve: &Serve, mut limit: ConnectionLimit) -> ConnectionLimit {

@@ -3,7 +3,6 @@
 use std::{
     error::Error,
     io::{self, Write},
-    path::Path,
 };
 
 use futures::future::join_all;
@@ -12,9 +11,12 @@ use mcp_composite::{
     config::{AuthConfig, Config, Gateway},
 };
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
-use crate::redacted::Redacted;
+use crate::{
+    logs::{self, LogFormat},
+    redacted::Redacted,
+    telemetry::Telemetry,
+};
 
 /// The file of a command, and its connected backends.
 pub(crate) struct Session {
@@ -23,56 +25,51 @@ pub(crate) struct Session {
     pub(crate) auth: Option<AuthConfig>,
     pub(crate) gateway: Gateway,
     pub(crate) redacted: Redacted,
+    pub(crate) telemetry: Telemetry,
     /// Cancelled when the process is asked to end.
     pub(crate) stop: CancellationToken,
+}
+
+/// The settings of a session that are not in the file.
+pub(crate) struct Setup {
+    /// The filter of the log if `RUST_LOG` is not set.
+    pub(crate) default_filter: &'static str,
+    pub(crate) log_format: LogFormat,
+    pub(crate) telemetry: Telemetry,
 }
 
 // === impl Session ===
 
 impl Session {
-    /// Reads a file, connects its backends, runs the command, and stops the backends.
-    ///
-    /// Logs to standard error with the filter `RUST_LOG`, or else `default_filter`.
+    /// Connects the backends of a file, runs the command, and stops the backends.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file has errors, if the backends cannot be configured, and the error
-    /// of the command.
+    /// Returns an error if the backends cannot be configured, and the error of the command.
     pub(crate) fn run(
-        file: &Path,
-        default_filter: &str,
+        mut config: Config,
+        setup: Setup,
         command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
-        Self::run_checked(file, default_filter, |_| Ok(()), command)
-    }
-
-    /// Does the same as [`run`](Self::run), but first checks the file before anything starts.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of `run` and of the check.
-    pub(crate) fn run_checked(
-        file: &Path,
-        default_filter: &str,
-        check: impl FnOnce(&Config) -> Result<(), String>,
-        command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
-    ) -> Result<(), Box<dyn Error>> {
-        let mut config = Config::load(file)?;
-        check(&config)?;
+        let Setup { default_filter, log_format, telemetry } = setup;
         let redacted = Redacted::of(&config);
         let auth = config.take_auth();
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default_filter.into());
-        tracing_subscriber::fmt().with_writer(redacted.clone()).with_env_filter(filter).init();
+        let config = telemetry.apply(config);
+        logs::start(default_filter, log_format, &redacted, telemetry.traces.as_ref());
+        let traces = telemetry.traces.clone();
         let runtime = tokio::runtime::Runtime::new()?;
         let result = runtime.block_on(async {
             // Before any child process starts, so that none is left behind.
             let stop = stop_on_signals()?;
             let gateway = Gateway::connect(&config)?;
-            let session = Self { config, auth, gateway, redacted, stop };
+            let session = Self { config, auth, gateway, redacted, telemetry, stop };
             let result = command(&session).await;
             session.gateway.close().await;
             result
         });
+        if let Some(traces) = traces {
+            traces.close();
+        }
         // A thread reads standard input and cannot be interrupted.
         runtime.shutdown_background();
         result
@@ -124,29 +121,31 @@ pub(crate) fn not_connected(name: &str, reason: &str) -> String {
     format!("backend `{name}` is not connected: {reason}")
 }
 
-/// Returns a token that is cancelled when this process is asked to end.
+/// Returns a token that is cancelled when this process is asked to end. A second request ends the
+/// process at once.
 fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     #[cfg(unix)]
-    let terminated = {
+    let mut terminations = {
         use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
-        async move { terminate.recv().await }
+        signal(SignalKind::terminate())?
     };
-    #[cfg(not(unix))]
-    let terminated = std::future::pending::<Option<()>>();
     tokio::runtime::Handle::current().spawn(async move {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => (),
-            _ = terminated => (),
-        }
+        let mut signalled = async || {
+            #[cfg(unix)]
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => (),
+                _ = terminations.recv() => (),
+            }
+            #[cfg(not(unix))]
+            let _ = tokio::signal::ctrl_c().await;
+        };
+        signalled().await;
         tracing::info!("stops");
         stopped.cancel();
-        // A second signal ends the process at once.
-        if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(1);
-        }
+        signalled().await;
+        std::process::exit(1);
     });
     Ok(stop)
 }

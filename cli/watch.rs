@@ -4,7 +4,10 @@ use std::{convert::Infallible, io, path::PathBuf, time::Duration};
 
 use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
-use crate::{arguments::Serve, auth::Authentication, redacted::Redacted, session::Session};
+use crate::{
+    arguments::Serve, auth::Authentication, redacted::Redacted, session::Session,
+    telemetry::Telemetry,
+};
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
@@ -18,6 +21,7 @@ pub(crate) struct Watch {
     /// Whether clients connect over HTTP. Clients over stdio are not authenticated.
     is_http: bool,
     redacted: Redacted,
+    telemetry: Telemetry,
     /// The files that are running.
     sources: Sources,
     /// The state of the files when they were last read.
@@ -44,6 +48,7 @@ impl Watch {
             authentication,
             is_http: serve.http.is_some(),
             redacted: session.redacted.clone(),
+            telemetry: session.telemetry.clone(),
             read: sources.stamp(),
             sources,
             mistakes: None,
@@ -92,7 +97,8 @@ impl Watch {
     }
 
     async fn try_to_reload(&self) -> Result<Config, String> {
-        let mut config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
+        let config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
+        let mut config = self.telemetry.apply(config);
         // Before anything connects that could log them.
         self.redacted.learn(&config);
         let auth = config.take_auth().filter(|_| self.is_http);

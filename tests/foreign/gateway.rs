@@ -61,7 +61,8 @@ impl Gateway {
     }
 
     pub(crate) fn run(command: &mut Command) -> Self {
-        let process = Process::start(command.args(["--http", "127.0.0.1:0"]));
+        // Tests end it during calls that never end.
+        let process = Process::start(command.args(["--http", "127.0.0.1:0", "--drain", "1s"]));
         let url = process.errors.after("serving ");
         Self { process, url }
     }

@@ -64,6 +64,8 @@ mod missing_tools;
 #[cfg(feature = "normalize")]
 mod normalize;
 mod observers;
+#[cfg(all(unix, feature = "cli"))]
+mod operations;
 mod pattern;
 #[cfg(feature = "cli")]
 mod person;
@@ -98,6 +100,8 @@ mod stack;
 mod states;
 mod steps;
 mod support;
+#[cfg(all(unix, feature = "cli"))]
+mod telemetry;
 mod testing;
 mod traces;
 mod truncate;

@@ -76,6 +76,14 @@ async fn call_prints_the_result_as_a_client_gets_it() {
 }
 
 #[tokio::test]
+async fn call_shows_no_progress_without_a_terminal() {
+    let output = run(&["call", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert!(output.stdout.starts_with(b"{\n"));
+}
+
+#[tokio::test]
 async fn tools_and_check_list_what_clients_see() {
     let tools = printed(&["tools", FILE]).await;
     assert!(tools.starts_with("  offer(article)  read-only\n    "), "{tools}");
@@ -84,6 +92,10 @@ async fn tools_and_check_list_what_clients_see() {
     assert_eq!(tools[0]["inputSchema"]["required"], json!(["article"]));
 
     let report: Value = serde_json::from_str(&printed(&["check", FILE, "--json"]).await).unwrap();
+    let offline = printed(&["check", FILE, "--json", "--offline"]).await;
+    let offline: Value = serde_json::from_str(&offline).unwrap();
+    let keys = |report: &Value| report.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&offline), keys(&report));
     assert_eq!(report["backends"][0]["name"], "catalogue");
     assert_eq!(report["composites"][0]["name"], "offer");
     assert_eq!((&report["tools"], &report["problems"]), (&json!([]), &json!([])));
@@ -100,6 +112,22 @@ async fn offline_check_needs_neither_backends_nor_variables() {
     fs::write(&file, backend).unwrap();
     let output = printed(&["check", &file, "--offline"]).await;
     assert_eq!(output, "backends, not connected\n  a\n\ncomposites\n");
+
+    let composite = "[[composite_tools]]\nname = 'all'\ndescription = 'All'\ntools = ['a/x']\n";
+    fs::write(&file, format!("{backend}{composite}")).unwrap();
+    let report = printed(&["check", &file, "--offline", "--json"]).await;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let remarks = report["remarks"].clone();
+    assert!(remarks.is_array(), "{report}");
+    let expected = json!({
+        "backends": [{ "name": "a", "server": null }],
+        "tools": [],
+        "composites": [{ "name": "all" }],
+        "not_advertised": [],
+        "remarks": remarks,
+        "problems": [],
+    });
+    assert_eq!(report, expected);
 
     fs::write(&file, format!("{backend}\n[filtre]\n")).unwrap();
     let (code, errors) = failed(&["check", &file, "--offline"]).await;

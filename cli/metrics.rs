@@ -1,0 +1,80 @@
+//! Metrics for Prometheus, on a listener of their own.
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use axum::{Router, http::header::CONTENT_TYPE, routing::get};
+use mcp_composite::config::Gateway;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    drain::Drain,
+    listener::{Limits, Listener},
+    probes,
+};
+
+/// The upper bounds in seconds of the buckets of durations: those that OpenTelemetry recommends for
+/// operations of MCP.
+const BUCKETS: [f64; 14] =
+    [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+/// The interval at which measured durations are added to their buckets, which frees memory.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// The limits of the listener, which has few clients.
+const LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(75) };
+
+/// The recorder of the process, which receives all metrics.
+#[derive(Clone)]
+pub(crate) struct Metrics(PrometheusHandle);
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Installs a recorder. Without one, metrics cost nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the process has a recorder.
+    pub(crate) fn install() -> Result<Self, String> {
+        let recorder = PrometheusBuilder::new()
+            .with_recommended_naming(true)
+            .set_buckets(&BUCKETS)
+            .and_then(PrometheusBuilder::install_recorder)
+            .map_err(|error| format!("cannot record metrics: {error}"))?;
+        mcp_composite::metrics::describe();
+        Ok(Self(recorder))
+    }
+
+    /// Serves `/metrics`, `/healthz` and `/readyz`, and keeps serving them while the process
+    /// drains. The process is not ready after `stop` is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the address cannot be bound.
+    pub(crate) async fn listen(
+        self,
+        address: SocketAddr,
+        gateway: &Gateway,
+        stop: &CancellationToken,
+    ) -> Result<impl Future<Output = Infallible>, String> {
+        let listener = Listener::bind(address, LIMITS).await?;
+        let address = listener.address().map_err(|error| error.to_string())?;
+        tracing::info!("serving metrics at http://{address}/metrics");
+        let Self(recorder) = self;
+        let rendered = recorder.clone();
+        let render = async move || {
+            ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], rendered.render())
+        };
+        let app = Router::new().route("/metrics", get(render)).merge(probes::routes(gateway, stop));
+        let upkeep = async move {
+            loop {
+                tokio::time::sleep(UPKEEP).await;
+                recorder.run_upkeep();
+            }
+        };
+        Ok(async move {
+            // This listener ends with the process.
+            let never = Drain::new(&CancellationToken::new());
+            tokio::join!(listener.serve(app, &never), upkeep).1
+        })
+    }
+}
