@@ -2,9 +2,12 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use rmcp::model::JsonObject;
+
+/// The default address of the page.
+const UI_ADDRESS: &str = "127.0.0.1:6278";
 
 /// Serves the tools of several MCP servers as one server, with composites that call several of
 /// them at once.
@@ -78,6 +81,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("listener").args(["http", "ui"]).multiple(true))]
 pub(crate) struct Serve {
     /// The configuration file.
     #[arg(value_hint = ValueHint::FilePath)]
@@ -89,9 +93,10 @@ pub(crate) struct Serve {
     /// `gateway:8080`. Names of this machine are always accepted. Can be repeated.
     #[arg(long, value_name = "HOST", requires = "http", value_parser = host)]
     pub(crate) allow_host: Vec<String>,
-    /// Allows `--http` to listen at an address that other machines can reach. The program does not
-    /// authenticate callers, so use this only behind a proxy or network policy that does.
-    #[arg(long, requires = "http")]
+    /// Allows `--http` and `--ui` to listen at an address that other machines can reach. The
+    /// program does not authenticate callers, so use this only behind a proxy or network policy
+    /// that does.
+    #[arg(long, requires = "listener")]
     pub(crate) insecure: bool,
     /// Serves clients before 2026-07-28 without sessions.
     ///
@@ -114,6 +119,14 @@ pub(crate) struct Serve {
     /// file with errors changes nothing. `SIGHUP` reloads the file, too.
     #[arg(long)]
     pub(crate) watch: bool,
+    /// Shows tools, composites, backends and the last 1000 runs on a web page at this address.
+    /// Defaults to `127.0.0.1:6278`.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = UI_ADDRESS)]
+    pub(crate) ui: Option<SocketAddr>,
+    /// Includes the arguments of runs and tools in the page. They may contain
+    /// data of users. Results are never included.
+    #[arg(long, requires = "ui")]
+    pub(crate) show_data: bool,
 }
 
 #[derive(Args, Debug)]

@@ -4,10 +4,13 @@ mod arguments;
 mod call;
 mod check;
 mod init;
+mod observed;
 mod redacted;
 mod report;
+mod runs;
 mod serve;
 mod session;
+mod ui;
 mod watch;
 
 use std::{
@@ -21,7 +24,9 @@ use mcp_composite::config::Config;
 
 use self::{
     arguments::{Arguments, Command},
+    observed::ObserverOptions,
     session::Session,
+    ui::Page,
 };
 
 fn main() -> ExitCode {
@@ -41,8 +46,11 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Serve(serve) => {
             serve::check_address(&serve)?;
             let file = serve.file.clone();
-            Session::run(&file, "info,rmcp=error", async |session| {
-                serve::serve(session, serve).await
+            let page = serve.ui.map(|address| Page::bind(address, serve.insecure)).transpose()?;
+            let options = ObserverOptions::of(&serve);
+            Session::run_observed(&file, "info,rmcp=error", &options, async |session| {
+                let shown = file.display().to_string();
+                ui::serve_with_page(page, session, shown, serve::serve(session, serve)).await
             })
         }
         Command::Check(check) if check.offline => check::offline(&check.file, check.json, out),

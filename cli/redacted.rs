@@ -1,18 +1,20 @@
 //! Output without the secrets of the backends.
 
 use std::{
+    borrow::Cow,
     io::{self, Write},
     sync::{Arc, PoisonError, RwLock},
 };
 
 use mcp_composite::{adapter::Secrets, config::Config};
+use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Standard error, without the secrets of this file and of earlier ones.
 ///
 /// The crate logs none of them, but the libraries below might, such as a URL that
 /// cannot be reached.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Redacted(Arc<RwLock<Secrets>>);
 
 /// One event. The subscriber writes each in one call.
@@ -20,9 +22,14 @@ pub(crate) struct Line(Secrets);
 
 impl Redacted {
     pub(crate) fn of(config: &Config) -> Self {
-        let redacted = Self(Arc::default());
+        let redacted = Self::default();
         redacted.learn(config);
         redacted
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with(secrets: &Secrets) -> Self {
+        Self(Arc::new(RwLock::new(secrets.clone())))
     }
 
     /// Adds the secrets of another file. Earlier secrets are still redacted: a removed backend may
@@ -41,8 +48,31 @@ impl Redacted {
         text
     }
 
+    /// Returns a value without secrets, also in keys and numbers.
+    pub(crate) fn json(&self, value: Value) -> Value {
+        redact(value, &self.secrets())
+    }
+
     fn secrets(&self) -> Secrets {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn redact(value: Value, secrets: &Secrets) -> Value {
+    match value {
+        Value::String(text) => Value::String(secrets.redact(&text).into_owned()),
+        Value::Number(number) => match secrets.redact(&number.to_string()) {
+            Cow::Borrowed(_) => Value::Number(number),
+            Cow::Owned(text) => Value::String(text),
+        },
+        Value::Array(values) => values.into_iter().map(|value| redact(value, secrets)).collect(),
+        Value::Object(members) => {
+            let redacted = members
+                .into_iter()
+                .map(|(key, value)| (secrets.redact(&key).into_owned(), redact(value, secrets)));
+            Value::Object(redacted.collect())
+        }
+        value @ (Value::Null | Value::Bool(_)) => value,
     }
 }
 

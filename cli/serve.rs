@@ -70,9 +70,9 @@ pub(crate) fn check_address(serve: &Serve) -> Result<(), String> {
 ///
 /// Returns an error if the address cannot be bound, or the connection of the client fails.
 pub(crate) async fn serve(session: &Session, serve: Serve) -> Result<(), Box<dyn Error>> {
-    let Session { config, gateway, redacted, stop } = session;
+    let Session { gateway, stop, .. } = session;
     let hang_ups = HangUps::new()?;
-    let watch = Watch::new(serve.file.clone(), config, gateway.clone(), redacted.clone());
+    let watch = Watch::new(serve.file.clone(), session);
     let is_watching = serve.watch;
     let served = async {
         wait_for_backends(session).await;

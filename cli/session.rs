@@ -14,13 +14,17 @@ use mcp_composite::{
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use crate::redacted::Redacted;
+use crate::{
+    observed::{Observed, ObserverOptions},
+    redacted::Redacted,
+};
 
 /// The file of a command, and its connected backends.
 pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) gateway: Gateway,
     pub(crate) redacted: Redacted,
+    pub(crate) observed: Observed,
     /// Cancelled when the process is asked to end.
     pub(crate) stop: CancellationToken,
 }
@@ -41,8 +45,24 @@ impl Session {
         default_filter: &str,
         command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
+        Self::run_observed(file, default_filter, &ObserverOptions::default(), command)
+    }
+
+    /// The same, and observes the runs of composites.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors.
+    pub(crate) fn run_observed(
+        file: &Path,
+        default_filter: &str,
+        options: &ObserverOptions,
+        command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
         let config = Config::load(file)?;
         let redacted = Redacted::of(&config);
+        let observed = Observed::new(options);
+        let config = observed.observe(config);
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default_filter.into());
         tracing_subscriber::fmt().with_writer(redacted.clone()).with_env_filter(filter).init();
         let runtime = tokio::runtime::Runtime::new()?;
@@ -50,7 +70,8 @@ impl Session {
             // Before any child process starts, so that none is left behind.
             let stop = stop_on_signals()?;
             let gateway = Gateway::connect(&config)?;
-            let session = Self { config, gateway, redacted, stop };
+            observed.set_running(&config);
+            let session = Self { config, gateway, redacted, observed, stop };
             let result = command(&session).await;
             session.gateway.close().await;
             result

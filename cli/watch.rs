@@ -4,7 +4,7 @@ use std::{convert::Infallible, io, path::PathBuf, time::Duration};
 
 use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
-use crate::redacted::Redacted;
+use crate::{observed::Observed, redacted::Redacted, session::Session};
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
@@ -14,6 +14,7 @@ pub(crate) struct Watch {
     file: PathBuf,
     gateway: Gateway,
     redacted: Redacted,
+    observed: Observed,
     /// The files that are running.
     sources: Sources,
     /// The state of the files when they were last read.
@@ -28,15 +29,12 @@ pub(crate) struct HangUps(#[cfg(unix)] tokio::signal::unix::Signal);
 // === impl Watch ===
 
 impl Watch {
-    pub(crate) fn new(
-        file: PathBuf,
-        config: &Config,
-        gateway: Gateway,
-        redacted: Redacted,
-    ) -> Self {
+    pub(crate) fn new(file: PathBuf, session: &Session) -> Self {
+        let Session { config, gateway, redacted, observed, .. } = session;
         let sources = config.sources().clone();
         let read = sources.stamp();
-        Self { file, gateway, redacted, sources, read, mistakes: None }
+        let (gateway, redacted, observed) = (gateway.clone(), redacted.clone(), observed.clone());
+        Self { file, gateway, redacted, observed, sources, read, mistakes: None }
     }
 
     /// Reloads the file on request, and if `look` also when it has changed.
@@ -84,7 +82,9 @@ impl Watch {
         let config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
         // Before anything connects that could log them.
         self.redacted.learn(&config);
+        let config = self.observed.observe(config);
         let reloaded = self.gateway.reload(&config).await.map_err(|error| error.to_string())?;
+        self.observed.set_running(&config);
         tracing::info!("reloaded: {reloaded}");
         Ok(config)
     }

@@ -62,6 +62,8 @@ mod missing_tools;
 #[cfg(feature = "normalize")]
 mod normalize;
 mod observers;
+#[cfg(feature = "cli")]
+mod page;
 mod pattern;
 #[cfg(feature = "cli")]
 mod person;
