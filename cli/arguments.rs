@@ -59,6 +59,10 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Shows a recording of `serve --record` on a page.
+    ///
+    /// Lines that are incomplete are left out, with a warning.
+    View(View),
     /// Prints the JSON Schema of configuration files, for editors.
     Schema,
     /// Writes a commented configuration file.
@@ -82,6 +86,7 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("listener").args(["http", "ui"]).multiple(true))]
+#[command(group = ArgGroup::new("observer").args(["ui", "record"]).multiple(true))]
 pub(crate) struct Serve {
     /// The configuration file.
     #[arg(value_hint = ValueHint::FilePath)]
@@ -123,10 +128,28 @@ pub(crate) struct Serve {
     /// Defaults to `127.0.0.1:6278`.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = UI_ADDRESS)]
     pub(crate) ui: Option<SocketAddr>,
-    /// Includes the arguments of runs and tools in the page. They may contain
+    /// Writes the runs of composites to this file, one JSON object per line, for `view`.
+    ///
+    /// An existing recording is extended. Secrets of the configuration are not written.
+    #[arg(long, value_name = "RECORDING", value_hint = ValueHint::FilePath)]
+    pub(crate) record: Option<PathBuf>,
+    /// Includes the arguments of runs and tools in the page and the recording. They may contain
     /// data of users. Results are never included.
-    #[arg(long, requires = "ui")]
+    #[arg(long, requires = "observer")]
     pub(crate) show_data: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct View {
+    /// The recording.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The address of the page.
+    #[arg(long, value_name = "ADDRESS", default_value = UI_ADDRESS)]
+    pub(crate) ui: SocketAddr,
+    /// Allows `--ui` to listen at an address that other machines can reach, without authentication.
+    #[arg(long)]
+    pub(crate) insecure: bool,
 }
 
 #[derive(Args, Debug)]

@@ -11,6 +11,7 @@ mod runs;
 mod serve;
 mod session;
 mod ui;
+mod view;
 mod watch;
 
 use std::{
@@ -70,6 +71,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
             let flowchart = Config::load(file)?.composite_layer().flowchart(&composite)?;
             Ok(write!(out, "{flowchart}")?)
         }
+        Command::View(view) => view::view(&view, out),
         Command::Schema => Ok(write!(out, "{}", Config::JSON_SCHEMA)?),
         Command::Init { file, from } => init::init(&file, from.as_deref(), out),
         Command::Completions { shell } => {

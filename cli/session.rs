@@ -52,7 +52,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns the same errors.
+    /// Also returns an error if the recording cannot be written, before any backend is connected.
     pub(crate) fn run_observed(
         file: &Path,
         default_filter: &str,
@@ -61,7 +61,7 @@ impl Session {
     ) -> Result<(), Box<dyn Error>> {
         let config = Config::load(file)?;
         let redacted = Redacted::of(&config);
-        let observed = Observed::new(options);
+        let observed = Observed::new(options, &redacted)?;
         let config = observed.observe(config);
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default_filter.into());
         tracing_subscriber::fmt().with_writer(redacted.clone()).with_env_filter(filter).init();
@@ -74,6 +74,7 @@ impl Session {
             let session = Self { config, gateway, redacted, observed, stop };
             let result = command(&session).await;
             session.gateway.close().await;
+            session.observed.close();
             result
         });
         // A thread reads standard input and cannot be interrupted.
@@ -128,7 +129,7 @@ pub(crate) fn not_connected(name: &str, reason: &str) -> String {
 }
 
 /// Returns a token that is cancelled when this process is asked to end.
-fn stop_on_signals() -> io::Result<CancellationToken> {
+pub(crate) fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     #[cfg(unix)]

@@ -55,6 +55,11 @@ impl Entry {
             omitted_branches: 0,
         };
         let bytes = RECORD_BYTES + record.composite.len();
+        Self::of(record, bytes)
+    }
+
+    /// Creates the entry of a recorded run of this approximate size.
+    pub(super) fn of(record: RunRecord, bytes: usize) -> Self {
         Self { record, bytes, version: 0, begun: Instant::now() }
     }
 
@@ -62,19 +67,27 @@ impl Entry {
         self.record.ended_ms.is_some()
     }
 
-    /// Applies an event of the run.
-    pub(super) fn apply(&mut self, event: &Event<'_>) {
+    /// Applies an event of the run. Returns `true` if the run has ended or was suspended.
+    pub(super) fn apply(&mut self, event: &Event<'_>) -> bool {
         match event.what {
             What::RunStarted { arguments, .. } => self.record.arguments = self.keep(arguments),
-            What::RunSuspended => self.record.status = "waiting".into(),
+            What::RunSuspended => {
+                self.record.status = "waiting".into();
+                return true;
+            }
             What::RunResumed => self.resume(),
             What::RunFinished { is_error, limit, took, .. } => {
                 self.record.limit = limit.map(Into::into);
                 self.end(if is_error { "failed" } else { "completed" }, took.as_millis());
+                return true;
             }
-            What::RunDropped { took, .. } => self.end("dropped", took.as_millis()),
+            What::RunDropped { took, .. } => {
+                self.end("dropped", took.as_millis());
+                return true;
+            }
             _ => self.apply_to_branch(&event.what),
         }
+        false
     }
 
     fn apply_to_branch(&mut self, what: &What<'_>) {
@@ -201,7 +214,7 @@ impl BranchRecord {
 }
 
 /// Returns the time, in milliseconds since 1970.
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis())
 }
 

@@ -1,7 +1,9 @@
-//! The log of runs, for the page.
+//! The log of runs, for the page and for recordings.
 
 mod entry;
+mod reader;
 mod record;
+mod recording;
 #[cfg(test)]
 mod tests;
 
@@ -14,7 +16,11 @@ use mcp_composite::observe::{Event, Observer, What};
 use tokio::sync::watch;
 
 use self::entry::Entry;
-pub(crate) use self::record::{CompositeRecord, RunRecord, RunSummary};
+pub(crate) use self::{
+    reader::Recording,
+    record::{CompositeRecord, RunRecord, RunSummary},
+    recording::Recorder,
+};
 use crate::redacted::Redacted;
 
 /// The maximum number of runs that are kept.
@@ -29,6 +35,7 @@ const MAX_BYTES: usize = 32 * 1024 * 1024;
 pub(crate) struct RunLog {
     runs: Mutex<Runs>,
     version: watch::Sender<u64>,
+    recorder: Option<Recorder>,
     /// Whether arguments are kept.
     shows_data: bool,
 }
@@ -45,13 +52,27 @@ struct Runs {
 // === impl RunLog ===
 
 impl RunLog {
-    pub(crate) fn new(shows_data: bool) -> Self {
-        Self { runs: Mutex::default(), version: watch::Sender::default(), shows_data }
+    pub(crate) fn new(shows_data: bool, recorder: Option<Recorder>) -> Self {
+        Self { runs: Mutex::default(), version: watch::Sender::default(), recorder, shows_data }
+    }
+
+    /// Adds a recorded run of this approximate size. Replaces an earlier record of the same run.
+    fn add(&self, record: RunRecord, bytes: usize) {
+        let mut runs = self.lock();
+        let id = record.id.clone();
+        runs.remove(&id);
+        runs.insert(id.clone(), Entry::of(record, bytes));
+        runs.touch(&id);
+        runs.evict();
     }
 
     /// Returns whether arguments are kept.
     pub(crate) const fn shows_data(&self) -> bool {
         self.shows_data
+    }
+
+    pub(crate) const fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
     }
 
     /// Returns a receiver of the version, which increases with each change.
@@ -87,6 +108,17 @@ impl RunLog {
         Some((run.redacted(redacted), nested.collect()))
     }
 
+    /// Records the runs that have not ended, and waits until the recording is written.
+    pub(crate) fn close(&self) {
+        let Some(recorder) = &self.recorder else { return };
+        let open: Vec<_> = {
+            let runs = self.lock();
+            let open = runs.order.iter().filter_map(|id| runs.entries.get(id));
+            open.filter(|entry| !entry.has_ended()).map(|entry| entry.record.clone()).collect()
+        };
+        recorder.close(open);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,8 +136,11 @@ impl Observer for RunLog {
             // Missing if the run is no longer kept.
             let Some(entry) = runs.entries.get_mut(&id) else { return };
             let before = entry.bytes;
-            entry.apply(event);
+            let is_over = entry.apply(event);
             let added = entry.bytes - before;
+            if is_over && let Some(recorder) = &self.recorder {
+                recorder.record(&entry.record);
+            }
             runs.bytes += added;
             runs.touch(&id);
             runs.evict();

@@ -1,8 +1,10 @@
 //! Runs of composites in the log.
 
-use std::sync::Arc;
+use std::{fs, io::Write as _, path::Path, pin::pin, sync::Arc};
 
+use futures::FutureExt;
 use mcp_composite::{
+    adapter::Secrets,
     composite::{CompositeLayer, CompositeTool, FanOut, ForEach, Step},
     testing::{self, Server},
 };
@@ -38,7 +40,7 @@ fn latest(log: &RunLog) -> Value {
 
 #[tokio::test]
 async fn run_has_its_branches_with_their_calls_and_outcomes() {
-    let log = Arc::new(RunLog::new(false));
+    let log = Arc::new(RunLog::new(false, None));
     observed(&log, look(), json!({ "secret": 1 }), 1).await;
     let run = latest(&log);
     assert_eq!((&run["composite"], &run["status"]), (&json!("look"), &json!("failed")));
@@ -54,7 +56,7 @@ async fn run_has_its_branches_with_their_calls_and_outcomes() {
 
 #[tokio::test]
 async fn arguments_are_kept_on_request_unless_they_are_large() {
-    let log = Arc::new(RunLog::new(true));
+    let log = Arc::new(RunLog::new(true, None));
     observed(&log, look(), json!({ "q": "tea" }), 1).await;
     let run = latest(&log);
     assert_eq!(run["arguments"], json!({ "q": "tea" }));
@@ -66,7 +68,7 @@ async fn arguments_are_kept_on_request_unless_they_are_large() {
 
 #[tokio::test]
 async fn only_the_last_thousand_runs_are_kept() {
-    let log = Arc::new(RunLog::new(false));
+    let log = Arc::new(RunLog::new(false, None));
     observed(&log, look(), json!({}), 1).await;
     let (first, version) = summaries(&log, 0);
     observed(&log, look(), json!({}), MAX_RUNS).await;
@@ -77,7 +79,7 @@ async fn only_the_last_thousand_runs_are_kept() {
 
 #[tokio::test]
 async fn size_of_all_runs_is_limited() {
-    let log = Arc::new(RunLog::new(true));
+    let log = Arc::new(RunLog::new(true, None));
     // Each run has the arguments three times, and each counts four times.
     let arguments = json!({ "q": "x".repeat(15_000) });
     observed(&log, look(), arguments, 300).await;
@@ -91,7 +93,7 @@ async fn size_of_all_runs_is_limited() {
 
 #[tokio::test]
 async fn branches_beyond_the_limit_are_counted() {
-    let log = Arc::new(RunLog::new(false));
+    let log = Arc::new(RunLog::new(false, None));
     let each = |id: &str, list| Step::new(id, ForEach::new(list, "near").max_iterations(1000));
     let steps = [each("most", "$input.most"), each("rest", "$input.rest")];
     let composite = CompositeTool::pipeline("each", "Calls for each", steps);
@@ -105,7 +107,7 @@ async fn branches_beyond_the_limit_are_counted() {
 
 #[tokio::test]
 async fn subscriber_sees_only_changes_since_its_version() {
-    let log = Arc::new(RunLog::new(false));
+    let log = Arc::new(RunLog::new(false, None));
     let mut subscriber = log.subscribe();
     observed(&log, look(), json!({}), 2).await;
     assert!(subscriber.has_changed().unwrap());
@@ -115,4 +117,66 @@ async fn subscriber_sees_only_changes_since_its_version() {
     assert_eq!(summaries(&log, version).0, json!([]));
     observed(&log, look(), json!({}), 1).await;
     assert_eq!(summaries(&log, version).0.as_array().unwrap().len(), 1);
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or(Value::Null)).collect()
+}
+
+#[tokio::test]
+async fn recording_is_extended_after_a_torn_line_and_has_no_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.ndjson");
+    let redacted = Redacted::with(&Secrets::new(["hunter2".to_owned(), "8675309".to_owned()]));
+    for _ in 0..2 {
+        let recorder = Recorder::open(&path, redacted.clone()).unwrap();
+        let log = Arc::new(RunLog::new(true, Some(recorder)));
+        let arguments = json!({ "q": "is it hunter2", "hunter2": [8_675_309] });
+        observed(&log, look(), arguments, 2).await;
+        log.close();
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"kind\":\"run\",").unwrap();
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("hunter2") && !text.contains("8675309"), "{text}");
+    let lines = lines(&path);
+    let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap_or("-")).collect();
+    let expected = ["header", "run", "run", "-", "header", "run", "run", "-"];
+    assert_eq!(kinds, expected);
+    assert_eq!(lines[1]["arguments"], json!({ "***": ["***"], "q": "is it ***" }));
+
+    let recording = Recording::read(&path).unwrap();
+    assert_eq!(summaries(&recording.runs, 0).0.as_array().unwrap().len(), 4);
+    assert!(recording.warning.unwrap().starts_with("2 lines are incomplete"));
+}
+
+#[tokio::test]
+async fn files_that_are_no_recordings_are_not_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tools.toml");
+    fs::write(&path, "[[backends]]\n").unwrap();
+    let error = Recorder::open(&path, Redacted::default()).err().unwrap();
+    assert!(error.ends_with("it is not a recording of `serve --record`; it was not changed"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "[[backends]]\n");
+    for path in [Path::new("/dev/null"), folder.path(), &folder.path().join("none/runs")] {
+        let error = Recorder::open(path, Redacted::default()).err().unwrap();
+        assert!(error.starts_with("cannot record to "), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn run_that_has_not_ended_is_recorded_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.ndjson");
+    let log =
+        Arc::new(RunLog::new(false, Some(Recorder::open(&path, Redacted::default()).unwrap())));
+    let server = Server::new().tool("near", testing::Answer::never());
+    let composite = CompositeTool::new("look", "Looks", FanOut::new(["near"]));
+    let service = CompositeLayer::new([composite]).unwrap().observer(log.clone()).layer(server);
+    let mut call = pin!(testing::call(&service, "look", json!({})));
+    assert!(call.as_mut().now_or_never().is_none());
+    log.close();
+    let lines = lines(&path);
+    assert_eq!((lines.len(), &lines[1]["status"]), (2, &json!("running")));
 }

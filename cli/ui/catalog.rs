@@ -83,6 +83,11 @@ pub(super) async fn live(gateway: &Gateway, config: &Config, redacted: &Redacted
     catalog
 }
 
+/// Returns the catalog of a recording, which has no tools.
+pub(super) fn recorded(composites: &[CompositeRecord]) -> Value {
+    json!({ "tools": null, "error": null, "remarks": [], "composites": diagrams(composites) })
+}
+
 fn diagrams(composites: &[CompositeRecord]) -> Value {
     let entries = composites.iter().map(|CompositeRecord { name, mermaid }| CompositeEntry {
         name,

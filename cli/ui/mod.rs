@@ -26,7 +26,12 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use self::guard::Guard;
-use crate::{observed::Observed, redacted::Redacted, runs::RunLog, session::Session};
+use crate::{
+    observed::Observed,
+    redacted::Redacted,
+    runs::{CompositeRecord, Recording, RunLog, RunRecord},
+    session::Session,
+};
 
 /// The maximum number of pages that are open at the same time.
 const MAX_PAGES: usize = 32;
@@ -51,18 +56,23 @@ pub(crate) struct Page {
 
 /// The state that the page shows.
 pub(crate) struct PageState {
-    /// The file that is served.
+    /// The file that is served, or the recording.
     file: String,
     observed: Observed,
     runs: Arc<RunLog>,
     redacted: Redacted,
-    gateway: Gateway,
+    source: Source,
     /// Identifies this process, so that a page reloads when another one answers.
     instance: String,
     /// The number of further pages that may be open.
     pages: Arc<Semaphore>,
     /// Held while the backends are asked for their tools.
     listing: tokio::sync::Mutex<()>,
+}
+
+enum Source {
+    Live(Gateway),
+    Recording { composites: Vec<CompositeRecord>, warning: Option<String> },
 }
 
 /// Serves a page, if there is one, until `served` completes.
@@ -78,9 +88,9 @@ pub(crate) async fn serve_with_page(
 ) -> Result<(), Box<dyn Error>> {
     let (Some(page), Some(runs)) = (page, session.observed.runs()) else { return served.await };
     tracing::info!("serving a page at {}", page.url());
-    let gateway = session.gateway.clone();
+    let source = Source::Live(session.gateway.clone());
     let redacted = session.redacted.clone();
-    let shown = PageState::new(file, session.observed.clone(), runs.clone(), redacted, gateway);
+    let shown = PageState::new(file, session.observed.clone(), runs.clone(), redacted, source);
     tokio::select! {
         served = served => served,
         failed = page.serve(shown) => Ok(failed?),
@@ -146,31 +156,51 @@ impl PageState {
         observed: Observed,
         runs: Arc<RunLog>,
         redacted: Redacted,
-        gateway: Gateway,
+        source: Source,
     ) -> Self {
         Self {
             file,
             observed,
             runs,
             redacted,
-            gateway,
+            source,
             instance: format!("{:016x}", fastrand::u64(..)),
             pages: Arc::new(Semaphore::new(MAX_PAGES)),
             listing: tokio::sync::Mutex::default(),
         }
     }
+
+    /// Returns the state of a page that shows a recording.
+    pub(crate) fn recording(file: String, recording: Recording) -> Self {
+        let Recording { runs, composites, warning } = recording;
+        let (observed, runs) = (Observed::default(), Arc::new(runs));
+        let source = Source::Recording { composites, warning };
+        Self::new(file, observed, runs, Redacted::default(), source)
+    }
+}
+
+/// A run and the runs nested in it. A structure keeps the order of the members, which people read.
+#[derive(Serialize)]
+struct RunWithNested {
+    run: RunRecord,
+    nested: Vec<RunRecord>,
 }
 
 type App = State<Arc<PageState>>;
 
 /// Returns the properties of the page that do not change.
 async fn about(State(shown): App) -> Response {
+    let (is_live, warning) = match &shown.source {
+        Source::Live(_) => (true, None),
+        Source::Recording { warning, .. } => (false, warning.as_ref()),
+    };
     json_response(&json!({
         "instance": shown.instance,
         "version": env!("CARGO_PKG_VERSION"),
         "file": shown.file,
-        "is_live": true,
+        "is_live": is_live,
         "shows_data": shown.runs.shows_data(),
+        "warning": warning,
     }))
 }
 
@@ -178,9 +208,12 @@ async fn about(State(shown): App) -> Response {
 async fn catalog(State(shown): App) -> Response {
     let _listing = shown.listing.lock().await;
     let config = shown.observed.config().borrow().clone();
-    let catalog = match config {
-        Some(config) => catalog::live(&shown.gateway, &config, &shown.redacted).await,
-        None => Value::Null,
+    let catalog = match (&shown.source, config) {
+        (Source::Live(gateway), Some(config)) => {
+            catalog::live(gateway, &config, &shown.redacted).await
+        }
+        (Source::Live(_), None) => Value::Null,
+        (Source::Recording { composites, .. }, _) => catalog::recorded(composites),
     };
     json_response(&catalog)
 }
@@ -188,15 +221,17 @@ async fn catalog(State(shown): App) -> Response {
 /// Returns the states of the backends.
 async fn backends(State(shown): App) -> Response {
     let config = shown.observed.config().borrow().clone();
-    let backends = config.map(|config| catalog::backends(&shown.gateway, &config));
-    let backends = backends.unwrap_or_default();
+    let backends = match (&shown.source, config) {
+        (Source::Live(gateway), Some(config)) => catalog::backends(gateway, &config),
+        _ => Value::Null,
+    };
     json_response(&shown.redacted.json(backends))
 }
 
 /// Returns a run and the runs nested in it.
 async fn run(State(shown): App, Path(id): Path<String>) -> Response {
     match shown.runs.run(&id, &shown.redacted) {
-        Some((run, nested)) => json_response(&json!({ "run": run, "nested": nested })),
+        Some((run, nested)) => json_response(&RunWithNested { run, nested }),
         None => (StatusCode::NOT_FOUND, "the run is unknown or no longer kept\n").into_response(),
     }
 }

@@ -162,9 +162,9 @@ async fn page_answers_only_requests_of_this_machine() {
 }
 
 #[tokio::test]
-async fn secrets_are_not_on_the_page() {
+async fn secrets_are_neither_on_the_page_nor_in_a_recording() {
     let folder = folder();
-    let options = ["--http", "127.0.0.1:0", "--show-data"];
+    let options = ["--http", "127.0.0.1:0", "--show-data", "--record", "runs.ndjson"];
     let mut served = Served::start(folder.path(), &options).await;
     let url = served.after("mcp_composite::serve: serving ").await;
     offer(&client(&url).await).await;
@@ -180,7 +180,9 @@ async fn secrets_are_not_on_the_page() {
     let offer = catalog["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "offer");
     assert_eq!(offer.unwrap()["description"], "The token is ***");
     assert!(served.stop().await);
-    for text in [&run, &catalog, &backends].map(Value::to_string) {
+    let recording = fs::read_to_string(folder.path().join("runs.ndjson")).unwrap();
+    assert_eq!(recording.lines().count(), 3, "{recording}");
+    for text in [&run, &catalog, &backends].map(Value::to_string).iter().chain([&recording]) {
         assert!(!text.contains("hunter2"), "{text}");
     }
 }
