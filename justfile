@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: prose deploy fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance soak
+check: prose deploy fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance browser soak
 
 # Check the words of comments and documents, and their spelling.
 prose:
@@ -19,10 +19,10 @@ fmt-check:
     cargo fmt --check
 
 # Run clippy on all targets; warnings are errors. `--all-targets` does not
-# include `redis`, `foreign` and `conformance`, since `cargo test` does not.
+# include `redis`, `foreign`, `conformance` and `browser`, since `cargo test` does not.
 lint:
     cargo clippy --all-targets --all-features -- -D warnings
-    cargo clippy --all-features --test redis --test foreign --test conformance -- -D warnings
+    cargo clippy --all-features --test redis --test foreign --test conformance --test browser -- -D warnings
     cargo clippy --no-default-features --lib --tests -- -D warnings
     cargo clippy --all-targets --all-features --manifest-path benches/peers/Cargo.toml -- -D warnings
 
@@ -75,6 +75,11 @@ foreign:
 conformance:
     tests/conformance/install.sh
     cargo test --all-features --test conformance
+
+# Test the page of the program in Chromium; needs Node and npm.
+browser:
+    tests/browser/install.sh
+    cargo test --all-features --test browser
 
 # Composites over backends that fail: a minute, or `just soak 20 release 2000` for twenty
 # with two thousand callers.

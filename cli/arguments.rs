@@ -2,11 +2,13 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use rmcp::model::JsonObject;
 
 use crate::logs::LogFormat;
+/// The default address of the page.
+const UI_ADDRESS: &str = "127.0.0.1:6278";
 
 /// Serves the tools of several MCP servers as one server, with composites that call several of
 /// them at once.
@@ -62,6 +64,10 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Shows a recording of `serve --record` on a page.
+    ///
+    /// Lines that are incomplete are left out, with a warning.
+    View(View),
     /// Prints the JSON Schema of configuration files, for editors.
     Schema,
     /// Writes a commented configuration file.
@@ -84,6 +90,8 @@ pub(crate) enum Command {
 }
 
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("listener").args(["http", "ui"]).multiple(true))]
+#[command(group = ArgGroup::new("observer").args(["ui", "record"]).multiple(true))]
 pub(crate) struct Serve {
     /// The configuration file.
     #[arg(value_hint = ValueHint::FilePath)]
@@ -95,9 +103,10 @@ pub(crate) struct Serve {
     /// `gateway:8080`. Names of this machine are always accepted. Can be repeated.
     #[arg(long, value_name = "HOST", requires = "http", value_parser = host)]
     pub(crate) allow_host: Vec<String>,
-    /// Allows `--http` to listen at an address that other machines can reach, although the file has
-    /// no `[auth]`. Use this only behind a proxy or network policy that authenticates callers.
-    #[arg(long, requires = "http")]
+    /// Allows `--http` to listen at an address that other machines can reach although the file has no
+    /// `[auth]`, and `--ui` to listen at such an address: the page has no authentication. Use this
+    /// only behind a proxy or network policy that authenticates callers.
+    #[arg(long, requires = "listener")]
     pub(crate) insecure: bool,
     /// Serves clients before 2026-07-28 without sessions.
     ///
@@ -143,6 +152,32 @@ pub(crate) struct Serve {
     /// file with errors changes nothing. `SIGHUP` reloads the file, too.
     #[arg(long)]
     pub(crate) watch: bool,
+    /// Shows tools, composites, backends and the last 1000 runs on a web page at this address.
+    /// Defaults to `127.0.0.1:6278`.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = UI_ADDRESS)]
+    pub(crate) ui: Option<SocketAddr>,
+    /// Writes the runs of composites to this file, one JSON object per line, for `view`.
+    ///
+    /// An existing recording is extended. Secrets of the configuration are not written.
+    #[arg(long, value_name = "RECORDING", value_hint = ValueHint::FilePath)]
+    pub(crate) record: Option<PathBuf>,
+    /// Includes the arguments of runs and tools in the page and the recording. They may contain
+    /// data of users. Results are never included.
+    #[arg(long, requires = "observer")]
+    pub(crate) show_data: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct View {
+    /// The recording.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The address of the page.
+    #[arg(long, value_name = "ADDRESS", default_value = UI_ADDRESS)]
+    pub(crate) ui: SocketAddr,
+    /// Allows `--ui` to listen at an address that other machines can reach, without authentication.
+    #[arg(long)]
+    pub(crate) insecure: bool,
 }
 
 #[derive(Args, Debug)]

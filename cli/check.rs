@@ -146,7 +146,7 @@ async fn list_the_rest(gateway: &Gateway) -> Result<(), BackendError> {
 }
 
 /// Returns all tools that a service lists.
-async fn list<S>(stack: S) -> Result<Vec<Tool>, Box<dyn Error>>
+pub(crate) async fn list<S>(stack: S) -> Result<Vec<Tool>, Box<dyn Error>>
 where
     S: Service<Request, Response = Reply, Error = BackendError> + Clone,
 {

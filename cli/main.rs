@@ -9,14 +9,18 @@ mod init;
 mod listener;
 mod logs;
 mod metrics;
+mod observed;
 mod probes;
 mod progress;
 mod redacted;
 mod report;
+mod runs;
 mod serve;
 mod session;
 mod telemetry;
 mod traces;
+mod ui;
+mod view;
 mod watch;
 
 use std::{
@@ -31,10 +35,12 @@ use mcp_composite::config::Config;
 use self::{
     arguments::{Arguments, Command},
     metrics::Metrics,
+    observed::ObserverOptions,
     progress::Progress,
     session::{Session, Setup},
     telemetry::Telemetry,
     traces::Traces,
+    ui::Page,
 };
 
 fn main() -> ExitCode {
@@ -50,16 +56,26 @@ fn main() -> ExitCode {
 
 fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout();
-    let quiet = Setup { default_filter: "off", log_format, telemetry: Telemetry::default() };
+    let quiet = Setup {
+        default_filter: "off",
+        log_format,
+        telemetry: Telemetry::default(),
+        observer: ObserverOptions::default(),
+    };
     match command {
         Command::Serve(serve) => {
             let config = Config::load(&serve.file)?;
             serve::check_address(&serve, config.auth().is_some())?;
+            let page = serve.ui.map(|address| Page::bind(address, serve.insecure)).transpose()?;
             let metrics = serve.metrics.map(|_| Metrics::install()).transpose()?;
             let telemetry =
                 Telemetry { metrics, traces: Traces::from_env()?, ..Telemetry::default() };
-            let setup = Setup { default_filter: "info,rmcp=error", telemetry, ..quiet };
-            Session::run(config, setup, async |session| serve::serve(session, &serve).await)
+            let observer = ObserverOptions::of(&serve);
+            let setup = Setup { default_filter: "info,rmcp=error", telemetry, observer, ..quiet };
+            Session::run(config, setup, async |session| {
+                let file = serve.file.display().to_string();
+                ui::serve_with_page(page, session, file, serve::serve(session, &serve)).await
+            })
         }
         Command::Check(check) if check.offline => check::offline(&check.file, check.json, out),
         Command::Check(check) => Session::run(Config::load(&check.file)?, quiet, async |session| {
@@ -84,6 +100,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
             let flowchart = Config::load(file)?.composite_layer().flowchart(&composite)?;
             Ok(write!(out, "{flowchart}")?)
         }
+        Command::View(view) => view::view(&view, out),
         Command::Schema => Ok(write!(out, "{}", Config::JSON_SCHEMA)?),
         Command::Init { file, from } => init::init(&file, from.as_deref(), out),
         Command::Completions { shell } => {

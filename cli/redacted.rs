@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::MakeWriter;
 ///
 /// The crate logs none of them, but the libraries below might, such as a URL that
 /// cannot be reached.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Redacted(Arc<RwLock<Secrets>>);
 
 /// The same for a log in JSON.
@@ -29,9 +29,14 @@ pub(crate) struct JsonLine(Secrets);
 
 impl Redacted {
     pub(crate) fn of(config: &Config) -> Self {
-        let redacted = Self(Arc::default());
+        let redacted = Self::default();
         redacted.learn(config);
         redacted
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with(secrets: &Secrets) -> Self {
+        Self(Arc::new(RwLock::new(secrets.clone())))
     }
 
     /// Adds the secrets of another file. Earlier secrets are still redacted: a removed backend may
@@ -53,8 +58,33 @@ impl Redacted {
         text
     }
 
+    /// Returns a value without secrets, also in keys and numbers.
+    pub(crate) fn json(&self, value: Value) -> Value {
+        redact(value, &self.secrets())
+    }
+
     fn secrets(&self) -> Secrets {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Returns a value without secrets. Strings are redacted before they are encoded, since JSON may
+/// escape a part of a secret.
+fn redact(value: Value, secrets: &Secrets) -> Value {
+    match value {
+        Value::String(text) => Value::String(secrets.redact(&text).into_owned()),
+        Value::Number(number) => match secrets.redact(&number.to_string()) {
+            Cow::Borrowed(_) => Value::Number(number),
+            Cow::Owned(text) => Value::String(text),
+        },
+        Value::Array(values) => values.into_iter().map(|value| redact(value, secrets)).collect(),
+        Value::Object(members) => {
+            let redacted = members
+                .into_iter()
+                .map(|(key, value)| (secrets.redact(&key).into_owned(), redact(value, secrets)));
+            Value::Object(redacted.collect())
+        }
+        value @ (Value::Null | Value::Bool(_)) => value,
     }
 }
 
@@ -94,38 +124,19 @@ impl Write for JsonLine {
     /// Redacts each string of the object before it is encoded: JSON may escape a secret that is
     /// escaped already, because it is in the `Debug` output of a value.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Ok(mut event) = serde_json::from_slice(bytes) else {
+        let Ok(event) = serde_json::from_slice::<Value>(bytes) else {
             return Line(self.0.clone()).write(bytes);
         };
-        if redact(&mut event, &self.0) {
-            io::stderr().write_all(format!("{event}\n").as_bytes())?;
-        } else {
+        let redacted = redact(event.clone(), &self.0);
+        if redacted == event {
             io::stderr().write_all(bytes)?;
+        } else {
+            io::stderr().write_all(format!("{redacted}\n").as_bytes())?;
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
-    }
-}
-
-/// Redacts all strings of a value, and returns whether there were secrets.
-fn redact(value: &mut Value, secrets: &Secrets) -> bool {
-    match value {
-        Value::String(text) => match secrets.redact(text) {
-            Cow::Borrowed(_) => false,
-            Cow::Owned(redacted) => {
-                *text = redacted;
-                true
-            }
-        },
-        Value::Array(values) => {
-            values.iter_mut().fold(false, |found, value| redact(value, secrets) | found)
-        }
-        Value::Object(members) => {
-            members.values_mut().fold(false, |found, value| redact(value, secrets) | found)
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

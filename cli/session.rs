@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     logs::{self, LogFormat},
+    observed::{Observed, ObserverOptions},
     redacted::Redacted,
     telemetry::Telemetry,
 };
@@ -26,6 +27,7 @@ pub(crate) struct Session {
     pub(crate) gateway: Gateway,
     pub(crate) redacted: Redacted,
     pub(crate) telemetry: Telemetry,
+    pub(crate) observed: Observed,
     /// Cancelled when the process is asked to end.
     pub(crate) stop: CancellationToken,
 }
@@ -36,6 +38,7 @@ pub(crate) struct Setup {
     pub(crate) default_filter: &'static str,
     pub(crate) log_format: LogFormat,
     pub(crate) telemetry: Telemetry,
+    pub(crate) observer: ObserverOptions,
 }
 
 // === impl Session ===
@@ -45,16 +48,18 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns an error if the backends cannot be configured, and the error of the command.
+    /// Returns an error if the recording cannot be written, or if the backends cannot be configured,
+    /// and the error of the command.
     pub(crate) fn run(
         mut config: Config,
         setup: Setup,
         command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
-        let Setup { default_filter, log_format, telemetry } = setup;
+        let Setup { default_filter, log_format, telemetry, observer } = setup;
         let redacted = Redacted::of(&config);
+        let observed = Observed::new(&observer, &redacted)?;
         let auth = config.take_auth();
-        let config = telemetry.apply(config);
+        let config = observed.observe(telemetry.apply(config));
         logs::start(default_filter, log_format, &redacted, telemetry.traces.as_ref());
         let traces = telemetry.traces.clone();
         let runtime = tokio::runtime::Runtime::new()?;
@@ -62,9 +67,11 @@ impl Session {
             // Before any child process starts, so that none is left behind.
             let stop = stop_on_signals()?;
             let gateway = Gateway::connect(&config)?;
-            let session = Self { config, auth, gateway, redacted, telemetry, stop };
+            observed.set_running(&config);
+            let session = Self { config, auth, gateway, redacted, telemetry, observed, stop };
             let result = command(&session).await;
             session.gateway.close().await;
+            session.observed.close();
             result
         });
         if let Some(traces) = traces {
@@ -123,7 +130,7 @@ pub(crate) fn not_connected(name: &str, reason: &str) -> String {
 
 /// Returns a token that is cancelled when this process is asked to end. A second request ends the
 /// process at once.
-fn stop_on_signals() -> io::Result<CancellationToken> {
+pub(crate) fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     #[cfg(unix)]

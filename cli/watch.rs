@@ -5,8 +5,8 @@ use std::{convert::Infallible, io, path::PathBuf, time::Duration};
 use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
 use crate::{
-    arguments::Serve, auth::Authentication, redacted::Redacted, session::Session,
-    telemetry::Telemetry,
+    arguments::Serve, auth::Authentication, observed::Observed, redacted::Redacted,
+    session::Session, telemetry::Telemetry,
 };
 
 /// The interval between checks of the files.
@@ -22,6 +22,7 @@ pub(crate) struct Watch {
     is_http: bool,
     redacted: Redacted,
     telemetry: Telemetry,
+    observed: Observed,
     /// The files that are running.
     sources: Sources,
     /// The state of the files when they were last read.
@@ -49,6 +50,7 @@ impl Watch {
             is_http: serve.http.is_some(),
             redacted: session.redacted.clone(),
             telemetry: session.telemetry.clone(),
+            observed: session.observed.clone(),
             read: sources.stamp(),
             sources,
             mistakes: None,
@@ -109,10 +111,12 @@ impl Watch {
             (None, None) => None,
             _ => return Err("`[auth]` was added or removed: restart the program".to_owned()),
         };
+        let config = self.observed.observe(config);
         let reloaded = self.gateway.reload(&config).await.map_err(|error| error.to_string())?;
         if let Some((authentication, prepared)) = prepared {
             authentication.replace(prepared);
         }
+        self.observed.set_running(&config);
         tracing::info!("reloaded: {reloaded}");
         Ok(config)
     }

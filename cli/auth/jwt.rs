@@ -83,7 +83,7 @@ impl JwtVerifier {
             decoded = self.decode(token, &header, &keys);
         }
         match decoded {
-            Ok(claims) => self.check(claims),
+            Ok(claims) => self.check(&claims),
             Err(_) if keys.is_empty() => Err(invalid("the key set has no key for it")),
             Err(error) => Err(Rejection::InvalidToken(reason_of(error.kind()))),
         }
@@ -111,7 +111,7 @@ impl JwtVerifier {
         Err(ErrorKind::InvalidSignature.into())
     }
 
-    fn check(&self, claims: Claims) -> Result<String, Rejection> {
+    fn check(&self, claims: &Claims) -> Result<String, Rejection> {
         // The library also accepts a list that contains the issuer.
         if claims.iss != self.config.issuer() {
             return Err(invalid("the claim `iss` is wrong"));

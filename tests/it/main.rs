@@ -66,6 +66,8 @@ mod normalize;
 mod observers;
 #[cfg(all(unix, feature = "cli"))]
 mod operations;
+#[cfg(feature = "cli")]
+mod page;
 mod pattern;
 #[cfg(feature = "cli")]
 mod person;

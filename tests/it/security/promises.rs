@@ -46,7 +46,7 @@ fn promises(page: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
 fn every_documented_guarantee_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = Vec::new();
-    for folder in ["src", "tests/it", "tests/redis"] {
+    for folder in ["cli", "src", "tests/it", "tests/redis"] {
         // The published package does not contain all of it.
         if root.join(folder).exists() {
             tests_in(&root.join(folder), &mut tests);

@@ -1,0 +1,244 @@
+//! The web page that shows tools, composites, backends and runs.
+
+mod catalog;
+mod graph;
+mod guard;
+mod stream;
+
+use std::{
+    error::Error,
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+};
+
+use axum::{
+    Router,
+    extract::{Path, State},
+    http::{StatusCode, header::CONTENT_TYPE},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use mcp_composite::config::Gateway;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use self::guard::Guard;
+use crate::{
+    observed::Observed,
+    redacted::Redacted,
+    runs::{CompositeRecord, Recording, RunLog, RunRecord},
+    session::Session,
+};
+
+/// The maximum number of pages that are open at the same time.
+const MAX_PAGES: usize = 32;
+
+/// The files of the page.
+const FILES: [(&str, &str, &str); 6] = [
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page.js", SCRIPT, include_str!("page/page.js")),
+    ("/elements.js", SCRIPT, include_str!("page/elements.js")),
+    ("/diagram.js", SCRIPT, include_str!("page/diagram.js")),
+    ("/timeline.js", SCRIPT, include_str!("page/timeline.js")),
+];
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// A listener for the page.
+pub(crate) struct Page {
+    listener: TcpListener,
+    address: SocketAddr,
+    guard: Guard,
+}
+
+/// The state that the page shows.
+pub(crate) struct PageState {
+    /// The file that is served, or the recording.
+    file: String,
+    observed: Observed,
+    runs: Arc<RunLog>,
+    redacted: Redacted,
+    source: Source,
+    /// Identifies this process, so that a page reloads when another one answers.
+    instance: String,
+    /// The number of further pages that may be open.
+    pages: Arc<Semaphore>,
+    /// Held while the backends are asked for their tools.
+    listing: tokio::sync::Mutex<()>,
+}
+
+enum Source {
+    Live(Gateway),
+    Recording { composites: Vec<CompositeRecord>, warning: Option<String> },
+}
+
+/// Serves a page, if there is one, until `served` completes.
+///
+/// # Errors
+///
+/// Returns the error of `served`, or an error if the page cannot be served.
+pub(crate) async fn serve_with_page(
+    page: Option<Page>,
+    session: &Session,
+    file: String,
+    served: impl Future<Output = Result<(), Box<dyn Error>>>,
+) -> Result<(), Box<dyn Error>> {
+    let (Some(page), Some(runs)) = (page, session.observed.runs()) else { return served.await };
+    tracing::info!("serving a page at {}", page.url());
+    let source = Source::Live(session.gateway.clone());
+    let redacted = session.redacted.clone();
+    let shown = PageState::new(file, session.observed.clone(), runs.clone(), redacted, source);
+    tokio::select! {
+        served = served => served,
+        failed = page.serve(shown) => Ok(failed?),
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    /// Binds an address of the loopback interface, or of any interface if `insecure`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if other machines can reach the address, or if it cannot be bound.
+    pub(crate) fn bind(address: SocketAddr, insecure: bool) -> Result<Self, String> {
+        if !address.ip().is_loopback() && !insecure {
+            return Err(format!(
+                "`--ui {address}` can be reached by other machines, and the page does not \
+                 authenticate its readers: use an address such as 127.0.0.1:6278, or add \
+                 `--insecure`"
+            ));
+        }
+        let failed = |error: io::Error| {
+            format!("cannot listen at {address}: {error}; `--ui 127.0.0.1:0` takes a free port")
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, guard: Guard::new(insecure) })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Serves the page. Completes only with an error.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no connection can be accepted.
+    pub(crate) async fn serve(self, shown: PageState) -> io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let guard = self.guard;
+        let mut app = Router::new()
+            .route("/api/about", get(about))
+            .route("/api/catalog", get(catalog))
+            .route("/api/backends", get(backends))
+            .route("/api/runs/{id}", get(run))
+            .route("/api/events", get(stream::events));
+        for (path, kind, text) in FILES {
+            app = app.route(path, get(async move || ([(CONTENT_TYPE, kind)], text)));
+        }
+        let guarded = middleware::from_fn(move |request, next| guard.check(request, next));
+        axum::serve(listener, app.layer(guarded).with_state(Arc::new(shown))).await
+    }
+}
+
+// === impl PageState ===
+
+impl PageState {
+    fn new(
+        file: String,
+        observed: Observed,
+        runs: Arc<RunLog>,
+        redacted: Redacted,
+        source: Source,
+    ) -> Self {
+        Self {
+            file,
+            observed,
+            runs,
+            redacted,
+            source,
+            instance: format!("{:016x}", fastrand::u64(..)),
+            pages: Arc::new(Semaphore::new(MAX_PAGES)),
+            listing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Returns the state of a page that shows a recording.
+    pub(crate) fn recording(file: String, recording: Recording) -> Self {
+        let Recording { runs, composites, warning } = recording;
+        let (observed, runs) = (Observed::default(), Arc::new(runs));
+        let source = Source::Recording { composites, warning };
+        Self::new(file, observed, runs, Redacted::default(), source)
+    }
+}
+
+/// A run and the runs nested in it. A structure keeps the order of the members, which people read.
+#[derive(Serialize)]
+struct RunWithNested {
+    run: RunRecord,
+    nested: Vec<RunRecord>,
+}
+
+type App = State<Arc<PageState>>;
+
+/// Returns the properties of the page that do not change.
+async fn about(State(shown): App) -> Response {
+    let (is_live, warning) = match &shown.source {
+        Source::Live(_) => (true, None),
+        Source::Recording { warning, .. } => (false, warning.as_ref()),
+    };
+    json_response(&json!({
+        "instance": shown.instance,
+        "version": env!("CARGO_PKG_VERSION"),
+        "file": shown.file,
+        "is_live": is_live,
+        "shows_data": shown.runs.shows_data(),
+        "warning": warning,
+    }))
+}
+
+/// Returns the tools and composites.
+async fn catalog(State(shown): App) -> Response {
+    let _listing = shown.listing.lock().await;
+    let config = shown.observed.config().borrow().clone();
+    let catalog = match (&shown.source, config) {
+        (Source::Live(gateway), Some(config)) => {
+            catalog::live(gateway, &config, &shown.redacted).await
+        }
+        (Source::Live(_), None) => Value::Null,
+        (Source::Recording { composites, .. }, _) => catalog::recorded(composites),
+    };
+    json_response(&catalog)
+}
+
+/// Returns the states of the backends.
+async fn backends(State(shown): App) -> Response {
+    let config = shown.observed.config().borrow().clone();
+    let backends = match (&shown.source, config) {
+        (Source::Live(gateway), Some(config)) => catalog::backends(gateway, &config),
+        _ => Value::Null,
+    };
+    json_response(&shown.redacted.json(backends))
+}
+
+/// Returns a run and the runs nested in it.
+async fn run(State(shown): App, Path(id): Path<String>) -> Response {
+    match shown.runs.run(&id, &shown.redacted) {
+        Some((run, nested)) => json_response(&RunWithNested { run, nested }),
+        None => (StatusCode::NOT_FOUND, "the run is unknown or no longer kept\n").into_response(),
+    }
+}
+
+fn json_response(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

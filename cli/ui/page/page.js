@@ -1,0 +1,382 @@
+// The page: receives runs from the stream of events, and shows the section that the URL names.
+
+import { diagram } from "./diagram.js";
+import { copyButton, duration, html } from "./elements.js";
+import { branchName, criticalPath, timeline } from "./timeline.js";
+
+const MAX_RUNS = 1000;
+const SECTIONS = ["runs", "composites", "tools", "backends"];
+
+const find = (id) => document.getElementById(id);
+const body = (id) => find(id).tBodies[0];
+
+const runs = new Map();
+const rows = new Map();
+let about = null;
+let catalog = { tools: [], composites: [], remarks: [] };
+let selected = null;
+let shown = null;
+let timer = null;
+let isFirst = true;
+
+async function load(path) {
+  const response = await fetch(path);
+  if (!response.ok) throw new Error((await response.text()) || `${path}: ${response.status}`);
+  return response.json();
+}
+
+function status(text, label = text) {
+  return html("span", { class: `status ${text}` }, label);
+}
+
+// Runs
+
+function receive({ instance, runs: changed }) {
+  if (about && instance !== about.instance) {
+    location.reload();
+    return;
+  }
+  const isNew = changed.filter((run) => !runs.has(run.id) && !run.parent);
+  for (const run of changed) {
+    runs.delete(run.id);
+    runs.set(run.id, run);
+    draw(run);
+  }
+  const oldest = [...runs.values()].sort((a, b) => a.started_at_ms - b.started_at_ms);
+  for (const run of oldest.slice(0, Math.max(0, runs.size - MAX_RUNS))) {
+    runs.delete(run.id);
+    rows.get(run.id)?.remove();
+    rows.delete(run.id);
+  }
+  if (!isFirst && isNew.length) {
+    const names = [...new Set(isNew.map((run) => run.composite))].join(", ");
+    find("announcement").textContent = `${isNew.length === 1 ? "New run" : `${isNew.length} new runs`}: ${names}`;
+  }
+  isFirst = false;
+  filter();
+  const isShown = (run) => run.id === selected || run.parent?.run === selected;
+  if (selected && changed.some(isShown)) showRun();
+}
+
+function draw(run) {
+  const row = html(
+    "tr",
+    { "data-run": run.id, class: rows.has(run.id) || isFirst ? "" : "new" },
+    html("th", { scope: "row" }, html("a", { href: `#runs/${run.id}` }, run.composite), run.parent ? " (nested)" : ""),
+    html("td", {}, status(run.status), run.limit ? ` (${run.limit})` : ""),
+    html("td", {}, new Date(run.started_at_ms).toLocaleTimeString()),
+    html("td", { class: "number" }, duration(run.took_ms)),
+    html("td", { class: "number" }, run.branches, run.failed_branches ? ` (${run.failed_branches} failed)` : ""),
+    html("td", { class: "number" }, run.retries),
+  );
+  const before = rows.get(run.id);
+  rows.set(run.id, row);
+  row.classList.toggle("selected", run.id === selected);
+  if (!before) {
+    body("runs-table").prepend(row);
+    return;
+  }
+  const hadFocus = before.contains(document.activeElement);
+  before.replaceWith(row);
+  if (hadFocus) row.querySelector("a").focus();
+}
+
+function filter() {
+  const tool = find("filter-tool").value.trim().toLowerCase();
+  const wanted = find("filter-status").value;
+  const nested = find("filter-nested").checked;
+  let count = 0;
+  for (const [id, row] of rows) {
+    const run = runs.get(id);
+    const isShown =
+      run.composite.toLowerCase().includes(tool) && (!wanted || run.status === wanted) && (nested || !run.parent);
+    row.hidden = !isShown;
+    count += isShown;
+  }
+  find("runs-count").textContent = `${count} of ${rows.size} runs`;
+  find("runs-empty").hidden = rows.size > 0;
+  find("runs-table").hidden = rows.size === 0;
+  const names = [...new Set([...runs.values()].map((run) => run.composite))].sort();
+  find("filter-tools").replaceChildren(...names.map((name) => html("option", { value: name })));
+}
+
+async function showRun(isFocused = false) {
+  const id = selected;
+  clearTimeout(timer);
+  for (const [other, row] of rows) row.classList.toggle("selected", other === id);
+  if (!id) {
+    find("run").hidden = true;
+    return;
+  }
+  try {
+    const loaded = await load(`/api/runs/${encodeURIComponent(id)}`);
+    if (id !== selected) return;
+    shown = loaded;
+    drawRun();
+  } catch (error) {
+    if (id !== selected) return;
+    find("run").replaceChildren(html("h3", { id: "run-title" }, "Run"), html("p", {}, error.message));
+  }
+  find("run").hidden = false;
+  if (isFocused) find("run").focus();
+}
+
+/** Returns the time up to which the bars of a run are drawn, since its start. */
+function latestTime(run) {
+  if (run.ended_ms !== undefined) return run.ended_ms;
+  const known = run.branches.flatMap((branch) => [branch.started_ms, branch.ended_ms ?? 0]);
+  return Math.max(about?.is_live ? Date.now() - run.started_at_ms : 0, ...known);
+}
+
+function drawRun() {
+  const { run, nested } = shown;
+  const article = find("run");
+  const focused = [...article.querySelectorAll("button, summary")].indexOf(document.activeElement);
+  const isOpened = find("data")?.open;
+  const composite = catalog.composites.find((other) => other.name === run.composite);
+  const now = latestTime(run);
+  const path = criticalPath(run, composite?.graph, now);
+  article.replaceChildren(
+    ...[
+      html("h3", { id: "run-title" }, `Run of ${run.composite} `, status(run.status)),
+      facts(run),
+      html(
+        "p",
+        { class: "buttons" },
+        copyButton("Copy run as JSON", () => JSON.stringify(shown.run, null, 2)),
+        composite ? copyButton("Copy composite as Mermaid", () => composite.mermaid) : null,
+        html("button", { type: "button", onclick: () => (location.hash = "#runs") }, "Close"),
+      ),
+      html("div", { id: "timeline", class: "scroll", tabindex: 0, role: "region", "aria-label": "Timeline" }),
+      legend(),
+      run.omitted_branches ? html("p", { class: "note" }, `${run.omitted_branches} more branches are not kept.`) : null,
+      branches(run, path, now),
+      nested.length ? nestedRuns(nested) : null,
+      ...data(run, isOpened),
+    ].filter(Boolean),
+  );
+  if (focused >= 0) article.querySelectorAll("button, summary")[focused]?.focus();
+  drawTimeline(composite?.graph);
+}
+
+/** Draws the timeline, and again every second while the run is open. */
+function drawTimeline(graph) {
+  clearTimeout(timer);
+  const { run } = shown;
+  const now = latestTime(run);
+  const width = Math.max(find("run").clientWidth || find("main").clientWidth, 480) - 32;
+  find("timeline").replaceChildren(timeline(run, criticalPath(run, graph, now), now, width));
+  if (run.ended_ms === undefined && about?.is_live) {
+    timer = setTimeout(() => shown && drawTimeline(graph), 1000);
+  }
+}
+
+function facts(run) {
+  const parent = run.parent;
+  const entries = [
+    ["Id", run.id],
+    ["Started", new Date(run.started_at_ms).toLocaleString()],
+    ["Duration", run.took_ms === undefined ? null : duration(run.took_ms)],
+    ["With waiting", run.ended_ms > run.took_ms ? duration(run.ended_ms) : null],
+    ["Limit", run.limit],
+    ["Called by", parent ? html("a", { href: `#runs/${parent.run}` }, `${parent.branch} of run ${parent.run}`) : null],
+    ["Note", run.is_partial ? "The run began before this log, so its first part is missing." : null],
+  ];
+  const given = entries.filter(([, value]) => value !== null && value !== undefined);
+  return html("dl", {}, given.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]));
+}
+
+function legend() {
+  const entries = ["a tick is a call of the tool", "hatched: waits for a person", "outlined: the critical path"];
+  return html("ul", { class: "legend" }, entries.map((entry) => html("li", {}, entry)));
+}
+
+function branches(run, path, now) {
+  const titles = ["Branch", "Status", "Error or reason", "Start", "Duration", "Calls", "Tool", "Critical path"];
+  const numbers = ["Start", "Duration", "Calls"];
+  const entries = run.branches.map((branch) => {
+    const tools = [...new Set(branch.attempts.map((attempt) => attempt.tool))];
+    const after = branch.attempts.map((attempt) => attempt.after).filter(Boolean);
+    return html(
+      "tr",
+      {},
+      html("th", { scope: "row" }, branchName(branch)),
+      html("td", {}, status(branch.status)),
+      html("td", {}, branch.error ?? branch.reason ?? "", after.length ? ` (retried after ${after.join(", ")})` : ""),
+      html("td", { class: "number" }, duration(branch.started_ms)),
+      html("td", { class: "number" }, duration((branch.ended_ms ?? now) - branch.started_ms)),
+      html("td", { class: "number" }, branch.calls),
+      html("td", {}, tools.join(", ")),
+      html("td", {}, path.has(branch) ? "yes" : ""),
+    );
+  });
+  const head = titles.map((title) => html("th", { scope: "col", class: numbers.includes(title) ? "number" : "" }, title));
+  return html(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": "Branches" },
+    html("table", { id: "branches" }, html("thead", {}, html("tr", {}, head)), html("tbody", {}, entries)),
+  );
+}
+
+function nestedRuns(nested) {
+  const entries = nested.map((run) =>
+    html("li", {}, html("a", { href: `#runs/${run.id}` }, `${run.composite}, called by ${run.parent.branch}`), " ", status(run.status)),
+  );
+  return html("div", {}, html("h4", {}, "Nested runs"), html("ul", {}, entries));
+}
+
+function data(run, isOpened) {
+  if (!about?.shows_data) {
+    return [html("p", { class: "note", id: "no-data" }, "Arguments are not shown. Start the program with --show-data to see them.")];
+  }
+  const calls = run.branches.flatMap((branch) =>
+    branch.attempts
+      .filter((attempt) => attempt.arguments !== undefined)
+      .map((attempt) => [`${branchName(branch)}: ${attempt.tool}`, attempt.arguments]),
+  );
+  const entries = run.arguments === undefined ? calls : [[run.composite, run.arguments], ...calls];
+  if (!entries.length) return [];
+  return [
+    html(
+      "details",
+      { id: "data", open: isOpened },
+      html("summary", {}, "Arguments"),
+      html("p", { class: "note" }, "Arguments are shown as composites send them. Results are not recorded."),
+      entries.map(([name, value]) => [html("h4", {}, name), html("pre", {}, JSON.stringify(value, null, 2))]).flat(),
+    ),
+  ];
+}
+
+// Composites, tools and backends
+
+async function loadCatalog() {
+  find("refresh").disabled = true;
+  try {
+    catalog = (await load("/api/catalog")) ?? catalog;
+  } catch (error) {
+    catalog = { ...catalog, error: error.message };
+  }
+  find("refresh").disabled = false;
+  drawTools();
+  drawComposites();
+  if (selected && shown) drawRun();
+}
+
+function drawTools() {
+  const isKnown = catalog.tools !== null;
+  find("tools-empty").hidden = isKnown;
+  find("tools-table").hidden = !isKnown;
+  find("refresh").hidden = !isKnown;
+  const remarks = [catalog.error, ...catalog.remarks].filter(Boolean);
+  find("remarks").replaceChildren(...remarks.map((remark) => html("li", {}, remark)));
+  const entries = (catalog.tools ?? []).map((tool) =>
+    html(
+      "tr",
+      { class: tool.hidden_by ? "off" : "", "data-tool": tool.name },
+      html("th", { scope: "row" }, tool.hidden_by ? tool.name : tool.signature.replace(/^[^(]*/, () => tool.name)),
+      html("td", {}, tool.source),
+      html("td", {}, tool.hidden_by ? `no, hidden by ${tool.hidden_by}` : "yes"),
+      html("td", {}, tool.names.map(({ name, reason }) => html("div", {}, `${name} (${reason})`))),
+      html("td", {}, tool.description.split("\n")[0]),
+    ),
+  );
+  body("tools-table").replaceChildren(...entries);
+}
+
+function drawComposites() {
+  const entries = catalog.composites.map((composite) =>
+    html(
+      "div",
+      { class: "diagram", id: `composites/${composite.name}` },
+      html("h3", {}, composite.name),
+      html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Diagram of ${composite.name}` }, diagram(composite.name, composite.graph)),
+      html("p", { class: "buttons" }, copyButton("Copy as Mermaid", () => composite.mermaid)),
+    ),
+  );
+  find("composites-list").replaceChildren(...(entries.length ? entries : [html("p", {}, "There are no composites.")]));
+}
+
+let states = "";
+
+async function loadBackends() {
+  const backends = await load("/api/backends").catch(() => undefined);
+  if (backends === undefined) return;
+  find("backends-empty").hidden = backends !== null;
+  find("backends-table").hidden = backends === null;
+  const entries = (backends ?? []).map((backend) =>
+    html(
+      "tr",
+      {},
+      html("th", { scope: "row" }, backend.name),
+      html("td", {}, backend.is_connected ? status("connected") : [status("failed", "not connected"), `: ${backend.reason}`]),
+      html("td", {}, backend.transport ?? ""),
+      html("td", {}, backend.server ?? ""),
+      html("td", {}, backend.protocol ?? ""),
+    ),
+  );
+  body("backends-table").replaceChildren(...entries);
+  const latest = JSON.stringify((backends ?? []).map((backend) => [backend.name, backend.is_connected]));
+  if (states && states !== latest) await loadCatalog();
+  states = latest;
+}
+
+// Sections
+
+function route() {
+  const [name, ...rest] = location.hash.slice(1).split("/");
+  const section = SECTIONS.includes(name) ? name : "runs";
+  for (const other of SECTIONS) {
+    find(other).hidden = other !== section;
+    const link = document.querySelector(`nav a[href="#${other}"]`);
+    if (other === section) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const before = selected;
+  selected = section === "runs" && rest.length ? rest.join("/") : null;
+  if (selected !== before) {
+    shown = null;
+    showRun(selected !== null);
+  }
+  // Widths are only known while the section is visible.
+  if (section === "composites") drawComposites();
+}
+
+function connect() {
+  const events = new EventSource("/api/events");
+  const state = (text) => (find("connection").textContent = text);
+  events.addEventListener("open", () => state(about?.is_live ? "live" : "recording"));
+  events.addEventListener("error", () => {
+    state("disconnected; trying again");
+    // The browser connects again by itself, unless the program refused the connection.
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+  });
+  events.addEventListener("runs", (event) => receive(JSON.parse(event.data)));
+  events.addEventListener("config", () => Promise.all([loadCatalog(), loadBackends()]));
+}
+
+async function start() {
+  find("filters").addEventListener("submit", (event) => event.preventDefault());
+  find("filters").addEventListener("input", filter);
+  find("refresh").addEventListener("click", loadCatalog);
+  window.addEventListener("hashchange", route);
+  window.addEventListener("resize", () => selected && shown && drawRun());
+  try {
+    about = await load("/api/about");
+  } catch (error) {
+    find("connection").textContent = error.message;
+    return;
+  }
+  find("file").textContent = about.file;
+  document.title = `${about.file}, mcp-composite`;
+  find("warning").textContent = about.warning ?? "";
+  find("warning").hidden = !about.warning;
+  filter();
+  route();
+  connect();
+  await Promise.all([loadCatalog(), loadBackends()]);
+  if (about.is_live) {
+    setInterval(() => document.hidden || loadBackends(), 5000);
+  }
+}
+
+start();

@@ -1,0 +1,74 @@
+//! The stream of changes that a page receives.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{
+        IntoResponse, Response, Sse,
+        sse::{Event, KeepAlive},
+    },
+};
+use futures::stream;
+use mcp_composite::config::Config;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::{App, PageState};
+
+/// The minimum time between two events, in which changes are collected.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A page that is open.
+///
+/// It has no queue: it remembers the version of the runs that it has received, and a slow page
+/// receives only the latest state of each run.
+struct Subscriber {
+    shown: Arc<PageState>,
+    version: watch::Receiver<u64>,
+    config: watch::Receiver<Option<Arc<Config>>>,
+    /// The version of the runs that were sent; `None` before the first event.
+    sent: Option<u64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Streams summaries of the runs that have changed, first of all runs.
+pub(super) async fn events(State(shown): App) -> Response {
+    let Ok(permit) = shown.pages.clone().try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
+    };
+    let (version, mut config) = (shown.runs.subscribe(), shown.observed.config());
+    config.mark_unchanged();
+    let subscriber = Subscriber { shown, version, config, sent: None, _permit: permit };
+    let events = stream::unfold(subscriber, |mut subscriber| async move {
+        let event = subscriber.next().await?;
+        Some((Ok::<_, Infallible>(event), subscriber))
+    });
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+// === impl Subscriber ===
+
+impl Subscriber {
+    /// Returns the next event, or `None` if there are no further ones.
+    async fn next(&mut self) -> Option<Event> {
+        if self.sent.is_some() {
+            tokio::select! {
+                changed = self.config.changed() => {
+                    changed.ok()?;
+                    return Some(Event::default().event("config").data("{}"));
+                }
+                changed = self.version.changed() => changed.ok()?,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.version.mark_unchanged();
+        let PageState { runs, redacted, instance, .. } = &*self.shown;
+        let (text, version) = runs.since(self.sent.unwrap_or(0), redacted, |runs, version| {
+            (json!({ "instance": instance, "runs": runs }).to_string(), version)
+        });
+        self.sent = Some(version);
+        Some(Event::default().event("runs").data(text))
+    }
+}

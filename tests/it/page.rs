@@ -1,0 +1,207 @@
+//! The page of the program, as HTTP requests see it. `tests/browser` tests it in a browser.
+
+use std::{fs, path::Path, process::Stdio};
+
+use rmcp::{
+    RoleClient, ServiceExt, model::CallToolRequestParams, service::RunningService,
+    transport::StreamableHttpClientTransport,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    net::TcpStream,
+    process::{Child, ChildStderr, Command},
+};
+
+use crate::{
+    programs::{PROGRAM, example},
+    support::{soon, until},
+};
+
+/// A program that serves a page.
+struct Served {
+    child: Child,
+    errors: Lines<BufReader<ChildStderr>>,
+    /// The host and port of the page.
+    page: String,
+}
+
+const FILE: &str = "\
+[[backends]]
+name = 'shop'
+command = '${SHOP}'
+args = ['catalogue']
+env = { TOKEN = 'hunter2-hunter2' }
+
+[[backends]]
+name = 'away'
+url = 'http://127.0.0.1:1/hunter2-hunter2'
+
+[[composite_tools]]
+name = 'offer'
+description = 'The token is hunter2-hunter2'
+strategy = 'pipeline'
+steps = [{ id = 'price', tool = 'shop/price', arguments = { article = '$input.article' } }]
+";
+
+/// Returns a folder with a file of two backends that share a secret.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tools.toml"), FILE).unwrap();
+    folder
+}
+
+// === impl Served ===
+
+impl Served {
+    async fn start(folder: &Path, options: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.current_dir(folder).env("SHOP", example("shop")).env_remove("RUST_LOG");
+        command.args(["serve", "tools.toml", "--ui", "127.0.0.1:0"]).args(options);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut served = Self { child, errors, page: String::new() };
+        let url = served.after("serving a page at http://").await;
+        url.trim_end_matches('/').clone_into(&mut served.page);
+        served
+    }
+
+    /// Waits for a line of standard error with this text, and returns the rest of the line.
+    async fn after(&mut self, text: &str) -> String {
+        soon(async {
+            loop {
+                let line = self.errors.next_line().await.unwrap().unwrap();
+                if let Some((_, rest)) = line.split_once(text) {
+                    return rest.to_owned();
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sends a request, and returns the status and the rest of the response.
+    async fn request(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
+        let host = if headers.contains("Host:") { "" } else { "Host: localhost\r\n" };
+        let request =
+            format!("{method} {path} HTTP/1.1\r\n{host}{headers}Connection: close\r\n\r\n");
+        let mut stream = TcpStream::connect(&self.page).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        soon(stream.read_to_string(&mut response)).await.unwrap();
+        let (line, rest) = response.split_once("\r\n").unwrap();
+        (line.split(' ').nth(1).unwrap().parse().unwrap(), rest.to_owned())
+    }
+
+    async fn json(&self, path: &str) -> Value {
+        let (status, response) = self.request("GET", path, "").await;
+        assert_eq!(status, 200, "{response}");
+        serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    /// Returns the runs that a page receives when it is opened.
+    async fn runs(&self) -> Vec<Value> {
+        let request = "GET /api/events HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        let mut stream = TcpStream::connect(&self.page).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        soon(async {
+            loop {
+                let line = lines.next_line().await.unwrap().unwrap();
+                if let Some(data) = line.strip_prefix("data: ") {
+                    let data: Value = serde_json::from_str(data).unwrap();
+                    return data["runs"].as_array().unwrap().clone();
+                }
+            }
+        })
+        .await
+    }
+
+    /// Asks the program to end, and returns whether it succeeded.
+    async fn stop(mut self) -> bool {
+        crate::programs::signal(self.child.id().unwrap().into(), "TERM");
+        soon(self.child.wait()).await.unwrap().success()
+    }
+}
+
+async fn client(url: &str) -> RunningService<RoleClient, ()> {
+    ().serve(StreamableHttpClientTransport::from_uri(url)).await.unwrap()
+}
+
+async fn offer(client: &RunningService<RoleClient, ()>) {
+    let article = json!({ "article": "hunter2-hunter2" });
+    let call =
+        CallToolRequestParams::new("offer").with_arguments(article.as_object().unwrap().clone());
+    let result = client.call_tool(call).await.unwrap();
+    assert_ne!(result.is_error, Some(true), "{result:?}");
+}
+
+#[tokio::test]
+async fn page_answers_only_requests_of_this_machine() {
+    let folder = folder();
+    // Over stdio, too.
+    let served = Served::start(folder.path(), &[]).await;
+    for (method, path, headers, status) in [
+        ("GET", "/", "", 200),
+        ("HEAD", "/page.js", "", 200),
+        ("GET", "/api/about", "Host: evil.example\r\n", 403),
+        ("GET", "/", "Host: localhost.evil.example\r\n", 403),
+        ("GET", "/api/about", "Origin: https://evil.example\r\n", 403),
+        ("GET", "/api/about", "Sec-Fetch-Site: cross-site\r\n", 403),
+        ("POST", "/api/about", "Content-Length: 0\r\n", 405),
+        ("GET", "/api/runs/unknown", "", 404),
+        ("GET", "/../Cargo.toml", "", 404),
+    ] {
+        let (got, response) = served.request(method, path, headers).await;
+        assert_eq!(got, status, "{method} {path} {headers}: {response}");
+        let policy = "content-security-policy: default-src 'none'; script-src 'self'";
+        assert!(response.contains(policy), "{response}");
+        assert!(!response.contains("access-control-allow"), "{response}");
+    }
+    assert!(served.stop().await);
+}
+
+#[tokio::test]
+async fn secrets_are_neither_on_the_page_nor_in_a_recording() {
+    let folder = folder();
+    let options = ["--http", "127.0.0.1:0", "--show-data", "--record", "runs.ndjson"];
+    let mut served = Served::start(folder.path(), &options).await;
+    let url = served.after("mcp_composite::serve: serving ").await;
+    offer(&client(&url).await).await;
+    let runs = served.runs().await;
+    assert_eq!(runs[0]["composite"], "offer");
+    let run = served.json(&format!("/api/runs/{}", runs[0]["id"].as_str().unwrap())).await;
+    assert_eq!(run["run"]["arguments"], json!({ "article": "***" }));
+    let attempt = &run["run"]["branches"][0]["attempts"][0];
+    assert_eq!(attempt["arguments"], json!({ "article": "***" }));
+    let catalog = served.json("/api/catalog").await;
+    let backends = served.json("/api/backends").await;
+    assert_eq!(backends[1]["is_connected"], false);
+    let offer = catalog["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "offer");
+    assert_eq!(offer.unwrap()["description"], "The token is ***");
+    assert!(served.stop().await);
+    let recording = fs::read_to_string(folder.path().join("runs.ndjson")).unwrap();
+    assert_eq!(recording.lines().count(), 3, "{recording}");
+    for text in [&run, &catalog, &backends].map(Value::to_string).iter().chain([&recording]) {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn runs_are_logged_after_a_reload_and_the_catalog_is_that_of_the_new_file() {
+    let folder = folder();
+    let mut served = Served::start(folder.path(), &["--http", "127.0.0.1:0"]).await;
+    let url = served.after("mcp_composite::serve: serving ").await;
+    let client = client(&url).await;
+    offer(&client).await;
+    let renamed = FILE.replace("id = 'price'", "id = 'cost'");
+    fs::write(folder.path().join("tools.toml"), renamed).unwrap();
+    crate::programs::signal(served.child.id().unwrap().into(), "HUP");
+    served.after("reloaded: ").await;
+    offer(&client).await;
+    until(async || served.runs().await.len() == 2).await;
+    let graph = &served.json("/api/catalog").await["composites"][0]["graph"];
+    assert_eq!(graph["nodes"][1]["lines"][0], "cost");
+    assert!(served.stop().await);
+}
