@@ -103,9 +103,9 @@ pub(crate) struct Serve {
     /// `gateway:8080`. Names of this machine are always accepted. Can be repeated.
     #[arg(long, value_name = "HOST", requires = "http", value_parser = host)]
     pub(crate) allow_host: Vec<String>,
-    /// Allows `--http` to listen at an address that other machines can reach although the file has no
-    /// `[auth]`, and `--ui` to listen at such an address: the page has no authentication. Use this
-    /// only behind a proxy or network policy that authenticates callers.
+    /// Allows `--http` to listen at an address that other machines can reach although the file has
+    /// no `[auth]`, and `--ui` to listen at such an address: the page has no authentication. Use
+    /// this only behind a proxy or network policy that authenticates callers.
     #[arg(long, requires = "listener")]
     pub(crate) insecure: bool,
     /// Serves clients before 2026-07-28 without sessions.
@@ -161,8 +161,8 @@ pub(crate) struct Serve {
     /// An existing recording is extended. Secrets of the configuration are not written.
     #[arg(long, value_name = "RECORDING", value_hint = ValueHint::FilePath)]
     pub(crate) record: Option<PathBuf>,
-    /// Includes the arguments of runs and tools in the page and the recording. They may contain
-    /// data of users. Results are never included.
+    /// Includes the arguments and results of runs and tools in the page and the recording. They may
+    /// contain data of users.
     #[arg(long, requires = "observer")]
     pub(crate) show_data: bool,
 }

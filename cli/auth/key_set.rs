@@ -312,10 +312,10 @@ mod tests {
 
             // An empty key set revokes all keys.
             write(&file, "three");
-            sleep(REFRESH).await;
+            sleep(2 * REFRESH).await;
             assert!(has("three"));
             fs::write(&file, r#"{ "keys": [] }"#).unwrap();
-            sleep(REFRESH).await;
+            sleep(2 * REFRESH).await;
             assert!(!has("three"));
         };
         tokio::select! {

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mcp_composite::observe::{Branch, Event, What};
-use rmcp::model::JsonObject;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -13,9 +13,9 @@ use super::record::{AttemptRecord, BranchRecord, ParentRecord, RunRecord, WaitRe
 const MAX_BRANCHES: usize = 1000;
 /// The maximum number of calls of a branch that are kept.
 const MAX_ATTEMPTS: usize = 20;
-/// The maximum size of the arguments of one call, as JSON.
-const MAX_ARGUMENT_BYTES: usize = 16 * 1024;
-/// The maximum size of all arguments of a run.
+/// The maximum size of the arguments or the result of one call, as JSON.
+const MAX_VALUE_BYTES: usize = 16 * 1024;
+/// The maximum size of all arguments and results of a run.
 const MAX_RUN_BYTES: usize = 1024 * 1024;
 
 /// The approximate size of a record without its texts.
@@ -51,6 +51,7 @@ impl Entry {
             limit: None,
             is_partial: !matches!(event.what, What::RunStarted { .. }),
             arguments: None,
+            result: None,
             branches: Vec::new(),
             omitted_branches: 0,
         };
@@ -76,7 +77,8 @@ impl Entry {
                 return true;
             }
             What::RunResumed => self.resume(),
-            What::RunFinished { is_error, limit, took, .. } => {
+            What::RunFinished { is_error, limit, took, result, .. } => {
+                self.record.result = self.keep(result);
                 self.record.limit = limit.map(Into::into);
                 self.end(if is_error { "failed" } else { "completed" }, took.as_millis());
                 return true;
@@ -116,7 +118,8 @@ impl Entry {
                     branch.waits.push(WaitRecord { from_ms: at_ms, until_ms: None });
                 }
             }
-            What::BranchFinished { branch, status, error, attempts, took, .. } => {
+            What::BranchFinished { branch, status, error, attempts, took, result, .. } => {
+                let result = self.keep(result);
                 let Some(branch) = self.branch(branch) else { return };
                 branch.stop_waiting(at_ms);
                 branch.status = status.into();
@@ -124,6 +127,7 @@ impl Entry {
                 branch.calls = attempts;
                 branch.ended_ms = Some(at_ms);
                 branch.took_ms = Some(millis(took.as_millis()));
+                branch.result = result;
             }
             What::BranchSkipped { branch, reason, .. } => {
                 let Some(branch) = self.branch(branch) else {
@@ -176,6 +180,7 @@ impl Entry {
             started_ms: self.elapsed_ms(),
             ended_ms: None,
             took_ms: None,
+            result: None,
             calls: 0,
             attempts: Vec::new(),
             waits: Vec::new(),
@@ -183,16 +188,16 @@ impl Entry {
         self.record.branches.last_mut()
     }
 
-    /// Returns the arguments to keep, or a note about their size if they are too large.
-    fn keep(&mut self, arguments: Option<&JsonObject>) -> Option<Value> {
-        let arguments = arguments?;
-        let bytes = serde_json::to_string(arguments).map_or(usize::MAX, |text| text.len());
-        if bytes > MAX_ARGUMENT_BYTES || self.bytes + bytes > MAX_RUN_BYTES {
+    /// Returns arguments or a result to keep, or a note about their size if they are too large.
+    fn keep(&mut self, value: Option<&impl Serialize>) -> Option<Value> {
+        let text = serde_json::to_string(value?).ok()?;
+        let bytes = text.len();
+        if bytes > MAX_VALUE_BYTES || self.bytes + bytes > MAX_RUN_BYTES {
             return Some(json!({ "(omitted)": format!("{bytes} bytes") }));
         }
         // Parsed values take several times the space of their text.
         self.bytes += 4 * bytes;
-        Some(arguments.clone().into())
+        serde_json::from_str(&text).ok()
     }
 
     fn elapsed_ms(&self) -> u64 {

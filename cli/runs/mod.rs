@@ -36,7 +36,7 @@ pub(crate) struct RunLog {
     runs: Mutex<Runs>,
     version: watch::Sender<u64>,
     recorder: Option<Recorder>,
-    /// Whether arguments are kept.
+    /// Whether arguments and results are kept.
     shows_data: bool,
 }
 
@@ -66,7 +66,7 @@ impl RunLog {
         runs.evict();
     }
 
-    /// Returns whether arguments are kept.
+    /// Returns whether arguments and results are kept.
     pub(crate) const fn shows_data(&self) -> bool {
         self.shows_data
     }
@@ -104,7 +104,7 @@ impl RunLog {
         let records = runs.order.iter().filter_map(|id| runs.entries.get(id)).map(|it| &it.record);
         let nested: Vec<_> = records.filter(is_nested).cloned().collect();
         drop(runs);
-        let nested = nested.into_iter().map(|run| run.without_arguments().redacted(redacted));
+        let nested = nested.into_iter().map(|run| run.without_data().redacted(redacted));
         Some((run.redacted(redacted), nested.collect()))
     }
 
@@ -150,6 +150,10 @@ impl Observer for RunLog {
     }
 
     fn wants_arguments(&self) -> bool {
+        self.shows_data
+    }
+
+    fn wants_results(&self) -> bool {
         self.shows_data
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct RunRecord {
     pub(crate) is_partial: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) arguments: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Value>,
     #[serde(default)]
     pub(crate) branches: Vec<BranchRecord>,
     /// The number of further branches, which exceed the limits of the log.
@@ -74,6 +76,9 @@ pub(crate) struct BranchRecord {
     /// The duration without the time for which the run was suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) took_ms: Option<u64>,
+    /// The result of the last call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Value>,
     /// The number of calls, including retries.
     #[serde(default)]
     pub(crate) calls: u32,
@@ -135,11 +140,13 @@ impl RunRecord {
     pub(crate) fn redacted(mut self, redacted: &Redacted) -> Self {
         self.composite = redacted.text(&self.composite);
         self.arguments = self.arguments.map(|arguments| redacted.json(arguments));
+        self.result = self.result.map(|result| redacted.json(result));
         if let Some(parent) = &mut self.parent {
             parent.branch = redacted.text(&parent.branch);
         }
         for branch in &mut self.branches {
             branch.id = redacted.text(&branch.id);
+            branch.result = branch.result.take().map(|result| redacted.json(result));
             for attempt in &mut branch.attempts {
                 attempt.tool = redacted.text(&attempt.tool);
                 attempt.arguments =
@@ -149,11 +156,13 @@ impl RunRecord {
         self
     }
 
-    /// Returns the record without arguments.
-    pub(crate) fn without_arguments(mut self) -> Self {
-        self.arguments = None;
-        let attempts = self.branches.iter_mut().flat_map(|branch| &mut branch.attempts);
-        attempts.for_each(|attempt| attempt.arguments = None);
+    /// Returns the record without arguments and results.
+    pub(crate) fn without_data(mut self) -> Self {
+        (self.arguments, self.result) = (None, None);
+        for branch in &mut self.branches {
+            branch.result = None;
+            branch.attempts.iter_mut().for_each(|attempt| attempt.arguments = None);
+        }
         self
     }
 

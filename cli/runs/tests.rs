@@ -51,16 +51,20 @@ async fn run_has_its_branches_with_their_calls_and_outcomes() {
         .collect();
     assert_eq!(json!(facts), json!([["near", "completed", null, 1], ["far", "failed", "tool", 1]]));
     assert!(run["ended_ms"].is_u64() && branches[0]["ended_ms"].is_u64(), "{run}");
-    assert!(!run.to_string().contains("secret"), "{run}");
+    assert!(!run.to_string().contains("secret") && !run.to_string().contains("found"), "{run}");
 }
 
 #[tokio::test]
-async fn arguments_are_kept_on_request_unless_they_are_large() {
+async fn arguments_and_results_are_kept_on_request_unless_they_are_large() {
     let log = Arc::new(RunLog::new(true, None));
     observed(&log, look(), json!({ "q": "tea" }), 1).await;
     let run = latest(&log);
     assert_eq!(run["arguments"], json!({ "q": "tea" }));
-    assert_eq!(run["branches"][0]["attempts"][0]["arguments"], json!({ "q": "tea" }));
+    let branch = &run["branches"][0];
+    assert_eq!(branch["attempts"][0]["arguments"], json!({ "q": "tea" }));
+    assert_eq!(branch["result"]["content"][0]["text"], "found");
+    assert_eq!(run["branches"][1]["result"]["isError"], true);
+    assert_eq!(run["result"]["isError"], true);
 
     observed(&log, look(), json!({ "q": "x".repeat(20_000) }), 1).await;
     assert_eq!(latest(&log)["arguments"], json!({ "(omitted)": "20008 bytes" }));

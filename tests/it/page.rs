@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, process::Stdio};
 
+use mcp_composite::testing::{self, Server};
 use rmcp::{
     RoleClient, ServiceExt, model::CallToolRequestParams, service::RunningService,
     transport::StreamableHttpClientTransport,
@@ -129,7 +130,11 @@ async fn client(url: &str) -> RunningService<RoleClient, ()> {
 }
 
 async fn offer(client: &RunningService<RoleClient, ()>) {
-    let article = json!({ "article": "hunter2-hunter2" });
+    offer_of(client, "hunter2-hunter2").await;
+}
+
+async fn offer_of(client: &RunningService<RoleClient, ()>, article: &str) {
+    let article = json!({ "article": article });
     let call =
         CallToolRequestParams::new("offer").with_arguments(article.as_object().unwrap().clone());
     let result = client.call_tool(call).await.unwrap();
@@ -185,6 +190,24 @@ async fn secrets_are_neither_on_the_page_nor_in_a_recording() {
     for text in [&run, &catalog, &backends].map(Value::to_string).iter().chain([&recording]) {
         assert!(!text.contains("hunter2"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn recording_is_replayed_with_the_results_of_its_tools() {
+    let folder = folder();
+    let options = ["--http", "127.0.0.1:0", "--show-data", "--record", "runs.ndjson"];
+    let mut served = Served::start(folder.path(), &options).await;
+    let url = served.after("mcp_composite::serve: serving ").await;
+    let client = client(&url).await;
+    offer_of(&client, "b10").await;
+    offer_of(&client, "b1000").await;
+    assert!(served.stop().await);
+    let server = Server::replay(folder.path().join("runs.ndjson")).unwrap();
+    let price = async |article: &str| {
+        let result = testing::call(&server, "shop_price", json!({ "article": article })).await;
+        result.content[0].as_text().unwrap().text.clone()
+    };
+    assert_eq!((&*price("b1000").await, &*price("b10").await), ("10 €", "8 €"));
 }
 
 #[cfg(unix)]

@@ -227,21 +227,21 @@ function nestedRuns(nested) {
 
 function data(run, isOpened) {
   if (!about?.shows_data) {
-    return [html("p", { class: "note", id: "no-data" }, "Arguments are not shown. Start the program with --show-data to see them.")];
+    return [html("p", { class: "note", id: "no-data" }, "Arguments and results are not shown. Start the program with --show-data to see them.")];
   }
-  const calls = run.branches.flatMap((branch) =>
-    branch.attempts
-      .filter((attempt) => attempt.arguments !== undefined)
-      .map((attempt) => [`${branchName(branch)}: ${attempt.tool}`, attempt.arguments]),
-  );
-  const entries = run.arguments === undefined ? calls : [[run.composite, run.arguments], ...calls];
+  const calls = run.branches.flatMap((branch) => [
+    ...branch.attempts.map((attempt) => [`${branchName(branch)}: arguments of ${attempt.tool}`, attempt.arguments]),
+    [`${branchName(branch)}: result`, branch.result],
+  ]);
+  const own = [[`Arguments of ${run.composite}`, run.arguments], [`Result of ${run.composite}`, run.result]];
+  const entries = [...own, ...calls].filter(([, value]) => value !== undefined);
   if (!entries.length) return [];
   return [
     html(
       "details",
       { id: "data", open: isOpened },
-      html("summary", {}, "Arguments"),
-      html("p", { class: "note" }, "Arguments are shown as composites send them. Results are not recorded."),
+      html("summary", {}, "Arguments and results"),
+      html("p", { class: "note" }, "Arguments are shown as composites send them, and results as composites receive them."),
       entries.map(([name, value]) => [html("h4", {}, name), html("pre", {}, JSON.stringify(value, null, 2))]).flat(),
     ),
   ];
