@@ -48,8 +48,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns an error if the recording cannot be written, or if the backends cannot be configured.
-    /// Also returns the error of the command.
+    /// Returns an error if the recording cannot be written, if the backends cannot be configured,
+    /// and the error of the command.
     pub(crate) fn run(
         mut config: Config,
         setup: Setup,
