@@ -118,34 +118,38 @@ pub(crate) struct Serve {
     /// for any port. Pages of this machine are always accepted. Can be repeated.
     #[arg(long, value_name = "ORIGIN", requires = "http", value_parser = origin)]
     pub(crate) allow_origin: Vec<String>,
-    /// The maximum number of sessions, and of open requests. Defaults to 4096. Further requests
-    /// get the status 429.
+    /// The maximum number of sessions, and separately of open requests. Defaults to 4096. Further
+    /// requests get the status 429.
     #[arg(long, value_name = "NUMBER", requires = "http")]
     pub(crate) max_connections: Option<NonZeroUsize>,
-    /// The same for each caller, if `[auth]` or `[caller]` identifies callers. Defaults to 256.
+    /// The maximum number of sessions, and separately of open requests, of each caller. Defaults to
+    /// 256. Has an effect if `[auth]` or `[caller]` identifies callers.
     #[arg(long, value_name = "NUMBER", requires = "http")]
     pub(crate) max_connections_per_caller: Option<NonZeroUsize>,
     /// The maximum number of TCP connections. Further ones are closed when they are accepted.
     #[arg(long, value_name = "NUMBER", requires = "http", default_value = "8192")]
     pub(crate) max_tcp_connections: NonZeroUsize,
-    /// Closes a connection whose client sends nothing for this long while a request is due: after
-    /// it has connected, after a response, or between two parts of a request body. A request head
-    /// must be complete in this time. A reverse proxy should close idle connections earlier.
+    /// Closes a connection if its client sends nothing for this long after it has connected, after
+    /// a response, or within a request body, or if it reads nothing of a response for this long. A
+    /// request head must be complete in this time. A reverse proxy should close idle connections
+    /// earlier.
     #[arg(long, value_name = "DURATION", requires = "http", default_value = "75s", value_parser = positive_duration)]
     pub(crate) idle_timeout: Duration,
     /// Waits this long for the calls in flight when the process is asked to end by `SIGTERM` or
     /// Ctrl-C. New connections are refused meanwhile. A second signal ends the process at once.
     ///
-    /// After that, slow clients, child processes and the exporter of spans have up to 14 seconds in
-    /// all, so that the process ends before Kubernetes kills it, which is after 30 seconds.
+    /// Then the program closes connections and stores, stops child processes, and writes the last
+    /// runs and spans. This takes less than a second if all of them react, and else about 24
+    /// seconds. The service manager must wait for longer than both times together.
     #[arg(long, value_name = "DURATION", requires = "http", default_value = "15s", value_parser = humantime::parse_duration)]
     pub(crate) drain: Duration,
     /// Serves metrics for Prometheus at this address and the path `/metrics`, such as
     /// `0.0.0.0:9090`, and the probes `/healthz` and `/readyz`.
     ///
-    /// Other machines may reach this address: it needs no `--insecure`. Its clients can read the
-    /// names of tools, composites and backends, but no arguments, results or secrets. Let only the
-    /// Prometheus server reach it if these names are confidential.
+    /// The address may be one that other machines can reach, even without `--insecure`. Its clients
+    /// can read the names of tools, composites and backends, but no arguments, results or secrets,
+    /// and many of them could keep probes from being answered. Let only the Prometheus server and
+    /// the probes reach it.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,
     /// Reloads the file within three seconds after it, or a file that it includes, has changed. A
@@ -153,7 +157,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) watch: bool,
     /// Shows tools, composites, backends and the last 1000 runs on a web page at this address.
-    /// Defaults to `127.0.0.1:6278`.
+    /// Defaults to `127.0.0.1:6278`. Write the option after the file.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = UI_ADDRESS)]
     pub(crate) ui: Option<SocketAddr>,
     /// Writes the runs of composites to this file, one JSON object per line, for `view`.

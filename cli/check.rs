@@ -77,10 +77,11 @@ pub(crate) fn offline(
 }
 
 /// Returns a value in place of an environment variable that is not set: a URL if its name suggests
-/// one, else a text that is long enough for a key.
+/// one, else a text that is long enough for a key. Each variable has another value, since tokens
+/// must differ.
 fn placeholder(name: &str) -> String {
     let is_url = ["URL", "URI", "ENDPOINT"].iter().any(|word| name.contains(word));
-    if is_url { "http://localhost".to_owned() } else { "x".repeat(32) }
+    if is_url { "http://localhost".to_owned() } else { format!("{name:x<32}") }
 }
 
 async fn report(session: &Session) -> Result<Report, Box<dyn Error>> {

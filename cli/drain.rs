@@ -72,10 +72,10 @@ impl Drain {
         self.calls.close();
         if !self.calls.is_empty() {
             let (calls, limit) = (self.calls.len(), humantime::format_duration(limit));
-            tracing::info!("waits up to {limit} for {calls} calls in flight");
+            tracing::info!("draining: waiting up to {limit} for calls in flight: {calls}");
         }
         if tokio::time::timeout(limit, self.calls.wait()).await.is_err() {
-            tracing::warn!("ends with {} calls in flight", self.calls.len());
+            tracing::warn!("the drain limit was reached, cancelling calls: {}", self.calls.len());
         }
         self.ended.cancel();
     }

@@ -1,6 +1,8 @@
 //! A listener for HTTP, with limits on connections.
 
 use std::{
+    convert::Infallible,
+    future::pending,
     io::{self, ErrorKind},
     net::SocketAddr,
     pin::pin,
@@ -18,18 +20,19 @@ use tokio::{
     task::JoinSet,
     time::Instant,
 };
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::drain::Drain;
 
 /// The time that clients have to read their last responses.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted, for example because the process has no file
 /// descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// The pause between two warnings that connections are closed.
-const QUIET: Duration = Duration::from_secs(10);
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 /// The maximum size in bytes of a request line with its headers. A larger one gets the status 431.
 const MAX_HEAD: usize = 64 * 1024;
 
@@ -38,6 +41,8 @@ pub(crate) struct Listener {
     tcp: TcpListener,
     limits: Limits,
     warned: Option<Instant>,
+    /// No connection is accepted until this time.
+    paused_until: Option<Instant>,
 }
 
 /// Limits on the connections of a listener.
@@ -47,8 +52,10 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// The time in which a client must send a request head, counted from the start of the
     /// connection or from the end of the previous response. Also the maximum pause between two
-    /// parts of a request body.
+    /// parts of a request body, and between two parts of a response that the client reads.
     pub(crate) idle: Duration,
+    /// Whether a connection may be used for several requests.
+    pub(crate) keep_alive: bool,
 }
 
 // === impl Listener ===
@@ -62,7 +69,17 @@ impl Listener {
     pub(crate) async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, String> {
         let tcp = TcpListener::bind(address).await;
         let tcp = tcp.map_err(|error| format!("cannot listen at {address}: {error}"))?;
-        Ok(Self { tcp, limits, warned: None })
+        Ok(Self { tcp, limits, warned: None, paused_until: None })
+    }
+
+    /// Uses a socket that was bound before the runtime started.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the system.
+    pub(crate) fn from_std(socket: std::net::TcpListener, limits: Limits) -> io::Result<Self> {
+        let tcp = TcpListener::from_std(socket)?;
+        Ok(Self { tcp, limits, warned: None, paused_until: None })
     }
 
     /// Returns the bound address, whose port the system may have chosen.
@@ -72,6 +89,12 @@ impl Listener {
     /// Returns the error of the system.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
+    }
+
+    /// Serves an application until the process ends.
+    pub(crate) async fn serve_forever(self, app: Router) -> Infallible {
+        self.serve(app, &Drain::new(&CancellationToken::new())).await;
+        pending().await
     }
 
     /// Serves an application until it has been drained.
@@ -92,15 +115,15 @@ impl Listener {
                 self.warn();
                 continue;
             }
-            let idle = self.limits.idle;
-            connections.spawn(connection(stream, app.clone(), idle, drain.ended().clone()));
+            let end = drain.ended().clone();
+            connections.spawn(connection(stream, app.clone(), self.limits, end));
         }
         // From now on, the system refuses connections.
         drop(self);
         let closed = async { while connections.join_next().await.is_some() {} };
         let late = async {
             drain.ended().cancelled().await;
-            tokio::time::sleep(LAST_PATIENCE).await;
+            tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
         };
         tokio::select! {
             () = closed => (),
@@ -108,8 +131,13 @@ impl Listener {
         }
     }
 
-    async fn accept(&self) -> TcpStream {
+    async fn accept(&mut self) -> TcpStream {
         loop {
+            // The pause continues if this future is dropped.
+            if let Some(until) = self.paused_until {
+                tokio::time::sleep_until(until).await;
+                self.paused_until = None;
+            }
             match self.tcp.accept().await {
                 Ok((stream, _)) => return stream,
                 // Errors of one connection.
@@ -122,7 +150,7 @@ impl Listener {
                     ) => {}
                 Err(error) => {
                     tracing::error!("cannot accept a connection: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                 }
             }
         }
@@ -130,28 +158,32 @@ impl Listener {
 
     /// Logs that connections are closed, unless that was logged a moment ago.
     fn warn(&mut self) {
-        if self.warned.is_none_or(|warned| warned.elapsed() >= QUIET) {
+        if self.warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
             let max = self.limits.connections;
-            tracing::warn!("new connections are closed: there are {max} already");
+            tracing::warn!("closing new connections: the limit of {max} connections is reached");
         }
     }
 }
 
 /// Serves one connection until the client closes it, it is idle for too long, or `end` is
 /// cancelled and its last response is sent.
-async fn connection(stream: TcpStream, app: Router, idle: Duration, end: CancellationToken) {
+async fn connection(stream: TcpStream, app: Router, limits: Limits, end: CancellationToken) {
     // A stream is written in pieces. Without this, each would wait until the client has
     // acknowledged the previous one, which it may delay by 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "`TCP_NODELAY` cannot be set on a connection");
     }
+    // hyper has no timer for a client that does not read its response.
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.idle));
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
         // This timer also runs while a connection waits for its next request.
-        .header_read_timeout(idle)
+        .header_read_timeout(limits.idle)
+        .keep_alive(limits.keep_alive)
         .max_header_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(app));
     let mut http = pin!(http);
     let served = tokio::select! {
         served = http.as_mut() => served,

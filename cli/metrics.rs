@@ -8,7 +8,6 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    drain::Drain,
     listener::{Limits, Listener},
     probes,
 };
@@ -19,8 +18,9 @@ const BUCKETS: [f64; 14] =
     [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// The interval at which measured durations are added to their buckets, which frees memory.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// The limits of the listener, which has few clients.
-const LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(75) };
+/// The limits of the listener, which has few clients. Connections are short, so that clients cannot
+/// keep probes out.
+const LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(10), keep_alive: false };
 
 /// The recorder of the process, which receives all metrics.
 #[derive(Clone)]
@@ -72,9 +72,10 @@ impl Metrics {
             }
         };
         Ok(async move {
-            // This listener ends with the process.
-            let never = Drain::new(&CancellationToken::new());
-            tokio::join!(listener.serve(app, &never), upkeep).1
+            tokio::select! {
+                never = listener.serve_forever(app) => never,
+                never = upkeep => never,
+            }
         })
     }
 }

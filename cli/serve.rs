@@ -33,7 +33,10 @@ use crate::{
 };
 
 /// The time that clients wait at the beginning for backends that are slow to start.
-const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The number of open files that connections of clients leave for backends and files.
+const FILES_FOR_OTHERS: usize = 256;
 
 /// The values of `Host` that name this machine.
 const LOOPBACK_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -79,6 +82,12 @@ pub(crate) fn check_address(serve: &Serve, has_auth: bool) -> Result<(), String>
 pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dyn Error>> {
     let Session { gateway, telemetry, stop, .. } = session;
     let hang_ups = HangUps::new()?;
+    // First, so that a port in use is noticed at once, and that clients who connect while backends
+    // start wait instead of being refused.
+    let listener = match serve.http {
+        Some(address) => Some(Listener::bind(address, limits(serve)).await?),
+        None => None,
+    };
     let authentication = match &session.auth {
         Some(auth) if serve.http.is_some() => Some(authenticate(auth, stop).await?),
         _ => None,
@@ -98,8 +107,10 @@ pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dy
     };
     let served = async {
         wait_for_backends(session).await;
-        match serve.http {
-            Some(_) => serve_http(gateway, serve, authentication.clone(), stop).await,
+        match listener {
+            Some(listener) => {
+                serve_http(gateway, serve, listener, authentication.clone(), stop).await
+            }
             None => serve_stdio(server(gateway), stop).await,
         }
     };
@@ -123,7 +134,7 @@ async fn authenticate(
 /// Waits a moment for the backends. Older clients learn the server's capabilities only once, and
 /// many ignore that tools are added later.
 async fn wait_for_backends(session: &Session) {
-    let connected = tokio::time::timeout(FIRST_PATIENCE, session.connect());
+    let connected = tokio::time::timeout(STARTUP_TIMEOUT, session.connect());
     let _ = session.stop.run_until_cancelled(connected).await;
 }
 
@@ -149,11 +160,11 @@ async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box
 async fn serve_http(
     gateway: &Gateway,
     serve: &Serve,
+    listener: Listener,
     authentication: Option<Authentication>,
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
     let limit = limit(serve, gateway.connection_limit());
-    let limits = Limits { connections: serve.max_tcp_connections.get(), idle: serve.idle_timeout };
     let drain = Drain::new(stop);
     let origins = LOOPBACK_ORIGINS.iter().copied();
     let origins = origins.chain(serve.allow_origin.iter().map(String::as_str));
@@ -174,14 +185,13 @@ async fn serve_http(
         config,
     );
     let service = limit.layer(service);
-    let address = serve.http.ok_or("no address")?;
+    let address = listener.address()?;
     if authentication.is_some() && !address.ip().is_loopback() {
         tracing::warn!(
             "bearer tokens arrive unencrypted at {address}: put a reverse proxy with TLS in front"
         );
     }
-    let listener = Listener::bind(address, limits).await?;
-    tracing::info!("serving http://{}/mcp", listener.address()?);
+    tracing::info!("serving http://{address}/mcp");
     let mut app = axum::Router::new().nest_service("/mcp", service);
     if let Some(authentication) = authentication {
         app = auth::protect(app, authentication);
@@ -192,6 +202,22 @@ async fn serve_http(
         .layer(from_fn_with_state(drain.clone(), drain::track));
     tokio::join!(listener.serve(app, &drain), drain.run(serve.drain));
     Ok(())
+}
+
+/// Returns the limits of connections. Each connection is an open file. So the limit of open files
+/// is raised as far as the system allows, and connections leave some files for the backends.
+fn limits(serve: &Serve) -> Limits {
+    let wanted = serve.max_tcp_connections.get();
+    let files = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(u64::MAX);
+    let allowed = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(FILES_FOR_OTHERS);
+    let connections = wanted.min(allowed.max(1));
+    if connections < wanted {
+        tracing::warn!(
+            "accepting at most {connections} TCP connections, and not {wanted}, because this \
+             process may open {files} files (`ulimit -n`)"
+        );
+    }
+    Limits { connections, idle: serve.idle_timeout, keep_alive: true }
 }
 
 fn limit(serve: &Serve, mut limit: ConnectionLimit) -> ConnectionLimit {

@@ -149,7 +149,7 @@ pub(crate) fn stop_on_signals() -> io::Result<CancellationToken> {
             let _ = tokio::signal::ctrl_c().await;
         };
         signalled().await;
-        tracing::info!("stops");
+        tracing::info!("received a signal to stop");
         stopped.cancel();
         signalled().await;
         std::process::exit(1);

@@ -9,7 +9,7 @@ use tracing::Subscriber;
 use tracing_subscriber::{Layer, filter::filter_fn, registry::LookupSpan};
 
 /// The time that the last spans have to reach the collector.
-const LAST_PATIENCE: Duration = Duration::from_secs(3);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The exporter of the process. Spans are sent by a thread of its own, from a queue of limited
 /// length: while the collector is unreachable, spans are dropped, and calls are not delayed.
@@ -71,7 +71,7 @@ impl Traces {
     /// Sends the remaining spans, for at most three seconds. Must not be called in an async
     /// context.
     pub(crate) fn close(&self) {
-        if let Err(error) = self.0.shutdown_with_timeout(LAST_PATIENCE) {
+        if let Err(error) = self.0.shutdown_with_timeout(SHUTDOWN_TIMEOUT) {
             tracing::warn!("the last spans were not exported: {error}");
         }
     }

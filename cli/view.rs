@@ -31,7 +31,11 @@ pub(crate) fn view(view: &View, mut out: impl Write) -> Result<(), Box<dyn Error
         writeln!(out, "showing {file} at {}", page.url())?;
         out.flush()?;
         let served = page.serve(PageState::recording(file, recording));
-        stop.run_until_cancelled(served).await.unwrap_or(Ok(()))
+        match stop.run_until_cancelled(served).await {
+            Some(Ok(never)) => match never {},
+            Some(Err(error)) => Err(error),
+            None => Ok(()),
+        }
     });
     runtime.shutdown_background();
     Ok(result?)

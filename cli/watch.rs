@@ -91,7 +91,9 @@ impl Watch {
             Err(mistakes) => {
                 self.read = now;
                 if self.mistakes.as_ref() != Some(&mistakes) {
-                    tracing::error!("the file is not used, the one before is:\n{mistakes}");
+                    tracing::error!(
+                        "the reload failed, and the previous configuration stays in use:\n{mistakes}"
+                    );
                     self.mistakes = Some(mistakes);
                 }
             }

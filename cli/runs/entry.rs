@@ -1,6 +1,9 @@
 //! A run in the log, as its events change it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    io::{self, Write},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use mcp_composite::observe::{Branch, Event, What};
 use serde::Serialize;
@@ -29,6 +32,12 @@ pub(super) struct Entry {
     /// The number of the last change in the log.
     pub(super) version: u64,
     begun: Instant,
+}
+
+/// A text that is not written further than its maximum size.
+struct Bounded {
+    text: Vec<u8>,
+    room: usize,
 }
 
 // === impl Entry ===
@@ -100,13 +109,17 @@ impl Entry {
                 self.record.omitted_branches += u64::from(!is_kept);
             }
             What::Attempt { branch, tool, attempt, after, arguments, .. } => {
-                let arguments = self.keep(arguments);
-                self.bytes += RECORD_BYTES / 4 + tool.len();
+                let is_kept = |branch: &mut BranchRecord| branch.attempts.len() < MAX_ATTEMPTS;
+                let mut kept = None;
+                if self.branch(branch).is_some_and(is_kept) {
+                    self.bytes += RECORD_BYTES / 4 + tool.len();
+                    kept = Some(self.keep(arguments));
+                }
                 let Some(branch) = self.branch(branch) else { return };
                 branch.stop_waiting(at_ms);
                 branch.status = "running".into();
                 branch.calls = attempt;
-                if branch.attempts.len() < MAX_ATTEMPTS {
+                if let Some(arguments) = kept {
                     let (tool, after) = (tool.to_owned(), after.map(Into::into));
                     branch.attempts.push(AttemptRecord { at_ms, tool, after, arguments });
                 }
@@ -119,7 +132,8 @@ impl Entry {
                 }
             }
             What::BranchFinished { branch, status, error, attempts, took, result, .. } => {
-                let result = self.keep(result);
+                let is_kept = self.branch(branch).is_some();
+                let result = if is_kept { self.keep(result) } else { None };
                 let Some(branch) = self.branch(branch) else { return };
                 branch.stop_waiting(at_ms);
                 branch.status = status.into();
@@ -190,18 +204,34 @@ impl Entry {
 
     /// Returns arguments or a result to keep, or a note about their size if they are too large.
     fn keep(&mut self, value: Option<&impl Serialize>) -> Option<Value> {
-        let text = serde_json::to_string(value?).ok()?;
-        let bytes = text.len();
-        if bytes > MAX_VALUE_BYTES || self.bytes + bytes > MAX_RUN_BYTES {
-            return Some(json!({ "(omitted)": format!("{bytes} bytes") }));
+        let room = MAX_VALUE_BYTES.min(MAX_RUN_BYTES.saturating_sub(self.bytes));
+        let mut text = Bounded { text: Vec::new(), room };
+        if serde_json::to_writer(&mut text, value?).is_err() {
+            return Some(json!({ "(omitted)": format!("more than {room} bytes") }));
         }
         // Parsed values take several times the space of their text.
-        self.bytes += 4 * bytes;
-        serde_json::from_str(&text).ok()
+        self.bytes += 4 * text.text.len();
+        serde_json::from_slice(&text.text).ok()
     }
 
     fn elapsed_ms(&self) -> u64 {
         millis(self.begun.elapsed().as_millis())
+    }
+}
+
+// === impl Bounded ===
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.text.len() + bytes.len() > self.room {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

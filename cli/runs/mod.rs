@@ -139,14 +139,19 @@ impl Observer for RunLog {
             let is_over = entry.apply(event);
             let added = entry.bytes - before;
             if is_over && let Some(recorder) = &self.recorder {
-                recorder.record(&entry.record);
+                recorder.record(&entry.record, entry.bytes);
             }
             runs.bytes += added;
             runs.touch(&id);
             runs.evict();
             runs.version
         };
-        self.version.send_replace(version);
+        // Another event may have published a later version.
+        self.version.send_if_modified(|known| {
+            let is_later = *known < version;
+            *known = version.max(*known);
+            is_later
+        });
     }
 
     fn wants_arguments(&self) -> bool {

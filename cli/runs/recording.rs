@@ -5,12 +5,12 @@
 //! served, or the number of `dropped` lines. Later lines about a run replace earlier ones.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{self, Receiver, SyncSender, TrySendError},
     },
     thread::{self, JoinHandle},
@@ -35,8 +35,10 @@ pub(super) const MAX_HEADER_BYTES: u64 = 4096;
 
 /// The maximum number of lines that wait to be written. Further lines are dropped.
 const MAX_WAITING: usize = 256;
+/// The maximum approximate size in memory of the runs that wait to be written.
+const MAX_WAITING_BYTES: usize = 16 << 20;
 /// The maximum time that the end of the program waits for the file.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A line of a recording.
 #[derive(Debug, Deserialize, Serialize)]
@@ -64,16 +66,25 @@ pub(super) enum Line {
 
 /// Writes a recording from a thread of its own, so that no call waits for the file.
 pub(crate) struct Recorder {
-    lines: SyncSender<Option<Line>>,
+    lines: SyncSender<Option<Waiting>>,
+    /// The approximate size of the runs that wait to be written.
+    waiting: Arc<AtomicUsize>,
     dropped: Arc<AtomicU64>,
     writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A line that waits to be written, and its approximate size in memory.
+struct Waiting {
+    line: Line,
+    bytes: usize,
 }
 
 struct Writer {
     file: File,
     /// Whether the file ends within a line.
-    is_torn: bool,
+    ends_mid_line: bool,
     has_failed: bool,
+    waiting: Arc<AtomicUsize>,
     dropped: Arc<AtomicU64>,
     redacted: Redacted,
 }
@@ -89,15 +100,22 @@ impl Recorder {
     pub(crate) fn open(path: &Path, redacted: Redacted) -> Result<Self, String> {
         let failed =
             |error: &dyn std::fmt::Display| format!("cannot record to {}: {error}", path.display());
-        let is_torn = is_torn(path).map_err(|error| failed(&error))?;
+        let ends_mid_line = ends_mid_line(path).map_err(|error| failed(&error))?;
         let mut options = OpenOptions::new();
         options.append(true).create(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path).map_err(|error| failed(&error))?;
-        let dropped = Arc::<AtomicU64>::default();
-        let mut writer =
-            Writer { file, is_torn, has_failed: false, dropped: dropped.clone(), redacted };
+        let (waiting, dropped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
+        let (is_waiting, is_dropped) = (waiting.clone(), dropped.clone());
+        let mut writer = Writer {
+            file,
+            ends_mid_line,
+            has_failed: false,
+            waiting: is_waiting,
+            dropped: is_dropped,
+            redacted,
+        };
         let header = Line::Header {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -109,21 +127,29 @@ impl Recorder {
         let spawned = thread::Builder::new().name("recording".to_owned());
         let writer = spawned.spawn(move || writer.run(&received));
         let writer = Mutex::new(Some(writer.map_err(|error| failed(&error))?));
-        Ok(Self { lines, dropped, writer })
+        Ok(Self { lines, waiting, dropped, writer })
     }
 
-    /// Records a run. Never waits.
-    pub(crate) fn record(&self, run: &RunRecord) {
-        self.send(Line::Run(Box::new(run.clone())));
+    /// Records a run of this approximate size. Never waits.
+    pub(crate) fn record(&self, run: &RunRecord, bytes: usize) {
+        let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        if waiting + bytes > MAX_WAITING_BYTES {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.send(Waiting { line: Line::Run(Box::new(run.clone())), bytes });
     }
 
     /// Records the composites of a file, so that the page can draw them.
     pub(crate) fn composites(&self, composites: Vec<CompositeRecord>) {
-        self.send(Line::Composites { composites });
+        self.send(Waiting { line: Line::Composites { composites }, bytes: 0 });
     }
 
-    fn send(&self, line: Line) {
+    fn send(&self, line: Waiting) {
+        let bytes = line.bytes;
         if self.lines.try_send(Some(line)).is_err() {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -133,8 +159,9 @@ impl Recorder {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(writer) = writer else { return };
         let pause = Duration::from_millis(10);
-        let mut patience = LAST_PATIENCE;
-        let mut lines = open.into_iter().map(|run| Some(Line::Run(Box::new(run))));
+        let mut patience = SHUTDOWN_TIMEOUT;
+        let line = |run| Waiting { line: Line::Run(Box::new(run)), bytes: 0 };
+        let mut lines = open.into_iter().map(|run| Some(line(run)));
         let mut next = lines.next().unwrap_or(None);
         while !writer.is_finished() && !patience.is_zero() {
             let is_last = next.is_none();
@@ -162,14 +189,15 @@ impl Recorder {
 
 impl Writer {
     /// Writes lines until `None` arrives.
-    fn run(mut self, lines: &Receiver<Option<Line>>) {
-        while let Ok(Some(line)) = lines.recv() {
+    fn run(mut self, lines: &Receiver<Option<Waiting>>) {
+        while let Ok(Some(Waiting { line, bytes })) = lines.recv() {
             self.write_dropped();
             let line = match line {
                 Line::Run(run) => Line::Run(Box::new(run.redacted(&self.redacted))),
                 line => line,
             };
             self.write(&line, 1);
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
         }
         self.write_dropped();
     }
@@ -194,39 +222,52 @@ impl Writer {
     }
 
     fn try_to_write(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
+        let mut text = if self.ends_mid_line { b"\n".to_vec() } else { Vec::new() };
         serde_json::to_writer(&mut text, line)?;
         text.push(b'\n');
         // In one call, so that the lines of two programs are not mixed.
         let written = self.file.write_all(&text);
-        self.is_torn = written.is_err();
+        self.ends_mid_line = written.is_err();
         written
     }
 }
 
 /// Returns whether an existing recording ends within a line.
-fn is_torn(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+fn ends_mid_line(path: &Path) -> io::Result<bool> {
+    // Before it is opened: a pipe would wait for its other end.
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
-    if !file.metadata()?.is_file() {
+    if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let mut file = BufReader::new(file);
+    let mut file = BufReader::new(File::open(path)?);
     let mut header = Vec::new();
     file.by_ref().take(MAX_HEADER_BYTES).read_until(b'\n', &mut header)?;
     if header.is_empty() {
+        check_permissions(&metadata)?;
         return Ok(false);
     }
     check_header(&header)
         .map_err(|error| io::Error::other(format!("{error}; it was not changed")))?;
+    check_permissions(&metadata)?;
     let mut last = [b'\n'];
     let mut file = file.into_inner();
     io::Seek::seek(&mut file, io::SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last != *b"\n")
+}
+
+/// Checks that other users cannot read a file.
+fn check_permissions(metadata: &fs::Metadata) -> io::Result<()> {
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o077 != 0 {
+        return Err(io::Error::other("other users may open it: run `chmod 600` on it"));
+    }
+    let _ = metadata;
+    Ok(())
 }
 
 /// Checks the first line of a recording.
@@ -250,9 +291,29 @@ pub(super) fn check_header(line: &[u8]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    const RUN: &str = r#"{"id":"a","composite":"offer","status":"running","started_at_ms":1}"#;
+
+    fn writer(file: File, waiting: Arc<AtomicUsize>, dropped: Arc<AtomicU64>) -> Writer {
+        let redacted = Redacted::default();
+        Writer { file, ends_mid_line: false, has_failed: false, waiting, dropped, redacted }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn recording_that_others_may_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.ndjson");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = Recorder::open(&path, Redacted::default()).map(drop).unwrap_err();
+        assert!(error.contains("chmod 600"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(Recorder::open(&path, Redacted::default()).is_ok());
+    }
 
     #[test]
     fn lines_beyond_the_queue_are_dropped_and_counted() {
@@ -260,30 +321,38 @@ mod tests {
         let path = folder.path().join("runs.ndjson");
         // Nothing writes the lines yet.
         let (lines, received) = mpsc::sync_channel(MAX_WAITING);
-        let dropped = Arc::<AtomicU64>::default();
-        let recorder = Recorder { lines, dropped: dropped.clone(), writer: Mutex::default() };
-        for _ in 0..MAX_WAITING + 3 {
+        let (waiting, dropped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
+        let recorder = Recorder {
+            lines,
+            waiting: waiting.clone(),
+            dropped: dropped.clone(),
+            writer: Mutex::default(),
+        };
+        let run: RunRecord = serde_json::from_str(RUN).unwrap();
+        recorder.record(&run, MAX_WAITING_BYTES);
+        // The runs that wait are as large as they may be.
+        recorder.record(&run, 1);
+        for _ in 0..MAX_WAITING + 2 {
             recorder.composites(Vec::new());
         }
         drop(recorder);
         let file = File::create(&path).unwrap();
-        let redacted = Redacted::default();
-        Writer { file, is_torn: false, has_failed: false, dropped, redacted }.run(&received);
+        writer(file, waiting.clone(), dropped).run(&received);
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().next(), Some(r#"{"kind":"dropped","lines":3}"#));
+        assert_eq!(text.lines().next(), Some(r#"{"kind":"dropped","lines":4}"#));
         assert_eq!(text.lines().count(), MAX_WAITING + 1);
+        assert_eq!(waiting.load(Ordering::Relaxed), 0);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn lines_that_cannot_be_written_are_counted() {
         let file = OpenOptions::new().append(true).open("/dev/full").unwrap();
-        let (dropped, redacted) = (Arc::<AtomicU64>::default(), Redacted::default());
-        let mut writer =
-            Writer { file, is_torn: false, has_failed: false, dropped: dropped.clone(), redacted };
+        let dropped = Arc::<AtomicU64>::default();
+        let mut writer = writer(file, Arc::default(), dropped.clone());
         writer.write(&Line::Composites { composites: Vec::new() }, 1);
         writer.write_dropped();
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
-        assert!(writer.is_torn && writer.has_failed);
+        assert!(writer.ends_mid_line && writer.has_failed);
     }
 }

@@ -6,10 +6,12 @@ mod guard;
 mod stream;
 
 use std::{
+    convert::Infallible,
     error::Error,
     io,
     net::{SocketAddr, TcpListener},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -27,6 +29,7 @@ use tokio::sync::Semaphore;
 
 use self::guard::Guard;
 use crate::{
+    listener::{Limits, Listener},
     observed::Observed,
     redacted::Redacted,
     runs::{CompositeRecord, Recording, RunLog, RunRecord},
@@ -35,6 +38,9 @@ use crate::{
 
 /// The maximum number of pages that are open at the same time.
 const MAX_PAGES: usize = 32;
+
+/// The limits of the listener. Each page has one connection that receives events.
+const LIMITS: Limits = Limits { connections: 256, idle: Duration::from_secs(75), keep_alive: true };
 
 /// The files of the page.
 const FILES: [(&str, &str, &str); 6] = [
@@ -93,7 +99,7 @@ pub(crate) async fn serve_with_page(
     let shown = PageState::new(file, session.observed.clone(), runs.clone(), redacted, source);
     tokio::select! {
         served = served => served,
-        failed = page.serve(shown) => Ok(failed?),
+        failed = page.serve(shown) => match failed? {},
     }
 }
 
@@ -126,13 +132,13 @@ impl Page {
         format!("http://{}/", self.address)
     }
 
-    /// Serves the page. Completes only with an error.
+    /// Serves the page until the process ends.
     ///
     /// # Errors
     ///
-    /// Returns an error if no connection can be accepted.
-    pub(crate) async fn serve(self, shown: PageState) -> io::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+    /// Returns an error if the runtime cannot use the socket.
+    pub(crate) async fn serve(self, shown: PageState) -> io::Result<Infallible> {
+        let listener = Listener::from_std(self.listener, LIMITS)?;
         let guard = self.guard;
         let mut app = Router::new()
             .route("/api/about", get(about))
@@ -144,7 +150,7 @@ impl Page {
             app = app.route(path, get(async move || ([(CONTENT_TYPE, kind)], text)));
         }
         let guarded = middleware::from_fn(move |request, next| guard.check(request, next));
-        axum::serve(listener, app.layer(guarded).with_state(Arc::new(shown))).await
+        Ok(listener.serve_forever(app.layer(guarded).with_state(Arc::new(shown))).await)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Scripted servers that repeat the calls of a recording.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, HashSet},
     fs, io,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -73,13 +73,16 @@ impl Server {
     /// written with `serve --record FILE --show-data`.
     ///
     /// A call receives the result of the first recorded call with the same tool and arguments that
-    /// was not repeated yet. When all of them were repeated, further calls receive the result of
+    /// was not replayed yet. When all of them were replayed, further calls receive the result of
     /// the last one. The server waits as long as the recorded call took, so use paused time. A
     /// recorded call that timed out or was cancelled is never answered. A call whose arguments were
     /// not recorded receives a failed result (`isError`) that says so.
     ///
-    /// The tools have the names that composites call them by. Composites that were called by
-    /// other composites are not among them.
+    /// In arguments, a recording contains `***` in place of each secret of the configuration, and
+    /// only `***` is equal to it.
+    ///
+    /// The server has each tool that a recorded composite called, under the name that the composite
+    /// used in the call. If the called tool was itself a recorded composite, the server lacks it.
     ///
     /// # Errors
     ///
@@ -91,10 +94,11 @@ impl Server {
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         let text = fs::read_to_string(path).map_err(named)?;
         let runs = runs(&text).map_err(|error| named(io::Error::other(error)))?;
+        let composites: HashSet<&str> = runs.iter().map(|run| &*run.composite).collect();
         let mut tools: BTreeMap<&str, Vec<Played>> = BTreeMap::new();
         for branch in runs.iter().flat_map(|run| &run.branches) {
             for (index, attempt) in branch.attempts.iter().enumerate() {
-                if !runs.iter().any(|run| run.composite == attempt.tool) {
+                if !composites.contains(&*attempt.tool) {
                     tools.entry(&attempt.tool).or_default().push(branch.played(index));
                 }
             }
@@ -125,11 +129,15 @@ fn runs(text: &str) -> Result<Vec<Run>, String> {
         _ => return Err("no recording: expected the header of one in the first line".to_owned()),
     }
     let mut runs: Vec<Run> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for line in lines {
         let Ok(Line::Run(run)) = serde_json::from_str(line) else { continue };
-        match runs.iter_mut().find(|earlier| earlier.id == run.id) {
-            Some(earlier) => *earlier = run,
-            None => runs.push(run),
+        match places.get(&run.id) {
+            Some(&place) => runs[place] = run,
+            None => {
+                places.insert(run.id.clone(), runs.len());
+                runs.push(run);
+            }
         }
     }
     Ok(runs)
@@ -163,7 +171,7 @@ impl Branch {
         let result = self.result.as_ref().filter(|result| result.get(OMITTED).is_none());
         let result = result.map(CallToolResult::deserialize);
         let answer = match (&*self.status, result) {
-            _ if following.is_some() => Answer::failure("the recorded call was repeated"),
+            _ if following.is_some() => Answer::failure("the recorded call failed and was retried"),
             (_, Some(Ok(result))) => Answer::from(result),
             ("timed_out" | "cancelled" | "running" | "waiting", _) => Answer::never(),
             ("failed", _) => Answer::failure("the recorded call failed"),

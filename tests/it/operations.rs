@@ -229,7 +229,7 @@ async fn terminated_gateway_answers_the_calls_in_flight() {
     gateway.has_called("slow").await;
 
     gateway.signal("TERM");
-    gateway.logs("waits up to 1h for 1 calls in flight").await;
+    gateway.logs("waiting up to 1h for calls in flight: 1").await;
     let address = gateway.address("serving http://");
     let refused = TcpStream::connect(&address).await.map_err(|error: io::Error| error.kind());
     assert_eq!(refused.unwrap_err(), ErrorKind::ConnectionRefused);
@@ -256,7 +256,11 @@ async fn terminated_gateway_ends_at_the_limit() {
     assert!(gateway.end().await.success());
     let took = signalled.elapsed();
     assert!(took >= Duration::from_millis(500), "{took:?}");
-    assert!(gateway.log().contains("ends with 1 calls in flight"), "{}", gateway.log());
+    assert!(
+        gateway.log().contains("the drain limit was reached, cancelling calls: 1"),
+        "{}",
+        gateway.log()
+    );
 }
 
 #[tokio::test]
@@ -267,7 +271,7 @@ async fn second_signal_ends_the_gateway_at_once() {
         caller.call("one_hang", json!({})).await;
         gateway.has_called("hang").await;
         gateway.signal("TERM");
-        gateway.logs("waits up to 1h").await;
+        gateway.logs("waiting up to 1h").await;
         gateway.signal(second);
         assert_eq!(gateway.end().await.code(), Some(1));
     }
@@ -337,6 +341,26 @@ async fn request_head_in_small_parts_is_cut_off() {
 }
 
 #[tokio::test]
+async fn client_that_does_not_read_is_disconnected() {
+    let gateway = Gateway::start(&["--idle-timeout", "1s"]).await;
+    let mut deaf = gateway.connect().await;
+    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    // The gateway reads no further requests once its responses are not read.
+    let mut sent = 0;
+    let pause = Duration::from_millis(500);
+    while tokio::time::timeout(pause, deaf.write(&requests)).await.is_ok() {
+        sent += 1000;
+    }
+    assert_eq!(gateway.connect().await.get("/healthz").await.status, 200);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut responses = Vec::new();
+    // The rest of a response is lost, and the connection may be reset.
+    let _ = soon(deaf.0.read_to_end(&mut responses)).await;
+    let answered = String::from_utf8_lossy(&responses).matches("HTTP/1.1 200").count();
+    assert!(answered < sent, "{answered} of {sent}");
+}
+
+#[tokio::test]
 async fn large_heads_and_bodies_are_rejected() {
     let gateway = Gateway::start(&[]).await;
     let mut other = gateway.connect().await;
@@ -373,8 +397,8 @@ async fn connections_beyond_the_limit_are_closed() {
     for _ in 0..20 {
         assert_eq!(gateway.connect().await.closed().await, b"");
     }
-    gateway.logs("new connections are closed: there are 2 already").await;
-    assert_eq!(gateway.log().matches("new connections are closed").count(), 1);
+    gateway.logs("closing new connections: the limit of 2 connections is reached").await;
+    assert_eq!(gateway.log().matches("closing new connections").count(), 1);
     assert_eq!(first.get("/healthz").await.status, 200);
 
     drop(second);

@@ -116,7 +116,9 @@ async fn offline_check_needs_neither_backends_nor_variables() {
     let file = path(&folder, "tools.toml");
     let backend = "[[backends]]\nname = 'a'\nurl = '${A_URL}/mcp'\n\
                    headers = { Authorization = 'Bearer ${A_TOKEN}' }\n\
-                   [state]\nkeys = [{ id = 'k', key = '${A_KEY}' }]\n";
+                   [state]\nkeys = [{ id = 'k', key = '${A_KEY}' }]\n\
+                   [[auth.tokens]]\ncaller = 'a'\ntoken = '${A_TOKEN}'\n\
+                   [[auth.tokens]]\ncaller = 'b'\ntoken = '${B_TOKEN}'\n";
     fs::write(&file, backend).unwrap();
     let output = printed(&["check", &file, "--offline"]).await;
     assert_eq!(output, "backends, not connected\n  a\n\ncomposites\n");

@@ -31,8 +31,10 @@ async fn metrics_are_served_on_a_listener_of_their_own() {
     }
     assert_eq!(client.get("/metrics").await.status, 404);
 
-    let mut scraper = Client::connect(&gateway.address("serving metrics at http://")).await;
-    let metrics = scraper.get("/metrics").await;
+    let address = gateway.address("serving metrics at http://");
+    // Each request has a connection of its own.
+    let get = async |path: &str| Client::connect(&address).await.get(path).await;
+    let metrics = get("/metrics").await;
     let text = metrics.body;
     assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
     for line in [
@@ -46,8 +48,8 @@ async fn metrics_are_served_on_a_listener_of_their_own() {
     // Labels have names of existing tools only.
     assert!(text.contains(r#"gen_ai_tool_name="one_echo",le="0.01"}"#), "{text}");
     assert!(!text.contains("unknown") && !text.contains("secret"), "{text}");
-    assert_eq!(scraper.get("/readyz").await.status, 200);
-    assert_eq!(scraper.get("/mcp").await.status, 404);
+    assert_eq!(get("/readyz").await.status, 200);
+    assert_eq!(get("/mcp").await.status, 404);
 
     // The next version of the file is measured, too.
     gateway.signal("HUP");
@@ -56,7 +58,7 @@ async fn metrics_are_served_on_a_listener_of_their_own() {
     client.response().await;
     let run = "mcp_composite_run_duration_seconds_count{gen_ai_workflow_name=\"all\",\
                mcp_composite_status=\"completed\"} 2";
-    let text = scraper.get("/metrics").await.body;
+    let text = get("/metrics").await.body;
     assert!(text.lines().any(|line| line == run), "{text}");
 }
 
@@ -67,10 +69,10 @@ async fn listener_of_metrics_answers_probes_while_the_gateway_drains() {
     caller.call("one_slow", json!({ "ms": 1000 })).await;
     gateway.has_called("slow").await;
     gateway.signal("TERM");
-    gateway.logs("waits up to").await;
-    let mut probe = Client::connect(&gateway.address("serving metrics at http://")).await;
-    assert_eq!(probe.get("/healthz").await.status, 200);
-    assert_eq!(probe.get("/readyz").await.status, 503);
+    gateway.logs("waiting up to").await;
+    let address = gateway.address("serving metrics at http://");
+    let get = async |path: &str| Client::connect(&address).await.get(path).await.status;
+    assert_eq!((get("/healthz").await, get("/readyz").await), (200, 503));
     assert_eq!(caller.response().await.status, 200);
     assert!(gateway.end().await.success());
 }
