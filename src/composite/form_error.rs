@@ -94,8 +94,8 @@ pub enum FormError {
         /// The reason.
         reason: String,
     },
-    /// A reference or template in a part of the schema that must be constant. Only texts that
-    /// clients display may contain references.
+    /// A value in the schema contains a reference or template, but must be constant. Only the texts
+    /// that clients display to the user, such as `title`, may contain references and templates.
     #[error(
         "only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`"
     )]

@@ -111,8 +111,9 @@ fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     sources.iter().all(is_common).then_some(first)
 }
 
-/// Returns `true` if the arguments of a call contain all properties of `schema`, each as a
-/// reference to the input property of the same name.
+/// Returns `true` if a call passes on the whole input of the composite. To pass it on property by
+/// property, the call must have an argument for each property of `schema`, with the same name and
+/// with a reference to this property of the input as its value.
 fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
     let Arguments::Mapped(expression) = arguments else { return true };
     let root = resolve_root(schema);

@@ -266,7 +266,8 @@ impl Step {
         self
     }
 
-    /// Sets the timeout of each attempt, or the time to answer a question. Defaults to 5 minutes.
+    /// Sets the timeout of each attempt to call a tool. In a step that asks the user a question,
+    /// sets the time that the user has to answer. Defaults to 5 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

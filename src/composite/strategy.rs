@@ -61,8 +61,8 @@ pub struct Race {
     pub(crate) max_parallel: usize,
 }
 
-/// A fallback: calls targets one after another until one succeeds. The result of this target is the
-/// result of the composite.
+/// A fallback: calls targets one after another until one succeeds. The first successful result is
+/// the result of the composite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fallback {
     pub(crate) targets: Vec<Target>,

@@ -1,4 +1,5 @@
-//! Reads the section `[filter]`, and the keys of a backend that filter its items.
+//! Reads the section `[filter]` of a configuration file, and the same keys in a section
+//! `[[backends]]`, which filter the tools, prompts and resources of one backend.
 
 use serde::Deserialize;
 

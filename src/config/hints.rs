@@ -11,7 +11,8 @@ pub(super) struct Hint {
     spellings: &'static [&'static str],
     /// The text of the hint, which is added to the error message.
     pub(super) text: &'static str,
-    /// The keys that replace the foreign key. They are not reported as missing.
+    /// The keys to write instead of the other program's key. If they are missing, no separate error
+    /// is reported.
     pub(super) keys: &'static [&'static str],
 }
 

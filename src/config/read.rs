@@ -49,7 +49,9 @@ pub(super) struct Reader<'a, 't> {
     /// The paths of all reported values, and of keys that are missing because of a reported key. No
     /// more errors are reported at these paths.
     reported: BTreeSet<String>,
-    /// The spans of keys that error messages must not display, since they are not plain words.
+    /// The spans of the file that error messages must not display, because they may contain
+    /// secrets: unknown or duplicate keys that are not [plain words](is_word), and the values of
+    /// such unknown keys.
     masks: Vec<Range<usize>>,
     complete: bool,
 }
@@ -323,7 +325,7 @@ impl<'a, 't> Reader<'a, 't> {
             };
             self.hidden.insert(address(node));
             let mut path = self.path.clone();
-            // The correct spelling of a misspelled or foreign key is not reported as missing.
+            // The keys that the user probably meant are not reported as missing.
             let near = nearest(key.get_ref(), fields).filter(|_| !is_foreign);
             let meant = hint.map_or(&[][..], |hint| hint.keys).iter().copied().chain(near);
             for near in meant.filter(|near| !table.contains_key(*near)) {

@@ -172,9 +172,10 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.reader.mute(&path);
     }
 
-    /// Reads the value of a key with `read`. If `read` fails, reports and hides the invalid value,
-    /// and calls `read` again. Returns `None` if the key is missing, or if its whole value is
-    /// invalid.
+    /// Reads the value of a key by calling `read`. If a part of the value is invalid, such as an
+    /// element of an array, reports the part and hides it, and calls `read` again for the rest.
+    /// Returns `None` if the key is missing, if the value as a whole is invalid, or if the maximum
+    /// number of errors was reported.
     fn with<T>(
         &mut self,
         key: &str,

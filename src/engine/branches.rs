@@ -101,13 +101,14 @@ pub(crate) struct BranchId {
 /// The place where branches run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
-    /// In the task of the run, which never has more than one branch at a time.
+    /// Branches run in the task of the run, which never has more than one branch at a time.
     Here,
-    /// In the task of the run for the first poll, then in tasks of their own. The runtime has a
-    /// single thread.
+    /// Each branch is first polled in the task of the run. If it is still pending, it is spawned as
+    /// a task of its own. The runtime has a single thread.
     HereFirst,
-    /// In the task of the run for the first poll, then in tasks of their own. The runtime has
-    /// several threads, so a branch can also be spawned without this poll.
+    /// Each branch is first polled in the task of the run. If it is still pending, it is spawned as
+    /// a task of its own. The runtime has several threads, so a branch can also be spawned without
+    /// this first poll.
     HereFirstOfThreads,
 }
 

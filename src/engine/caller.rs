@@ -64,9 +64,10 @@ pub(crate) trait Caller: Send {
 
     /// Starts a call of a tool and polls the call once.
     ///
-    /// Most calls of tools in the same process end at this first poll. Therefore, an implementation
-    /// may clone the scope only if the call is still pending. The context is a separate parameter
-    /// and not part of a [`Call`], because it is large and would be copied once more.
+    /// Most calls of tools in the same process end at this first poll. The scope is passed by
+    /// reference, so that an implementation need not clone it for such calls. This method takes the
+    /// context as a parameter instead of a [`Call`] that contains it, because the context is large,
+    /// and moving it into a [`Call`] would copy it once more.
     fn call_here(
         &mut self,
         site: &CallSite,

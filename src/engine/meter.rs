@@ -140,7 +140,8 @@ impl Meter {
         }
     }
 
-    /// Adds an amount to this meter, which is not the outermost one, and to all outer meters.
+    /// Implements [`count`](Self::count) for a meter that has an outer meter: adds an amount to
+    /// this meter and to all outer meters.
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
         let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);

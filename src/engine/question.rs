@@ -33,7 +33,8 @@ pub(crate) enum Response {
     Refused(String),
 }
 
-/// Converts questions to the requests that are sent to clients, which have no deadlines.
+/// Converts questions to the requests that are sent to a client. The requests do not contain the
+/// deadlines of the questions.
 pub(crate) fn requests(questions: BTreeMap<String, Question>) -> InputRequests {
     questions.into_iter().map(|(key, question)| (key, question.request)).collect()
 }

@@ -456,8 +456,8 @@ impl Start<'_> {
         !matches!(self, Self::Loop(_, _, items) if items.is_empty())
     }
 
-    /// Returns the index of the call site. Returns `None` for an element, because its loop has
-    /// already begun.
+    /// Returns the index of the call site of a call or a loop. Returns `None` for an element of a
+    /// loop, because the call site was already checked when the loop began.
     const fn site(&self) -> Option<usize> {
         match self {
             Self::Call(_, site) => Some(site.site),

@@ -231,8 +231,9 @@ impl Scope {
         self
     }
 
-    /// Returns the resources that the run has used of its own limits and its own account. Returns
-    /// `None` if it has used nothing of them.
+    /// Returns the resources that the run has used. Contains the calls and result bytes only if the
+    /// run has a meter of its own, and the charged amounts only if it has an account of its own.
+    /// Returns `None` if all of these are zero.
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {

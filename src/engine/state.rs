@@ -265,9 +265,11 @@ impl PendingQuestion {
         }
     }
 
-    /// Returns `true` if this pending question is consistent with the plan: its step exists and can
-    /// ask, and its call site exists. For a loop, the element that asks must be running in one of
-    /// `loops`.
+    /// Returns `true` if this pending question is consistent with the plan.
+    ///
+    /// The step of the question must exist, and must either ask the user or call a tool, which can
+    /// ask. If the step is a switch, the call site that it has chosen must exist. If the step is a
+    /// loop, `loops` must contain its state, and the element that asks must be running.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;
         let Some(definition) = plan.steps().get(step) else { return false };

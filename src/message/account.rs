@@ -45,8 +45,9 @@ pub(crate) struct Charged {
 #[derive(Debug, Default)]
 struct Sums {
     cost: Tally,
-    /// The spent and reserved amounts of each budget that is kept per run, by the name of the
-    /// budget. Empty except in the account of the outermost run.
+    /// The amounts that are spent and reserved in each budget that is kept per run, by the name of
+    /// the budget. Nested runs use the budgets of the outermost run, so this map is empty in their
+    /// own accounts.
     budgets: BTreeMap<Arc<str>, Tally>,
     is_over: bool,
 }

@@ -75,8 +75,8 @@ fn of_texts<'t>(texts: impl IntoIterator<Item = &'t Option<String>>) -> usize {
     texts.into_iter().flatten().map(String::len).sum()
 }
 
-/// Returns the size of a text in a list, but at least [`SMALL`]. Otherwise, a limit would not bound
-/// the number of empty texts.
+/// Returns the size of a text that is an element of a list: its length in bytes, but at least
+/// [`SMALL`]. Because of this minimum, a limit on the size also limits the number of empty texts.
 fn of_text(text: &str) -> usize {
     text.len().max(SMALL)
 }

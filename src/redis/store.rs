@@ -169,8 +169,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Returns the share of a caller and its maximum size in bytes, or `None` if the caller has no
-    /// limit.
+    /// Returns the [`Share`] of a caller, and the maximum total size in bytes of the caller's
+    /// values. Returns `None` if `caller` is `None`, or if the size is not limited.
     fn share(&self, caller: Option<&[u8]>) -> Option<(Share<'_>, usize)> {
         let (caller, max) = caller.zip(self.max_caller_bytes)?;
         Some((Share::new(&self.connection, &self.prefix, caller), max))

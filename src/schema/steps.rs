@@ -40,8 +40,9 @@ const MAX_SCOPES: usize = 64;
 const MAX_REFERENCE: usize = 1_024;
 /// The maximum total length in bytes of all `$id`s, anchors and references.
 const MAX_REFERENCE_BYTES: usize = 256 * 1024;
-/// The maximum number of in-place steps of a subschema. These are the subschemas that it applies to
-/// the same value, without descending into the value.
+/// The maximum number of in-place steps of a subschema. In each in-place step, a validator applies
+/// a subschema to the same value, instead of descending into the value. For example, the subschemas
+/// in `allOf` are applied in place, but those in `properties` are not.
 const MAX_STEPS_IN_PLACE: usize = 4_096;
 /// The maximum nesting depth of subschemas that apply to the same value.
 const MAX_LEVELS_IN_PLACE: usize = 256;
@@ -123,8 +124,8 @@ struct Scope<'s> {
     draft: Draft,
 }
 
-/// The state of counting the in-place steps of a subschema, which are the subschemas that apply to
-/// the same value.
+/// The state of counting the in-place steps of a subschema, in which a validator applies subschemas
+/// to the same value.
 #[derive(Clone, Copy)]
 enum InPlace {
     Unknown,
@@ -523,8 +524,11 @@ fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// Returns how many comparisons it takes to find duplicates in a list. Each value is compared, part
-/// by part, with all values that have the same hash.
+/// Returns an upper bound for the number of comparisons that a validator makes to find duplicates
+/// in a list. The validator compares each value with all other values of the same hash. Comparing a
+/// value takes at most one comparison for each of its parts, such as the elements of an array.
+///
+/// Returns zero if the list is so short that the validator does not hash its values.
 fn comparisons(values: &[Value]) -> usize {
     // Short lists are not hashed.
     if values.len() < MIN_HASHED {

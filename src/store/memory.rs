@@ -106,8 +106,9 @@ struct Account {
 }
 
 struct Item {
-    /// The value, in an allocation of exactly the counted size. It is shared, so that it can be
-    /// copied without holding the lock.
+    /// The value. A slice has no spare capacity, so it uses no more memory than the store counts. A
+    /// reader clones the `Arc` while it holds the lock of the store, and copies the bytes after it
+    /// has released the lock.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
     /// The caller whose share contains the item. `None` if callers have no shares.

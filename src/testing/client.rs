@@ -144,7 +144,8 @@ where
     }
 }
 
-/// Builds the stack of a configuration file, with a scripted server in place of each backend.
+/// Builds the stack of layers that a configuration file describes. A scripted server replaces each
+/// backend of the file.
 ///
 /// Calls of a backend time out as the file configures. The connection settings of the backends are
 /// ignored.

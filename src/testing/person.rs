@@ -19,7 +19,7 @@ use crate::message::{CLIENT_CAPABILITIES, Reply, Request, ToolAnswer};
 /// Maximum number of rounds of questions in one call.
 const MAX_CALL_ROUNDS: usize = 100;
 
-/// A client with a user who answers questions of composites and tools.
+/// A client for tests, with a user who answers the questions that composites and tools ask.
 ///
 /// A test sets the answer to a question by the key of the question, as clients see it. The key of
 /// an elicitation step's question is the id of the step. A tool chooses the key of its question. If

@@ -85,8 +85,9 @@ struct Fetch<I> {
 /// wait for them instead. Otherwise a client with a short timeout would never receive their items.
 struct Awaited<'s, I: CachedItem> {
     shared: &'s Arc<Shared>,
-    /// The runtime for background tasks, and the start of the list request. `None` outside a Tokio
-    /// runtime.
+    /// The Tokio runtime that runs the background tasks, and the time at which the client's list
+    /// request started. `None` if the request is not handled in a Tokio runtime, so that there are
+    /// no background tasks.
     background: Option<(Handle, Instant)>,
     asking: FuturesUnordered<Fetch<I>>,
 }

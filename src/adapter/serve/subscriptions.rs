@@ -41,10 +41,10 @@ type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorDa
 
 /// The resources that at least one client has subscribed to, for all clients of a server.
 ///
-/// The service receives a subscribe request for each client, so that layers can decide for each. As
-/// long as a client is subscribed, the service receives no unsubscribe request, because a single
-/// one may end all subscriptions. When the last client has unsubscribed, the service receives as
-/// many unsubscribe requests as it has accepted subscribe requests.
+/// The service receives a subscribe request for each client, so that its layers can accept or
+/// reject each client. Some services end the subscriptions of all clients at the first unsubscribe
+/// request, so the service receives none until the last client has unsubscribed. Then it receives
+/// one unsubscribe request for each subscribe request that it has accepted.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
     shares: Mutex<Shares>,

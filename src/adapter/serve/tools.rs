@@ -101,9 +101,12 @@ pub(super) struct Searches {
     hasher: RandomState,
 }
 
-/// The clients that share their credentials, and so see the same tools. Contains their latest
-/// listing that did not find a tool. Locked while the tools are listed, so that concurrent calls
-/// share one listing. If the call that lists the tools is dropped, the next call takes over.
+/// The state that clients with the same credentials share, because they see the same tools. It is
+/// the latest listing that a call of an unknown tool caused and that did not contain the tool.
+///
+/// The lock is held while a call lists the tools, so that concurrent calls wait for this listing
+/// instead of listing the tools again. If the call that lists the tools is dropped, the next call
+/// lists them.
 #[cfg(feature = "http")]
 pub(super) type View = Arc<tokio::sync::Mutex<Option<Search>>>;
 
@@ -118,7 +121,9 @@ pub(super) struct Search {
 
 #[cfg(feature = "http")]
 impl Searches {
-    /// Returns the view for the credentials in the `Authorization` header of a request.
+    /// Returns the [`View`] of the clients that send the `Authorization` header in `headers`.
+    /// Clients without this header share one view. Further clients join them once there are
+    /// [`MOST_VIEWS`] other views.
     pub(super) fn view(&self, headers: &http::HeaderMap) -> View {
         let Some(credentials) = headers.get(http::header::AUTHORIZATION) else {
             return self.others.clone();

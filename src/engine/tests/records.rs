@@ -19,7 +19,8 @@ fn rich() -> CallToolResult {
     ])
 }
 
-/// Returns the values that a later step reads of a step with this result.
+/// Runs a step with this result, and then a step with the arguments `reads`, which refer to the
+/// result. Returns the evaluated arguments of the second step, and the state of the run.
 async fn read(
     result: CallToolResult,
     step: Value,

@@ -17,14 +17,17 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Provider {
-    /// The Responses API of OpenAI. The output is a response, its `output` list, or one item.
+    /// The Responses API of OpenAI. The output may be a whole response, its `output` list, or a
+    /// single item of this list.
     OpenAiResponses,
-    /// The Chat Completions API of OpenAI and compatible servers. The output is a completion, a
-    /// message, or its `tool_calls`.
+    /// The Chat Completions API of OpenAI and compatible servers. The output may be a whole
+    /// completion, a single message, the `tool_calls` of a message, or a single call.
     OpenAiChat,
-    /// The Messages API of Anthropic. The output is a message, its `content`, or one block.
+    /// The Messages API of Anthropic. The output may be a whole message, its `content`, or a single
+    /// content block.
     Anthropic,
-    /// The Gemini API. The output is a response, a content, its `parts`, or one part.
+    /// The Gemini API. The output may be a whole response, the `content` of a candidate, the
+    /// `parts` of a content, or a single part.
     Gemini,
     /// The text of an LFM model, such as `<|tool_call_start|>[f(a=1)]<|tool_call_end|>`.
     Lfm,

@@ -42,9 +42,10 @@ struct Size<'b>(&'b str);
 
 /// Creates `rig-compose` tools from all tools that a service currently lists, in order.
 ///
-/// Each invocation of a tool calls the service. The call has no caller, unless it is made within a
-/// [request](super#tools-of-theirs). Tools that the service lists later are not included. If two
-/// tools have the same name, the first is used.
+/// Each invocation of a tool calls the service. A call within a [request](super#tools-of-theirs) is
+/// made for the caller of that request. For any other call, the service receives no caller. Tools
+/// that the service lists later are not included. If two tools have the same name, the first is
+/// used.
 ///
 /// See the [module docs](super#tools-of-ours) for the conversion of results.
 ///

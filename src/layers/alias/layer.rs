@@ -75,8 +75,8 @@ impl AliasLayer {
         Self::default()
     }
 
-    /// Sets a separator, such as the `/` in `github/search`. Tool names may contain the separator
-    /// besides the characters that the protocol allows. Use the separator of the
+    /// Sets a separator that the names of tools may contain, such as the `/` in `github/search`,
+    /// even if the protocol does not allow its characters in names. Use the separator of the
     /// [`Router`](crate::adapter::Router) below this layer.
     ///
     /// Call this method before [`tools`](Self::tools). The separator must consist of 1 to 8 visible

@@ -157,7 +157,8 @@ impl Budget {
         self.unit
     }
 
-    /// Returns the limit of the budget, which is the amount that is left before any call.
+    /// Returns the limit of the budget, which is the amount that calls can spend in total before
+    /// any [refill](Self::refill).
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit

@@ -196,7 +196,8 @@ impl Charging {
         self.charges.add(&charged.rules, budget, reserved, called(request))
     }
 
-    /// Returns all reservations. Must be called only after every budget is reserved.
+    /// Finishes reserving, and returns the amounts that are reserved for the call. Must be called
+    /// only after [`go_on`](Self::go_on) has returned `None`.
     pub(super) fn done(self) -> Charges {
         self.charges
     }

@@ -42,9 +42,11 @@ pub(super) struct Forms<'s> {
     /// The schema document in which references are resolved.
     root: Option<&'s JsonObject>,
     forms: Vec<Form<'s>>,
-    /// The forms created so far, by the addresses of the schemas that they combine.
+    /// The indices of the forms that were created so far. The key of each is the addresses of the
+    /// schemas whose requirements the form combines.
     made: HashMap<Vec<*const JsonObject>, FormId>,
-    /// The forms that are not built yet, each with the schemas that it combines.
+    /// The indices of the forms that are not built yet, each with the schemas whose requirements
+    /// the form will combine.
     waiting: VecDeque<(FormId, Vec<&'s JsonObject>)>,
 }
 

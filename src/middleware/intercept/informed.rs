@@ -163,10 +163,12 @@ pub trait InterceptInformed: Clone {
 
 /// A service that applies the informed rule `I` in front of the service `S`.
 ///
-/// This service is ready when `S` is ready, and forwards a request to the ready `S`. If tools must
-/// be listed first, the service gives up the readiness of `S`, lists the tools, and waits until `S`
-/// is ready again. Otherwise, an `S` that accepts one request at a time would deadlock, since
-/// listing calls `S` too. The readiness is also given up if the rule answers the request.
+/// This service is ready when `S` is ready, and forwards a request to the ready `S`.
+///
+/// If the rule needs tools that are not cached, the service first lists the tools, which also calls
+/// `S`. An `S` that accepts one request at a time would deadlock if the service kept it ready in
+/// the meantime. So the service releases `S` before it lists the tools, and then waits until `S` is
+/// ready again. It also releases `S` if the rule answers the request, because `S` is not called.
 ///
 /// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
 /// rule.

@@ -44,7 +44,8 @@ pub(super) struct Settlement {
     pub(super) may_arrive: bool,
 }
 
-/// A queue of settlements, and a background task that sends them to the server.
+/// A queue of [settlements](Settlement), which end leases and charge the amounts that were used. A
+/// background task sends them to the Redis server.
 pub(super) struct Settling {
     connection: Connection,
     /// The time for which a settlement is retried while the server is away.

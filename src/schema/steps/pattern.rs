@@ -127,8 +127,10 @@ fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
         && dense::Builder::new().configure(config).build_from_nfa(nfa).is_ok()
 }
 
-/// Returns the number of positions in an expression that a search can be at simultaneously.
-/// Expensive positions count more than once.
+/// Returns the number of positions in an expression, such as the bytes of a literal. A search may
+/// have to follow all of them at the same time, one for each way in which the text can match so
+/// far. A position that is more expensive to follow, such as a large character class, counts as
+/// several.
 fn positions(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty => 1,
