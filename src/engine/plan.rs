@@ -266,6 +266,11 @@ impl Plan {
         self.links[step].needs
     }
 
+    /// Returns `true` if the answer of the run reads the outcome of a step.
+    pub(crate) fn answer_reads(&self, step: usize) -> bool {
+        self.links[step].answers
+    }
+
     /// Returns `true` if the end of a step's call affects no other call: the run does not retry the
     /// call, and the end of the call stops no other running step. Such a step can end as soon as it
     /// begins.

@@ -442,6 +442,41 @@ fn references_to_missing_answers_are_reported() {
 }
 
 #[test]
+fn question_that_no_step_waits_for_gets_a_remark() {
+    let ask = || Step::new("ask", Elicitation::new("Deploy?", json!({})));
+    let go = || Step::new("go", "deploy");
+    let remark = "composite `deploy`: no step waits for the question of step `ask`: step `go` may call its tool before the user answers, unless its `depends_on` names the question";
+    let asked = |change: fn(Elicitation) -> Elicitation| {
+        Step::new("ask", change(Elicitation::new("Deploy?", json!({}))))
+    };
+    let goes_on =
+        |ask: Elicitation| ask.on_decline(OnRefusal::Continue).on_cancel(OnRefusal::Continue);
+    for (steps, expected) in [
+        (vec![ask(), go()], Some(remark)),
+        (vec![go(), ask()], Some(remark)),
+        (vec![asked(|ask| ask.on_decline(OnRefusal::Continue)), go()], Some(remark)),
+        (vec![asked(goes_on), go()], None),
+        (vec![ask(), go().depends_on(["ask"])], None),
+        (vec![ask(), go().condition("steps.ask.output.action == 'accept'")], None),
+        // Another step waits, so the author knows the rule.
+        (vec![ask(), go(), Step::new("tell", "mail").depends_on(["ask"])], None),
+        // All calls have finished before.
+        (
+            vec![Step::new("first", "plan"), go().depends_on(["first"]), ask().depends_on(["go"])],
+            None,
+        ),
+    ] {
+        let remarks = remarks(steps);
+        assert_eq!(
+            remarks.iter().map(String::as_str).collect::<Vec<_>>(),
+            Vec::from_iter(expected)
+        );
+    }
+    let pipeline = CompositeTool::pipeline("deploy", "Deploys", [ask(), go()]);
+    assert_eq!(CompositeLayer::new([pipeline]).unwrap().remarks(), [""; 0]);
+}
+
+#[test]
 fn forms_that_ask_for_secrets_are_rejected() {
     let named = |name: &str| {
         let form = json!({ "properties": { name: { "type": "string" } } });

@@ -8,7 +8,7 @@ use crate::{
         form::Form,
         step::{Elicitation, OnError, Retry, Step},
     },
-    engine::plan,
+    engine::plan::{self, OnRefusal, Plan, StepSet},
     expr::{Expression, ScopeNames},
 };
 
@@ -45,6 +45,46 @@ pub(super) fn compile(
         schema: form.schema,
         on_decline: ask.on_decline,
         on_cancel: ask.on_cancel,
+    }
+}
+
+/// Adds a remark for each question whose answer affects nothing, although the run should end if the
+/// user declines.
+///
+/// No step waits for such a question, and the result of the run does not contain the answer. So
+/// other steps may call their tools before the user answers.
+pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<String>) {
+    for (index, step) in plan.steps().iter().enumerate() {
+        let plan::Action::Elicit(ask) = &step.action else { continue };
+        let may_end = ask.on_decline != OnRefusal::Continue || ask.on_cancel != OnRefusal::Continue;
+        let others = || (0..plan.steps().len()).filter(|&other| other != index);
+        let is_awaited = others().any(|other| plan.needs(other).contains(index));
+        let calls = |&other: &usize| plan.steps()[other].action.sites().next().is_some();
+        let before = steps_before(plan, index);
+        let early = others().filter(calls).find(|&other| !before.contains(other));
+        if may_end
+            && !is_awaited
+            && !plan.answer_reads(index)
+            && let Some(early) = early
+        {
+            remarks.push(format!(
+                "composite `{composite}`: no step waits for the question of step `{}`: step `{}` may call its tool before the user answers, unless its `depends_on` names the question",
+                step.id,
+                plan.steps()[early].id,
+            ));
+        }
+    }
+}
+
+/// Returns the steps that have finished when a step starts.
+fn steps_before(plan: &Plan, step: usize) -> StepSet {
+    let mut before = plan.needs(step);
+    loop {
+        let further = before.into_iter().fold(before, |all, step| all.union(plan.needs(step)));
+        if further == before {
+            return before;
+        }
+        before = further;
     }
 }
 

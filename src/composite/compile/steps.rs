@@ -100,6 +100,7 @@ pub(super) fn compile(
         report_cycle(&cycle, &ids, at);
         Plan::default()
     });
+    elicitation::remark_questions(&plan, &definition.name, &mut compiler.remarks);
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
 
