@@ -23,7 +23,7 @@ pub(crate) struct Unchecked {
 
 impl Plan {
     /// Returns a step and all steps that wait for it, directly or indirectly.
-    fn with_dependents(&self, step: usize) -> StepSet {
+    pub(crate) fn with_dependents(&self, step: usize) -> StepSet {
         let mut found: StepSet = [step].into_iter().collect();
         loop {
             let waits = |&later: &usize| !self.needs(later).intersection(found).is_empty();

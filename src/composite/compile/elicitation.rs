@@ -8,7 +8,7 @@ use crate::{
         form::Form,
         step::{Elicitation, OnError, Retry, Step},
     },
-    engine::plan::{self, OnRefusal, Plan, StepSet},
+    engine::plan::{self, OnRefusal, Plan},
     expr::{Expression, ScopeNames},
 };
 
@@ -57,11 +57,11 @@ pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<S
     for (index, step) in plan.steps().iter().enumerate() {
         let plan::Action::Elicit(ask) = &step.action else { continue };
         let may_end = ask.on_decline != OnRefusal::Continue || ask.on_cancel != OnRefusal::Continue;
-        let others = || (0..plan.steps().len()).filter(|&other| other != index);
-        let is_awaited = others().any(|other| plan.needs(other).contains(index));
+        let is_awaited = plan.with_dependents(index).len() > 1;
         let calls = |&other: &usize| plan.steps()[other].action.sites().next().is_some();
-        let before = steps_before(plan, index);
-        let early = others().filter(calls).find(|&other| !before.contains(other));
+        let ends_before = |other: usize| plan.with_dependents(other).contains(index);
+        let mut calling = (0..plan.steps().len()).filter(calls);
+        let early = calling.find(|&other| !ends_before(other));
         if may_end
             && !is_awaited
             && !plan.answer_reads(index)
@@ -73,18 +73,6 @@ pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<S
                 plan.steps()[early].id,
             ));
         }
-    }
-}
-
-/// Returns the steps that have finished when a step starts.
-fn steps_before(plan: &Plan, step: usize) -> StepSet {
-    let mut before = plan.needs(step);
-    loop {
-        let further = before.into_iter().fold(before, |all, step| all.union(plan.needs(step)));
-        if further == before {
-            return before;
-        }
-        before = further;
     }
 }
 
