@@ -7,8 +7,10 @@ use std::net::Ipv6Addr;
 /// The parts of a URL that may contain secrets.
 #[derive(Debug)]
 pub(crate) struct Url<'t> {
+    #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "checked in files"))]
     is_https: bool,
     /// The name or address of the server, without the brackets of an IPv6 address.
+    #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "checked in files"))]
     host: &'t str,
     /// The user and password, which are the part before the `@`.
     pub(crate) user: Option<&'t str>,

@@ -44,6 +44,7 @@ fn files_give_definitions_or_every_mistake() {
 fn is_supported(file: &str) -> bool {
     let needed = [
         ("[caller]", cfg!(feature = "http")),
+        ("[auth", cfg!(feature = "http")),
         ("[redis]", cfg!(feature = "redis")),
         ("store = \"redis\"", cfg!(feature = "redis")),
     ];
