@@ -91,7 +91,7 @@ impl Observer for Progress {
             What::Attempt { branch, attempt, after: Some(after), .. } => {
                 self.set(event, branch, &format!("attempt {attempt} after: {after}"));
             }
-            What::BranchWaiting { branch, .. } => self.set(event, branch, "waits for a person"),
+            What::BranchWaiting { branch, .. } => self.set(event, branch, "waiting for user input"),
             What::BranchFinished { branch, status, error, took, .. } => {
                 let mark = if status == "completed" { '✓' } else { '✗' };
                 let reason = error.filter(|error| *error != status);

@@ -251,7 +251,7 @@ impl Compiled {
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
-            return vec![whole("the value is not valid, and too large to tell where".to_owned())];
+            return vec![whole("the value is not valid, and too large to report where".to_owned())];
         }
         let violations: Vec<_> = self
             .validator
@@ -348,12 +348,12 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
             format!("{what} is not one of those allowed")
         }
         Kind::Constant { expected_value } if !is_plain(expected_value) => {
-            format!("{what} is not the one that is expected")
+            format!("{what} is not the expected value")
         }
         Kind::FalseSchema => format!("{what} is not allowed"),
         Kind::Custom { message, .. } => format!("{what} {message}"),
         // The validator's message would contain the schema.
-        Kind::Not { .. } => format!("{what} fits a schema that it must not fit"),
+        Kind::Not { .. } => format!("{what} matches a schema that `not` forbids"),
         Kind::BacktrackLimitExceeded { .. }
         | Kind::RegexEngineFailure { .. }
         | Kind::FromUtf8 { .. }

@@ -172,7 +172,7 @@ fn tool_result(reply: Reply) -> Result<CallToolResult, Failure> {
         }
         ToolAnswer::Result(result) => Ok(result),
         ToolAnswer::Error(error) => Err(failed("protocol", error.message)),
-        _ => Err(failed("protocol", "the tool's answer is not the result of a tool")),
+        _ => Err(failed("protocol", "the tool's response is not a tool result")),
     }
 }
 

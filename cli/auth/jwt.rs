@@ -68,8 +68,8 @@ impl JwtVerifier {
 
     /// Returns the subject of a token.
     pub(super) async fn verify(&self, token: &str) -> Result<String, Rejection> {
-        let header =
-            decode_header(token).map_err(|_| invalid("it is no JWT with a supported algorithm"))?;
+        let header = decode_header(token)
+            .map_err(|_| invalid("it is not a JWT with a supported algorithm"))?;
         check_header(&header)?;
         let id = header.kid.as_deref();
         let mut keys = self.keys.find(id, header.alg);

@@ -200,7 +200,7 @@ fn parse(text: &[u8]) -> Result<Arc<[Arc<Key>]>, String> {
         return Err(format!("it is larger than {MAX_BYTES} bytes"));
     }
     let set: Value = serde_json::from_slice(text).map_err(|error| format!("no JSON: {error}"))?;
-    let keys = set["keys"].as_array().ok_or("no key set: expected an object with `keys`")?;
+    let keys = set["keys"].as_array().ok_or("not a key set: expected an object with `keys`")?;
     if keys.len() > MAX_KEYS {
         tracing::warn!("the key set has {} keys, of which only {MAX_KEYS} are used", keys.len());
     }

@@ -73,7 +73,7 @@ async fn authenticate(
     request.extensions_mut().insert(AuthenticatedCaller::new(&*caller));
     let mut response = next.run(request).await;
     if !rename_session(response.headers_mut(), |id| Some(ids.bind(id, &caller))) {
-        tracing::error!("the id of a session cannot be sent");
+        tracing::error!("failed to send the id of a session");
         response.headers_mut().remove(SESSION);
     }
     response
@@ -108,7 +108,7 @@ impl RejectionLog {
             Rejection::InvalidToken(reason) => reason,
             Rejection::InsufficientScope(caller) => {
                 tracing::debug!(caller, "a bearer token lacks a scope");
-                "it lacks a required scope"
+                "the token lacks a required scope"
             }
         };
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -180,7 +180,7 @@ impl Recorder {
             patience = patience.saturating_sub(pause);
         }
         if !writer.is_finished() {
-            tracing::error!("the recording is incomplete: its file could not be written in time");
+            tracing::error!("the recording is incomplete: timed out writing its file");
         }
     }
 }
@@ -215,7 +215,7 @@ impl Writer {
         if let Err(error) = &written {
             self.dropped.fetch_add(lost, Ordering::Relaxed);
             if !self.has_failed {
-                tracing::error!(%error, "the recording cannot be written; runs are dropped");
+                tracing::error!(%error, "failed to write to the recording; runs are dropped");
             }
         }
         self.has_failed = written.is_err();

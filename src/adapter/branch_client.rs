@@ -88,7 +88,7 @@ impl Relay {
             ServerRequest::CreateMessageRequest(request) => InputRequest::CreateMessage(request),
             ServerRequest::ListRootsRequest(request) => InputRequest::ListRoots(request),
             _ => {
-                let error = unanswered("the client of a composite is not asked for this");
+                let error = unanswered("composites do not forward this request to the client");
                 return self.asking.push((id, future::ready(Err(error)).boxed()));
             }
         };

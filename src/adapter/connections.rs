@@ -138,7 +138,7 @@ struct Permit {
 
 #[derive(Clone, Debug, thiserror::Error)]
 enum Refusal {
-    #[error("too many open {what}: {of} can have no more than {most}; close some, or retry later")]
+    #[error("too many open {what}: {of} can have at most {most}; close some, or retry later")]
     TooMany { what: &'static str, of: &'static str, most: usize },
     #[error("the message has more than {MAX_VALUES} JSON values; send it in several parts")]
     TooLarge,
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(
             refused.body().refusal.as_deref(),
             Some(
-                &b"too many open requests: a caller can have no more than 2; close some, or retry \
+                &b"too many open requests: a caller can have at most 2; close some, or retry \
                    later"[..]
             )
         );

@@ -410,7 +410,7 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
         Some(_) if matches!(compiled.plan.answer, plan::RunOutput::Output(_)) => return,
         Some(content) => match schema.check(&compiled.name, content, |unusable| {
             let (tool, error) = (&compiled.name, Reason(unusable));
-            tracing::warn!(%tool, %error, "results are not checked: the output schema cannot be used");
+            tracing::warn!(%tool, %error, "results are not validated: the output schema is invalid");
         }) {
             Ok(()) => return,
             Err(refusal) => refusal.reason(),
@@ -428,7 +428,7 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
 /// question of `step`.
 fn ended_text(step: &Step) -> String {
     format!(
-        "the run ended at step `{}`, which was not accepted: what had not begun was skipped",
+        "the run ended at step `{}`, which was not accepted: the remaining steps were skipped",
         step.id
     )
 }

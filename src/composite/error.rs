@@ -117,7 +117,8 @@ pub enum DefinitionErrorKind {
     },
     /// The name of a loop's current element, `item_var`, is illegal.
     #[error(
-        "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no word with a meaning of its own"
+        "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no \
+         reserved word"
     )]
     IllegalItemVar {
         /// The name.
@@ -195,7 +196,7 @@ pub enum DefinitionErrorKind {
         targets: usize,
     },
     /// A key that has no effect in combination with another setting.
-    #[error("`{key}` has no meaning with `{with}`")]
+    #[error("`{key}` cannot be used with `{with}`")]
     Meaningless {
         /// The key.
         key: &'static str,

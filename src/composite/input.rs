@@ -80,7 +80,7 @@ impl Input {
         let is_changed = self.add_defaults(tool, &mut arguments);
         self.schema.check(tool, &arguments, |unusable| {
             let error = Reason(unusable);
-            tracing::warn!(tool, %error, "calls are not checked: the input schema cannot be used");
+            tracing::warn!(tool, %error, "arguments are not validated: the input schema is invalid");
         })?;
         Ok(Checked { arguments, given: given.filter(|_| is_changed) })
     }
@@ -99,7 +99,7 @@ impl Input {
         let mut defaults = Defaults { walk, has_added: false };
         defaults.apply(self.schema(), arguments, 0);
         if defaults.walk.is_exhausted() {
-            tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
+            tracing::warn!(tool, "some defaults are not applied: the input schema has too many");
         }
         defaults.has_added
     }
@@ -113,7 +113,7 @@ impl Input {
     pub(super) fn fit(&self, tool: &str, arguments: &mut Value) -> Result<(), Refusal> {
         self.schema.fit(tool, arguments, |unusable| {
             let error = Reason(unusable);
-            tracing::warn!(tool, %error, "arguments are not fitted: the input schema cannot be used");
+            tracing::warn!(tool, %error, "arguments are not coerced: the input schema is invalid");
         })
     }
 }

@@ -176,7 +176,7 @@ fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warni
         return false;
     }
     if !missing.is_empty() {
-        warnings.warn(format_args!("composite `{name}` goes without {}", missing.join(", ")));
+        warnings.warn(format_args!("composite `{name}` runs without {}", missing.join(", ")));
     }
     true
 }

@@ -204,7 +204,7 @@ impl Called<'_> {
             let within = rounds.count(more, self.settings.limits);
             let why = match (within, client) {
                 // A run that is closed to questions does not ask.
-                _ if rounds.closed.is_some() => return failed("nobody can be asked".to_owned()),
+                _ if rounds.closed.is_some() => return failed("no user can be asked".to_owned()),
                 (Err(limit), _) => limit,
                 (Ok(()), Some(client)) => {
                     let responses = self.ask(&client, &asks).await;
@@ -318,7 +318,7 @@ impl Called<'_> {
                 | PutError::CallerFull { .. }),
             ) => Err(format!("the run cannot wait for an answer: {error}")),
             Err(error) => {
-                tracing::warn!(composite = &*self.compiled.name, %error, "a run cannot wait");
+                tracing::warn!(composite = &*self.compiled.name, %error, "failed to suspend a run");
                 Err("the run cannot wait for an answer at the moment".to_owned())
             }
         }
@@ -329,7 +329,7 @@ impl Called<'_> {
     async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
-            tracing::info!(composite, reason = %Reason(reason), "a `requestState` is refused");
+            tracing::info!(composite, reason = %Reason(reason), "rejected a `requestState`");
             // The same error for every reason, so that clients cannot probe for valid states.
             Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
         };
@@ -338,8 +338,8 @@ impl Called<'_> {
         let bytes = match store.take(text, binding.as_bytes(), caller.as_deref()).await {
             Ok(bytes) => bytes,
             Err(TakeError::Unavailable(error)) => {
-                tracing::warn!(composite, %error, "a run cannot be gone on with");
-                let error = "the state of the call is not available at the moment";
+                tracing::warn!(composite, %error, "failed to load a suspended run");
+                let error = "the state of the run is not available at the moment";
                 return Err(ErrorData::internal_error(error, None).into());
             }
             Err(error) => return Err(invalid(&error)),
@@ -348,7 +348,7 @@ impl Called<'_> {
         if kept.run.fits(&self.compiled.plan) {
             Ok(kept)
         } else {
-            Err(invalid(&"it is of another plan"))
+            Err(invalid(&"it belongs to another plan"))
         }
     }
 
@@ -412,8 +412,8 @@ async fn ask(
         let response = match asked {
             Ok(Ok(Ok(answer))) => Response::Answer(answer),
             Ok(Ok(Err(error))) => {
-                tracing::debug!(error = %Reason(error), "a client does not answer a question");
-                Response::Refused("the client could not be asked".to_owned())
+                tracing::debug!(error = %Reason(error), "a client did not answer a question");
+                Response::Refused("the client cannot be asked".to_owned())
             }
             Ok(Err(_)) if left.is_some() => Response::Late,
             // An unanswered question of a tool is reported to the tool as dismissed by the user.
@@ -444,7 +444,7 @@ impl From<Ended> for Reply {
         match ended {
             Ended::Result { result, .. } => result.into(),
             // A nested run asks, but no client can answer and wait for the run.
-            Ended::Asks(_) => failed("nobody can be asked".to_owned()),
+            Ended::Asks(_) => failed("no user can be asked".to_owned()),
         }
     }
 }

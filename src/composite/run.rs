@@ -297,7 +297,7 @@ where
             state.answer(plan, responses);
             Some(state)
         }
-        Some(_) => return Err(protocol("the tool cannot go on from where it was")),
+        Some(_) => return Err(protocol("the tool cannot be resumed")),
     };
     let active = state.as_ref().map_or(Duration::ZERO, |state| state.active());
     let around = scope.nested(timeout.saturating_sub(active));
@@ -324,7 +324,7 @@ where
 /// error if a question was not asked or not answered.
 fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
     let Resume::Tool(state) = answered.resume else {
-        return Err(protocol("the tool cannot go on from where it was"));
+        return Err(protocol("the tool cannot be resumed"));
     };
     params.request_state = state;
     let mut responses = InputResponses::new();

@@ -244,7 +244,7 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
         "type": "object",
         "properties": {
             "status": { "enum": ["completed", "failed", "timed_out", "skipped", "cancelled"] },
-            "output": { "description": "What the tool answered: its structured content, or its text." },
+            "output": { "description": "The result of the tool: its structured content, or its text." },
             "error": error_schema(),
         },
         "required": ["status"],

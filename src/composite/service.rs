@@ -219,7 +219,7 @@ where
         let known = known(lookup, composite, rule, &*inner, now);
         Box::pin(async move {
             if Handle::try_current().is_err() {
-                tracing::error!("composites need a Tokio runtime with its time enabled");
+                tracing::error!("composites need a Tokio runtime with the time driver enabled");
                 return ErrorData::internal_error("internal error", None).into();
             }
             let Some((known, started)) = known.await else {

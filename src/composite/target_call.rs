@@ -120,7 +120,7 @@ where
                             break asked.map(|questions| ToolReply::Asks(Box::new(questions)));
                         }
                         Err(ToolAnswer::Result(_) | ToolAnswer::Invalid) => {
-                            break Err(protocol("the tool's answer is not the result of a tool"));
+                            break Err(protocol("the tool's response is not a tool result"));
                         }
                         Err(ToolAnswer::Task(id)) => {
                             let cancelled =
@@ -132,7 +132,7 @@ where
                 },
                 PhaseProj::Cancelling { cancelled } => {
                     ready!(cancelled.poll_unpin(cx));
-                    break Err(protocol("the tool wants to go on as a task, which it cannot here"));
+                    break Err(protocol("the tool returned a task, which is not supported here"));
                 }
                 PhaseProj::Done => return Poll::Pending,
             }
@@ -165,7 +165,7 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     };
     match is_too_deep {
         true => Err(protocol(&format!(
-            "the tool's answer is nested deeper than {MAX_RESULT_DEPTH} levels"
+            "the tool's result is nested deeper than {MAX_RESULT_DEPTH} levels"
         ))),
         false => Ok(()),
     }
@@ -198,10 +198,10 @@ fn asked(
         return Err(protocol("the tool asks for input, which the client cannot give"));
     }
     if requests.is_empty() && asks.request_state.is_none() {
-        return Err(protocol("the tool's answer is not the result of a tool"));
+        return Err(protocol("the tool's response is not a tool result"));
     }
     if requests.len() > MAX_QUESTIONS || requests.keys().any(|key| key.len() > MAX_QUESTION_KEY) {
-        return Err(protocol("the tool asks for too much at once"));
+        return Err(protocol("the tool asks too many questions at once"));
     }
     if let Some(lacks) = requests.values().find_map(|request| abilities.lacks(request)) {
         return Err(protocol(&format!(
@@ -223,7 +223,7 @@ fn service_error(error: &BoxError) -> StepError {
         Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),
         Cause::Overloaded => StepError::new(ErrorKind::Service, "the tool's server is overloaded"),
         Cause::Backend(backend) => {
-            tracing::warn!(%error, source = backend.source(), "a backend could not answer");
+            tracing::warn!(%error, source = backend.source(), "a backend failed to answer");
             let kind = match backend.kind() {
                 BackendErrorKind::TimedOut => ErrorKind::Timeout,
                 _ => ErrorKind::Service,
@@ -231,8 +231,8 @@ fn service_error(error: &BoxError) -> StepError {
             StepError::new(kind, backend.to_string())
         }
         Cause::Unknown => {
-            tracing::warn!(error = %Reason(error), "a tool's server could not answer");
-            StepError::new(ErrorKind::Service, "the tool's server could not answer")
+            tracing::warn!(error = %Reason(error), "the server of a tool failed to answer");
+            StepError::new(ErrorKind::Service, "the tool's server failed to answer")
         }
     }
 }

@@ -199,7 +199,7 @@ impl AliasTable {
         ];
         for (key, _) in meaningless.into_iter().filter(|(_, is_set)| *is_set) {
             let what = if is_tool { "tool" } else { kind };
-            report(key, format!("`{key}` has no meaning for a {what}"));
+            report(key, format!("`{key}` cannot be used for a {what}"));
         }
         Some(kind)
     }

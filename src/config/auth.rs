@@ -187,7 +187,7 @@ impl Build<'_, '_, '_> {
     fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.text(keys, url)?;
         match Url::parse(&url) {
-            None => self.report(keys, "no URL: expected `https://` and a host"),
+            None => self.report(keys, "not a URL: expected `https://` and a host"),
             Some(parts) if !parts.is_secure() => self.report(
                 keys,
                 "insecure URL: expected `https://`, or `http://` and a loopback host such as \

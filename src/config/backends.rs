@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The key of the section `[[backends]]` in a configuration file.
-const SECTION: &str = "backends";
+pub(super) const SECTION: &str = "backends";
 
 /// A backend server.
 #[derive(Default, Deserialize)]
@@ -228,7 +228,7 @@ impl Builder<'_, '_, '_> {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
                 let conflicts = router.conflicts().as_str();
-                let message = format!("`prefix` has no meaning with `conflicts = \"{conflicts}\"`");
+                let message = format!("`prefix` cannot be used with `conflicts = \"{conflicts}\"`");
                 self.report(["prefix"], message);
             }
             return String::new();
@@ -254,8 +254,7 @@ impl Builder<'_, '_, '_> {
             (None, Some(_), None) => TransportName::Stdio,
             (None, None, Some(_)) => TransportName::Http,
             (None, Some(_), Some(_)) => {
-                let message =
-                    "`command` starts a server and `url` is that of another: expected one of them";
+                let message = "`command` and `url` exclude each other: expected one of them";
                 self.report(["url"], message);
                 return None;
             }
@@ -344,7 +343,7 @@ impl Builder<'_, '_, '_> {
         } else {
             let hint =
                 hints::of_url(&url.value).unwrap_or("expected `http://` or `https://` and a host");
-            self.report(["url"], format!("no URL of a server: {hint}"));
+            self.report(["url"], format!("not the URL of a server: {hint}"));
             None
         }
     }
@@ -388,7 +387,9 @@ impl Builder<'_, '_, '_> {
             let refused = if header::is_set_by_transport(&name) {
                 Some(format!("`{name}` is set by the transport"))
             } else if has_user && name.eq_ignore_ascii_case("authorization") {
-                Some(format!("`{name}` and the user in `url` say the same: expected one of them"))
+                Some(format!(
+                    "`{name}` and the user in `url` both authenticate: expected one of them"
+                ))
             } else if !names.insert(name.to_ascii_lowercase()) {
                 Some(format!("duplicate header{}: letter case makes no difference", named(&name)))
             } else {

@@ -317,7 +317,7 @@ impl LimitTable {
         }
         if let Some(refill) = self.refill {
             if matches!(self.per, Some(PerName::Run)) {
-                let message = "a run has an end: expected no `refill` with `per = \"run\"`";
+                let message = "`refill` cannot be used with `per = \"run\"`";
                 reader.report(&at("refill"), message.to_owned());
             }
             budget = budget.refill(refill.build(limit, &at("refill"), reader)?);
@@ -364,7 +364,7 @@ impl CostTable {
             && !is_pointer(pointer)
         {
             let message = format!(
-                "no JSON Pointer {:?}: expected such as `/_meta/usage/total_tokens`",
+                "illegal JSON Pointer {:?}: expected one such as `/_meta/usage/total_tokens`",
                 sanitized(pointer)
             );
             reader.report(&at("actual"), message);

@@ -60,7 +60,7 @@ const FLUSHING: Duration = Duration::from_secs(5);
 /// let reloaded = gateway.reload(&Config::from_toml_str(&changed)?).await?;
 /// assert_eq!(reloaded.kept, ["docs"]);
 ///
-/// // A broken file is told, and changes nothing.
+/// // A file with mistakes is an error, and changes nothing.
 /// assert!(Config::from_toml_str("[filtr]").is_err());
 /// gateway.close().await;
 /// # Ok(())
@@ -270,7 +270,9 @@ impl Gateway {
         join_all(endings.iter().map(Ending::end)).await;
         let store = shared.running().stores.budget.store.clone();
         if timeout(FLUSHING, store.flush()).await.is_err() {
-            tracing::warn!("what calls have used of budgets is not all known where it is kept");
+            tracing::warn!(
+                "timed out saving the usage of budgets; the budget store may count too little"
+            );
         }
     }
 }

@@ -99,8 +99,8 @@ const HINTS: [Hint; 23] = [
     Hint {
         table: BACKEND,
         spellings: &["filter"],
-        text: "write `hide_tools`, or `allow` in `[advertise]` if composites call what clients \
-               may not",
+        text: "write `hide_tools`, or `allow` in `[advertise]` if composites call tools that \
+               clients cannot",
         keys: &[],
     },
     Hint {

@@ -242,7 +242,7 @@ fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let escaped = PathBuf::from(glob::Pattern::escape(&directory.to_string_lossy()));
     let pattern = escaped.join(pattern);
     let found = glob::glob(&pattern.to_string_lossy())
-        .map_err(|error| format!("no pattern of files: {}", error.msg))?;
+        .map_err(|error| format!("invalid file pattern: {}", error.msg))?;
     let files = found.filter_map(Result::ok).filter(|path| path.is_file());
     Ok(files.take(MAX_FILES + 1).collect())
 }

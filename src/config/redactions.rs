@@ -58,7 +58,7 @@ impl RedactionTable {
                 ("only", built.collect::<Vec<_>>(), Redaction::only(tools.clone(), &pointers))
             }
             (Some(_), Some(_)) => {
-                let message = "`only` says what alone is left, and `remove` what is not: expected one of them";
+                let message = "`only` and `remove` exclude each other: expected one of them";
                 reader.report(&at("only"), message.to_owned());
                 return None;
             }

@@ -114,7 +114,7 @@ impl RedisConfig {
     /// If the file has no `[redis]`, reports that the value at `path` requires it.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
-            let message = "there is no `[redis]`: expected a section with its `url`";
+            let message = "missing section `[redis]` with its `url`";
             reader.report(path, message.to_owned());
         }
     }

@@ -136,7 +136,7 @@ fn retry(asks: bool, table: &mut TableReader<'_, '_, '_>) -> OnError {
     if asks {
         for key in ["delay", "max_delay"] {
             if table.has(key) {
-                let message = "has no meaning with `type = \"elicitation\"`";
+                let message = "cannot be used with `type = \"elicitation\"`";
                 table.report(key, format!("`{key}` {message}"));
             }
         }

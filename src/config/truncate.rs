@@ -89,8 +89,7 @@ pub(super) fn build(
     let max = reader.at_least_one(&path, "max_result_bytes", truncate.max_result_bytes);
     let results = results.map(|table| {
         if max.is_none() && !reader.has_fault_in(&path) {
-            let message = "nothing is kept: expected a `max_result_bytes` in `[truncate]`, beyond \
-                 which results are shortened";
+            let message = "no result is truncated: expected `max_result_bytes` in `[truncate]`";
             reader.report(&[RESULTS.into()], message.to_owned());
         }
         let settings = table.build(redis, caller, reader);

@@ -243,7 +243,7 @@ impl ForEach {
     pub(super) fn reject(&self, count: usize) -> Option<String> {
         let max = self.max_iterations;
         (count > max)
-            .then(|| format!("{count} elements are more than `max_iterations`, which is {max}"))
+            .then(|| format!("{count} elements: expected at most {max} (`max_iterations`)"))
     }
 }
 

@@ -277,5 +277,5 @@ fn failure_text(result: &CallToolResult) -> String {
     let structured = result.structured_content.as_ref();
     let told = |place| structured?.pointer(place)?.as_str().filter(|text| !text.trim().is_empty());
     let told = ["/message", "/error/message", "/error", "/text"].into_iter().find_map(told);
-    told.unwrap_or("the tool failed without saying why").to_owned()
+    told.unwrap_or("the tool failed without an error message").to_owned()
 }

@@ -100,7 +100,7 @@ impl CallLimits {
         if rounds <= max {
             return Ok(());
         }
-        Err(format!("the run asks more often than `max_rounds` allows, which is {max}"))
+        Err(format!("the run asked more than {max} times (`max_rounds`)"))
     }
 }
 

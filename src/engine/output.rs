@@ -121,7 +121,7 @@ impl Property {
             (Ok(None), Some(default)) => (format!("{place}: it has no value"), default),
             (Err(error), Some(default)) => (error, default),
         };
-        tracing::warn!(error, "an output has its default");
+        tracing::warn!(error, "an output property has its default value");
         Ok(Some(default.clone()))
     }
 

@@ -74,11 +74,12 @@ impl Said {
     /// user had to answer.
     pub(super) fn error(&self, timeout: Duration) -> StepError {
         match self {
-            Self::Decline => StepError::new(ErrorKind::Declined, "the person declined"),
-            Self::Late => {
-                StepError::new(ErrorKind::Timeout, format!("nobody answered within {timeout:?}"))
-            }
-            _ => StepError::new(ErrorKind::Dismissed, "the person gave no answer"),
+            Self::Decline => StepError::new(ErrorKind::Declined, "the user declined"),
+            Self::Late => StepError::new(
+                ErrorKind::Timeout,
+                format!("the user did not answer within {timeout:?}"),
+            ),
+            _ => StepError::new(ErrorKind::Dismissed, "the user gave no answer"),
         }
     }
 }
@@ -150,7 +151,7 @@ impl Elicitation {
         if let Value::Object(content) = &mut content {
             self.fill_in(content);
         }
-        let told = |error| tracing::warn!(error = %Reason(error), "an answer is not checked: its form cannot be used");
+        let told = |error| tracing::warn!(error = %Reason(error), "an answer is not validated: its form is invalid");
         match (self.schema.fit("the form", &mut content, told), content) {
             (Ok(()), Value::Object(content)) => Said::Accept(content),
             (Ok(()), _) => Said::Misfit("the answer's `content` is not an object".to_owned()),

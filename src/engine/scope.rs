@@ -297,8 +297,7 @@ impl Scope {
             Some(reached) => self.refusal(&reached),
             None => {
                 let max = meter.max_calls;
-                let told =
-                    format!("the run made more calls than `max_calls` allows, which is {max}");
+                let told = format!("the run made more than {max} calls (`max_calls`)");
                 StepError::new(ErrorKind::Limit, told)
             }
         })
@@ -361,7 +360,7 @@ impl Scope {
         };
         let max = meter.max_result_bytes;
         let why = format!(
-            "{what} of {bytes} bytes is more than is left of `max_result_bytes`{of}, which is {max}"
+            "{what} of {bytes} bytes exceeds the rest of `max_result_bytes`{of}, which is {max}"
         );
         let error = StepError::new(ErrorKind::Limit, why);
         Err(StepError { ends_run: reached.is_some(), ..error })
@@ -400,8 +399,7 @@ mod tests {
         let scope = Scope::new(CallLimits::default().max_result_bytes(20), Duration::from_secs(1));
         let answer = CallToolResult::success(vec![ContentBlock::text("0123456789")]);
         assert!(scope.keep(&Ok(answer.into())).is_ok());
-        let expected =
-            "a value of 11 bytes is more than is left of `max_result_bytes`, which is 20";
+        let expected = "a value of 11 bytes exceeds the rest of `max_result_bytes`, which is 20";
         let refused = scope.keep_made(&json!("01234567890"));
         assert_eq!(refused, Err(StepError::new(ErrorKind::Limit, expected)));
         assert_eq!(scope.nested(Duration::from_secs(1)).keep_made(&json!("0123456789")), Ok(()));
@@ -558,9 +556,9 @@ mod tests {
         let outer = of(Scope::new(CallLimits::default(), Duration::from_secs(1)), "outer", 10);
         let inner = of(outer.nested(Duration::from_secs(1)), "inner", 100);
         let told = |scope: &Scope| scope.keep_made(&json!("0123456789ab")).unwrap_err().message;
-        let expected = "is more than is left of `max_result_bytes` of `outer`, which is 10";
+        let expected = "exceeds the rest of `max_result_bytes` of `outer`, which is 10";
         assert!(told(&inner).ends_with(expected), "{}", told(&inner));
-        let expected = "is more than is left of `max_result_bytes`, which is 10";
+        let expected = "exceeds the rest of `max_result_bytes`, which is 10";
         assert!(told(&outer).ends_with(expected), "{}", told(&outer));
     }
 

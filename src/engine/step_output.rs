@@ -75,7 +75,7 @@ impl Outcome {
         let parsed = scope.count_parsed(expr::json::bytes_of(&text)).and_then(|()| {
             serde_json::from_str(&text).map_err(|error| {
                 let message =
-                    format!("the text of the result is not JSON, which its `parse` says: {error}");
+                    format!("the text of the result is not JSON, as its `parse` requires: {error}");
                 StepError::new(ErrorKind::Tool, message)
             })
         });

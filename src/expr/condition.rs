@@ -115,7 +115,7 @@ impl Collection {
             Some(Value::String(text)) => match serde_json::from_str(&text) {
                 Ok(Value::Array(elements)) => Ok(elements),
                 Ok(other) => wrong(kind(Some(&other))),
-                Err(_) => wrong("a text that is no JSON"),
+                Err(_) => wrong("a text that is not JSON"),
             },
             other => wrong(kind(other.as_ref())),
         }

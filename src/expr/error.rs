@@ -36,7 +36,7 @@ pub enum ExpressionError {
         step: String,
     },
     /// The first step of a pipeline contains `$prev`, which refers to the step before it.
-    #[error("`{text}` refers to the step before this one, which is the first")]
+    #[error("`{text}` refers to the previous step, but this step is the first")]
     NoPrevious {
         /// The reference as written.
         text: String,
@@ -110,7 +110,7 @@ pub enum EvaluationError {
         reason: String,
     },
     /// A template evaluates to a text that is too large.
-    #[error("the template `{template}` makes more than {max} bytes")]
+    #[error("the output of the template `{template}` has more than {max} bytes")]
     TooLarge {
         /// The text of the template, or of its part that failed. Truncated if it is long.
         template: String,

@@ -244,7 +244,7 @@ impl Node {
             Some(escaped) if escaped.starts_with('$') => Self::Literal(escaped.into()),
             Some(_) => match Reference::parse(text, names) {
                 Err(ExpressionError::UnknownRoot { .. }) if names.lenient => {
-                    tracing::warn!(text, "an unknown reference is taken as a text");
+                    tracing::warn!(text, "an unknown reference is treated as text");
                     Self::Literal(text.into())
                 }
                 reference => Self::Reference(reference?),

@@ -245,7 +245,7 @@ impl ValidateRule {
                 return ControlFlow::Break(refusal.into());
             }
             Err(refusal) => {
-                tracing::warn!(tool = ?call.name, refusal = ?refusal.to_string(), "a call goes on");
+                tracing::warn!(tool = ?call.name, refusal = ?refusal.to_string(), "forwarded a call with invalid arguments");
             }
         }
         ControlFlow::Continue(None)
@@ -258,7 +258,7 @@ impl ValidateRule {
         let arguments = Value::Object(given.unwrap_or_default());
         let checked = schema.check(&call.name, &arguments, |unusable| {
             self.0.warnings.warn(format_args!(
-                "calls of `{}` are not checked: its input schema cannot be used: {unusable}",
+                "calls of `{}` are not validated: its input schema cannot be used: {unusable}",
                 shorten(&call.name)
             ));
         });
@@ -322,7 +322,7 @@ impl InterceptInformed for ValidateRule {
             && answered()
         {
             let Unchecked { tool, why } = *unchecked;
-            self.0.warnings.warn(format_args!("calls of `{tool}` are not checked: {why}"));
+            self.0.warnings.warn(format_args!("calls of `{tool}` are not validated: {why}"));
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
 /// caller.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
-    tracing::debug!(reason, "what a server asks for was not answered");
+    tracing::debug!(reason, "did not answer a question of a server");
     ErrorData::invalid_request(reason, None)
 }
 
@@ -225,7 +225,9 @@ impl LiveClient {
         let turn = self.turn(&request).await.map_err(unanswered)?;
         turn.answer(request).await.map_err(|error| match error {
             ServiceError::McpError(error) => error,
-            ServiceError::UnexpectedResponse => unanswered("the client gave an invalid answer"),
+            ServiceError::UnexpectedResponse => {
+                unanswered("the client returned an invalid response")
+            }
             _ => unanswered("the client is gone"),
         })
     }
@@ -359,7 +361,7 @@ impl Drop for Pending {
         if self.answered {
             return;
         }
-        let reason = Some("nobody waits for the answer any more".to_owned());
+        let reason = Some("the request has ended".to_owned());
         let params = CancelledNotificationParam::new(Some(self.handle.id.clone()), reason);
         let peer = self.handle.peer.clone();
         let is_new = self.since.elapsed() < ON_ITS_WAY;

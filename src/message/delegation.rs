@@ -103,7 +103,7 @@ impl Delegation {
     /// error.
     pub(super) fn count(&self) -> Result<(), (usize, &'static str)> {
         if self.depth > MAX_CALL_DEPTH {
-            return Err((MAX_CALL_DEPTH, "calls within each other"));
+            return Err((MAX_CALL_DEPTH, "nested calls"));
         }
         let before = match (&self.shared, &self.account) {
             (Some(shared), _) => shared.calls.fetch_add(1, Ordering::Relaxed),
@@ -114,7 +114,7 @@ impl Delegation {
         if before < MAX_NESTED_CALLS {
             Ok(())
         } else {
-            Err((MAX_NESTED_CALLS, "calls that tools have made"))
+            Err((MAX_NESTED_CALLS, "calls made by tools"))
         }
     }
 }

@@ -104,7 +104,7 @@ impl Reply {
     pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
         let is_other = self.result().is_some() && self.lists() != Some(kind);
         if is_other {
-            let expected = format!("the server did not answer with a list of {kind}s");
+            let expected = format!("the server returned something other than a list of {kind}s");
             *self = ErrorData::internal_error(expected, None).into();
         }
         is_other

@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn is_too_deep(entered: Result<(), Refusal>) -> bool {
-        let text = "tool `ask` seems to call itself: there are more than 8 calls within each other";
+        let text = "tool `ask` seems to call itself: there are more than 8 nested calls";
         entered.is_err_and(|refusal| refusal.to_string() == text)
     }
 
@@ -258,8 +258,7 @@ mod tests {
             Request::call_tool("ask").enter()
         });
         let refusal = calls.await.expect_err("too many");
-        let text =
-            "tool `ask` seems to call itself: there are more than 10000 calls that tools have made";
+        let text = "tool `ask` seems to call itself: there are more than 10000 calls made by tools";
         assert_eq!(refusal.to_string(), text);
         assert_eq!(Request::call_tool("ask").enter(), Ok(()), "of another request");
     }

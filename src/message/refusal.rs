@@ -70,7 +70,7 @@ pub enum Refusal {
     Endless {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// The unit of the limit, such as `calls within each other`.
+        /// The unit of the limit, such as `nested calls`.
         unit: &'static str,
         /// The value of the limit, in the unit `unit`.
         limit: usize,

@@ -17,6 +17,6 @@ where
 {
     let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
     if let Err(error) = service.oneshot(Request::new(cancel, context)).await {
-        tracing::debug!(error = %Reason(error.into()), "a task could not be cancelled");
+        tracing::debug!(error = %Reason(error.into()), "failed to cancel a task");
     }
 }

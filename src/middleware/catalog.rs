@@ -144,13 +144,13 @@ pub enum ListError {
     #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
     /// A page returned the cursor of an earlier page, so the list would never end.
-    #[error("the list of tools comes back to where it was")]
+    #[error("the list of tools repeats a cursor")]
     Circular,
     /// The service answered `tools/list` with a JSON-RPC error with this message.
-    #[error("`tools/list` was answered with an error: {0}")]
+    #[error("`tools/list` failed: {0}")]
     Refused(String),
     /// The service answered `tools/list` with a result that is not a list of tools.
-    #[error("`tools/list` was answered with something else")]
+    #[error("`tools/list` returned something other than a list of tools")]
     Invalid,
     /// The service failed to answer and returned an error with this text.
     #[error("the service could not answer `tools/list`: {0}")]
@@ -553,7 +553,7 @@ impl<D> Shared<D> {
             }
             Err(error) => {
                 let why = Reason(&error);
-                tracing::warn!(error = %why, "the tools behind a layer are not known");
+                tracing::warn!(error = %why, "failed to list the tools of the inner service");
                 state.failed = Some((now, error.clone()));
                 state.known.clone().ok_or(error)
             }

@@ -81,7 +81,7 @@ impl<'s> Share<'s> {
             async move { release.invoke_async::<()>(&mut server).await }.boxed()
         });
         if let Err(error) = released.await {
-            tracing::debug!(%error, "the share of a caller is given back when its item expires");
+            tracing::debug!(%error, "failed to release a part of a caller's quota, which is released when its item expires");
         }
     }
 }

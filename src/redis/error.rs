@@ -9,7 +9,7 @@ pub enum RedisError {
     /// The URL of the Redis server is invalid.
     // The message omits the URL, which may contain a password.
     #[error(
-        "no URL of a Redis server: expected one such as `redis://user:password@host:6379/0` \
+        "not the URL of a Redis server: expected one such as `redis://user:password@host:6379/0` \
          or `unix:///run/redis.sock`"
     )]
     Url,

@@ -262,5 +262,5 @@ fn id(handle: &str) -> String {
 }
 
 fn no_random_numbers(error: &getrandom::Error) -> String {
-    format!("no random numbers: {error}")
+    format!("the system has no random numbers: {error}")
 }

@@ -105,7 +105,7 @@ fn violations_name_arguments_in_their_path_only() {
             json!({ "properties": { "a": { "const": { "secret": 1 } } } }),
             json!({ "a": 1 }),
             "/a",
-            "the value is not the one that is expected",
+            "the value is not the expected value",
         ),
         (
             json!({ "properties": { "a": { "const": "x" } } }),
@@ -117,7 +117,7 @@ fn violations_name_arguments_in_their_path_only() {
             json!({ "not": { "required": ["secret"] } }),
             json!({ "secret": 1 }),
             "",
-            "the value fits a schema that it must not fit",
+            "the value matches a schema that `not` forbids",
         ),
         (
             json!({ "properties": { "secret": false } }),
@@ -218,7 +218,7 @@ fn arguments_over_the_step_limit_are_rejected() {
     let told = |levels| violations_of_call(schema.clone(), &arguments(levels));
     assert!(told(4).iter().all(|(path, _)| path == "/a/a/a/a"));
     let one = |message: &str| vec![(String::new(), message.to_owned())];
-    assert_eq!(told(14), one("the value is not valid, and too large to tell where"));
+    assert_eq!(told(14), one("the value is not valid, and too large to report where"));
     let too_long = "the value is too large to check against the schema, which would take more \
                     than 1500000 steps";
     assert_eq!(told(100), one(too_long));
@@ -601,7 +601,7 @@ fn violations_of_alternatives_copy_no_large_arguments() {
         let value = json!(vec![json!(["1", 1.0, []]); 8192]);
         let refusal = assert_in_time(&times(127, keyword, &part), &value).unwrap_err();
         let Refusal::InvalidArguments { violations, .. } = refusal else { panic!("{refusal}") };
-        assert!(violations[0].message.contains("too large to tell where"), "{violations:?}");
+        assert!(violations[0].message.contains("too large to report where"), "{violations:?}");
     }
 }
 

@@ -44,7 +44,7 @@ pub enum PutError {
         max: usize,
     },
     /// The store is unavailable. The text with the reason is meant for logs, not for clients.
-    #[error("states of runs cannot be kept at the moment: {0}")]
+    #[error("the state store is unavailable: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
@@ -54,10 +54,10 @@ pub enum PutError {
 pub enum TakeError {
     /// The handle is invalid, for the given reason. Clients receive the same message for every
     /// reason.
-    #[error("no state of a run: {0}")]
+    #[error("not the state of a run: {0}")]
     Invalid(Cow<'static, str>),
     /// The store is temporarily unavailable.
-    #[error("states of runs cannot be taken at the moment: {0}")]
+    #[error("the state store is unavailable: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
@@ -66,7 +66,7 @@ pub enum TakeError {
 #[non_exhaustive]
 pub enum KeyError {
     /// The set of keys is empty.
-    #[error("no key to sign states with: expected at least one")]
+    #[error("no signing keys: expected at least one")]
     None,
     /// A key is so short that it could be guessed.
     #[error("the key `{id}` has {bytes} bytes: expected at least {min}")]
@@ -99,7 +99,7 @@ pub enum KeyError {
 impl TakeError {
     pub(crate) const NO_HANDLE: Self = Self::Invalid(Cow::Borrowed("it is not a valid handle"));
     pub(crate) const UNKNOWN: Self =
-        Self::Invalid(Cow::Borrowed("it is unknown: it was taken, has expired, or never was"));
+        Self::Invalid(Cow::Borrowed("it is unknown: it was used, has expired, or never existed"));
     pub(crate) const FOREIGN: Self =
-        Self::Invalid(Cow::Borrowed("it is of another call or of another caller"));
+        Self::Invalid(Cow::Borrowed("it belongs to another call or caller"));
 }

@@ -195,8 +195,9 @@ impl MemoryStore {
         if bytes.len() > self.max_item_bytes {
             return Err(PutError::TooLarge { bytes: bytes.len(), max: self.max_item_bytes });
         }
-        let handle = random::text::<HANDLE>()
-            .map_err(|error| PutError::Unavailable(format!("no random numbers: {error}").into()))?;
+        let handle = random::text::<HANDLE>().map_err(|error| {
+            PutError::Unavailable(format!("the system has no random numbers: {error}").into())
+        })?;
         let now = Instant::now();
         let expiry = now.checked_add(self.ttl).unwrap_or_else(|| now + A_LIFETIME);
         let caller = caller.map(Caller::from);

@@ -176,8 +176,8 @@ impl SignedStore {
         self.codec.open_with(text, binding).map_err(|error| {
             TakeError::Invalid(match error {
                 RequestStateError::IntegrityCheckFailed => {
-                    "its signature does not fit: it was changed, or is of another call, another \
-                     caller or another key of the same id"
+                    "its signature is invalid: it was modified, or belongs to another call, caller \
+                     or key of the same id"
                         .into()
                 }
                 RequestStateError::Expired => "it has expired".into(),

@@ -29,7 +29,7 @@ pub(crate) enum NoEnd {
     Endless,
     #[error("is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
-    #[error("comes back to where it was")]
+    #[error("repeats a cursor")]
     Circular,
 }
 

@@ -76,16 +76,24 @@ const STATUS: &str = "mcp_composite.status";
 /// Call this function after the application has installed its recorder.
 pub fn describe() {
     describe_histogram!(SERVED, Unit::Seconds, "requests of clients, until they are answered");
-    describe_histogram!(CALLED, Unit::Seconds, "calls of tools by runs, until they are answered");
-    describe_histogram!(RUNS, Unit::Seconds, "runs, without the time that they waited for people");
-    describe_counter!(SUSPENSIONS, Unit::Count, "runs that stopped to ask a person");
-    describe_counter!(RESUMPTIONS, Unit::Count, "runs that went on after that");
-    describe_counter!(BRANCHES, Unit::Count, "branches of runs that have ended, or never began");
-    describe_counter!(RETRIES, Unit::Count, "calls of tools that were made again");
-    describe_counter!(OVER_BUDGET, Unit::Count, "calls that a budget was used up for");
-    describe_counter!(SHORTENED, Unit::Count, "results that were too large, and shortened");
-    describe_counter!(LEFT_OUT, Unit::Bytes, "what was left out of them");
-    describe_counter!(CONNECTIONS, Unit::Count, "connections made to backends, the first included");
+    describe_histogram!(CALLED, Unit::Seconds, "tool calls by runs, until they are answered");
+    describe_histogram!(RUNS, Unit::Seconds, "runs, without the time that they waited for users");
+    describe_counter!(SUSPENSIONS, Unit::Count, "suspended runs");
+    describe_counter!(RESUMPTIONS, Unit::Count, "resumed runs");
+    describe_counter!(BRANCHES, Unit::Count, "branches of runs that have finished or were skipped");
+    describe_counter!(RETRIES, Unit::Count, "retried tool calls");
+    describe_counter!(
+        OVER_BUDGET,
+        Unit::Count,
+        "calls that were rejected because a budget was used up"
+    );
+    describe_counter!(SHORTENED, Unit::Count, "truncated results");
+    describe_counter!(LEFT_OUT, Unit::Bytes, "parts that were removed from truncated results");
+    describe_counter!(
+        CONNECTIONS,
+        Unit::Count,
+        "connections made to backends, including the first"
+    );
 }
 
 /// Records the duration and outcome of a client request.

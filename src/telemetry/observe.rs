@@ -324,7 +324,7 @@ impl Watcher {
         }));
         // The panic payload may contain anything; the panic hook has already printed it.
         if told.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
-            tracing::error!("an observer of runs panics");
+            tracing::error!("an observer panicked");
         }
     }
 }
@@ -365,23 +365,23 @@ impl Event<'_> {
             };
         }
         match what {
-            What::RunStarted { .. } => run!("a run begins"),
-            What::RunSuspended => run!("a run waits for a person"),
-            What::RunResumed => run!("a run goes on"),
+            What::RunStarted { .. } => run!("run started"),
+            What::RunSuspended => run!("run suspended, waiting for user input"),
+            What::RunResumed => run!("run resumed"),
             What::RunFinished { is_error, limit, took, .. } => {
-                run!("a run has ended", is_error, limit, ?took)
+                run!("run finished", is_error, limit, ?took)
             }
-            What::RunDropped { took } => run!("a run was given up", ?took),
-            What::BranchStarted { branch } => branch!(branch, "a branch begins"),
+            What::RunDropped { took } => run!("run dropped", ?took),
+            What::BranchStarted { branch } => branch!(branch, "branch started"),
             What::Attempt { branch, tool, attempt, after, .. } => {
-                branch!(branch, "a tool is called", tool, attempt, after)
+                branch!(branch, "calling a tool", tool, attempt, after)
             }
-            What::BranchWaiting { branch } => branch!(branch, "a branch waits for a person"),
+            What::BranchWaiting { branch } => branch!(branch, "branch waiting for user input"),
             What::BranchFinished { branch, status, error, attempts, started, took, .. } => {
-                branch!(branch, "a branch has ended", status, error, attempts, ?started, ?took)
+                branch!(branch, "branch finished", status, error, attempts, ?started, ?took)
             }
             What::BranchSkipped { branch, reason } => {
-                branch!(branch, "a branch is skipped", reason)
+                branch!(branch, "branch skipped", reason)
             }
         }
     }

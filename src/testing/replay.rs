@@ -126,7 +126,7 @@ fn runs(text: &str) -> Result<Vec<Run>, String> {
         Some(Line::Header { format, version }) if format == FORMAT => {
             return Err(format!("a recording of version {version}: expected version {VERSION}"));
         }
-        _ => return Err("no recording: expected the header of one in the first line".to_owned()),
+        _ => return Err("not a recording: expected its header in the first line".to_owned()),
     }
     let mut runs: Vec<Run> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -260,8 +260,8 @@ mod tests {
     fn file_that_is_no_recording_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (text, reason) in [
-            ("", "no recording"),
-            ("{}\n", "no recording"),
+            ("", "not a recording"),
+            ("{}\n", "not a recording"),
             (&HEADER.replace('1', "2"), "version 2: expected version 1"),
         ] {
             fs::write(file.path(), text).unwrap();

@@ -200,7 +200,7 @@ fn older_client_without_a_session_gets_an_elicitation_error() {
         let result = replicas.call_by_an_older_client().await;
 
         assert_eq!(result["isError"], true, "{result}");
-        let told = "step `approval` failed: a person must be asked, and the client cannot: it does not declare the capability `elicitation`";
+        let told = "step `approval` failed: the user must be asked, and the client cannot: it does not declare the capability `elicitation`";
         assert_eq!(result["content"][0]["text"], told);
         assert_eq!(replicas.calls_of("shop"), ["get_release"]);
     });

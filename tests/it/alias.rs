@@ -131,10 +131,10 @@ async fn alias_replaces_a_tool_of_the_same_name() {
         assert_eq!(names(&stack).await, ["real"]);
         assert_eq!(called(&stack, &server, call("real", json!({}))).await, Ok("b {}".to_owned()));
         let warning =
-            "alias `real` of tool `b` of backend `github`: another tool of this name is left out";
+            "alias `real` of tool `b` of backend `github`: another tool with this name is hidden";
         assert_eq!(layer.warnings(), [warning]);
     }
-    assert_eq!(logged.text().matches("is left out").count(), 2, "once for each layer");
+    assert_eq!(logged.text().matches("is hidden").count(), 2, "once for each layer");
 }
 
 #[tokio::test]
@@ -216,8 +216,8 @@ fn all_errors_of_a_list_are_reported_with_their_index() {
             "5 name illegal tool name \"no/slash\": expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.`",
             "6 original another alias gives the name `x`",
             "7 arguments.q.rename another alias gives the name `q`",
-            "7 arguments.h.rename `rename` has no meaning with `hide`: clients see nothing of the argument",
-            "7 arguments.h.description `description` has no meaning with `hide`: clients see nothing of the argument",
+            "7 arguments.h.rename `rename` cannot be used with `hide`: clients see nothing of the argument",
+            "7 arguments.h.description `description` cannot be used with `hide`: clients see nothing of the argument",
             "7 arguments.h `h` has an alias already",
         ]
     );
@@ -377,9 +377,9 @@ async fn argument_aliases_that_conflict_with_the_tool_are_reported() {
     assert_eq!(
         layer.warnings(),
         [
-            "alias of tool `t`: argument `q` has the name of another, `query`, which is left out",
+            "alias of tool `t`: argument `q` is renamed to `query`, which hides the argument of this name",
             "alias of tool `t`: the tool has no argument `tokens`: did you mean `token`?",
-            "alias of tool `t`: argument `token` is required, but nobody can set it",
+            "alias of tool `t`: argument `token` is required, but no caller can set it",
         ]
     );
 }
@@ -646,7 +646,7 @@ async fn resources_of_a_template_are_listed_under_its_alias() {
     let uris: Vec<_> = list["resources"].as_array().unwrap().iter().map(|r| &r["uri"]).collect();
     assert_eq!(uris, ["pub://users", "my://own", "db://users/1"]);
     let warning =
-        "alias `pub://{t}` of resource `db://{t}`: another resource of this name is left out";
+        "alias `pub://{t}` of resource `db://{t}`: another resource with this name is hidden";
     assert!(layer.warnings().iter().any(|told| told == warning), "{:?}", layer.warnings());
 }
 

@@ -644,7 +644,7 @@ async fn subscriptions_are_limited_per_caller() {
             connection.subscribe(subscribe(format!("r{n}")), alice.clone()).await.unwrap();
         }
     }
-    let expected = "a caller can have no more than 20000 subscriptions to resources on all its \
+    let expected = "a caller can have at most 20000 subscriptions to resources on all its \
                     connections";
     assert_eq!(refused(&connections[2], "more", &alice).await.as_deref(), Some(expected));
     for other in [&bob, &of(None), &of(Some(""))] {
@@ -686,7 +686,7 @@ async fn total_uri_size_of_a_caller_is_limited() {
         assert_eq!(refused(&other, &uri(n), &context).await, None);
     }
     let error = refused(&one, &uri(87), &context).await.unwrap();
-    assert!(error.contains("no more than 1048576 bytes together"), "{error}");
+    assert!(error.contains("at most 1048576 bytes in total"), "{error}");
     assert_eq!(refused(&one, &uri(0), &context).await, None);
     drop(one);
     let error = refused(&other, &uri(87), &context).await;
@@ -703,7 +703,7 @@ async fn stream_beyond_the_share_of_its_caller_ends_with_an_error() {
     settle().await;
     let mut large = listen(&connection, all(&uris)).await;
     let error = soon(large.next()).await.unwrap_err().to_string();
-    assert!(error.contains("no more than 1048576 bytes together"), "{error}");
+    assert!(error.contains("at most 1048576 bytes in total"), "{error}");
     small.cancel().await.unwrap();
     settle().await;
     let mut again = listen(&connection, all(&uris[300..])).await;
@@ -731,7 +731,7 @@ async fn subscription_to_an_oversized_uri_is_rejected() {
     let older = connect(served.clone(), Era::Legacy).await;
     let error = older.send("resources/subscribe", json!({ "uri": long })).await.unwrap_err();
     assert!(
-        error.to_string().contains("no resource whose URI has more than 2048 bytes"),
+        error.to_string().contains("URI of a subscription can have at most 2048 bytes"),
         "{error}"
     );
     assert!(subscribe(&older, &long[..2048]).await);

@@ -78,10 +78,7 @@ async fn sessions_of_a_caller_are_limited_until_they_end() {
     let refused = open("alice").await;
     assert_eq!(
         (refused.status, &*refused.text),
-        (
-            429,
-            "too many open sessions: a caller can have no more than 2; close some, or retry later"
-        )
+        (429, "too many open sessions: a caller can have at most 2; close some, or retry later")
     );
     assert_eq!(open("bob").await.status, 200);
     assert_eq!(open("carol").await.status, 429, "there are three");

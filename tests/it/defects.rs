@@ -415,7 +415,7 @@ composite `all` at `timeout`: `timeout` is zero: expected more, or leave the key
 composite `all` at `success`: a quorum of 3 of 2 targets: expected 1 to 2
 composite `all` at `max_parallel`: `max_parallel` is zero: expected more, or leave the key out
 composite `all` at `targets[1].tool`: `tool` is blank
-composite `race` at `targets[0].optional`: `optional` has no meaning with `strategy = \"race\"`
+composite `race` at `targets[0].optional`: `optional` cannot be used with `strategy = \"race\"`
 composite `refers` at `input_schema`: `input_schema` cannot be used: its `type` is \"array\": expected \"object\"
 composite `refers` at `output_schema`: `output_schema` cannot be used: it is not a valid JSON Schema: 7 is not of type \"object\" (at `/properties`)
 composite `refers` at `targets[0].id`: illegal id \"x y\": expected 1 to 64 letters, digits, `_` and `-`

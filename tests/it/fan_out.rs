@@ -282,7 +282,7 @@ async fn failed_branch_reports_its_cause_and_keeps_the_others() {
             "fine",
             "branch `bad` (tool `bad`) failed: quota exceeded",
             "branch `broken` (tool `broken`) failed: url elicitation",
-            "branch `gone` (tool `gone`) failed: the tool's server could not answer",
+            "branch `gone` (tool `gone`) failed: the tool's server failed to answer",
         ]
     );
     assert_eq!(
@@ -298,7 +298,7 @@ async fn failed_branch_reports_its_cause_and_keeps_the_others() {
             },
             "gone": {
                 "status": "failed",
-                "error": { "kind": "service", "message": "the tool's server could not answer" },
+                "error": { "kind": "service", "message": "the tool's server failed to answer" },
             },
         })
     );
@@ -808,15 +808,13 @@ async fn calls_and_bytes_are_counted_over_nested_runs() {
     let result = run_all(&few_calls).await;
     let text = texts(&result).join("\n");
     assert_eq!(server.called().len(), 2, "the composite `inner` counts as well: {text}");
-    assert!(text.contains("more calls than `max_calls` allows, which is 3"), "{text}");
+    assert!(text.contains("more than 3 calls (`max_calls`)"), "{text}");
 
     let few_bytes = layer.limits(CallLimits::default().max_result_bytes(20)).layer(server.clone());
     let result = run_all(&few_bytes).await;
     let text = texts(&result).join("\n");
     assert!(
-        text.contains(
-            "an answer of 8 bytes is more than is left of `max_result_bytes`, which is 20"
-        ),
+        text.contains("an answer of 8 bytes exceeds the rest of `max_result_bytes`, which is 20"),
         "{text}"
     );
 }
@@ -898,7 +896,7 @@ async fn failing_tool_without_text_is_reported() {
     assert_eq!(
         texts(&result),
         [
-            "branch `a` (tool `a`) failed: the tool failed without saying why",
+            "branch `a` (tool `a`) failed: the tool failed without an error message",
             "branch `b` (tool `b`) failed: x\ny",
             "c:",
             "",

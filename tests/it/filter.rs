@@ -456,7 +456,7 @@ async fn malformed_list_is_rejected_by_an_active_filter() {
         let error = reply.error().expect("an error").into_owned();
         assert_eq!(
             (error.code.0, &*error.message),
-            (-32603, "the server did not answer with a list of tools")
+            (-32603, "the server returned something other than a list of tools")
         );
     }
     let free = ask(&FilterLayer::new().layer(service_fn(odd)), Request::list_tools()).await;

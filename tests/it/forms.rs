@@ -327,7 +327,7 @@ fn elicitation_requires_a_message_and_rejects_delays() {
     assert_eq!(mistakes(blank), "composite `deploy` at `steps[0].message`: `message` is blank");
 
     let slowly = Retry::times(2).delay(Duration::from_secs(2));
-    let expected = "composite `deploy` at `steps[0].on_error.delay`: `delay` has no meaning with `type = \"elicitation\"`";
+    let expected = "composite `deploy` at `steps[0].on_error.delay`: `delay` cannot be used with `type = \"elicitation\"`";
     assert_eq!(mistakes(workflow([ask().on_error(OnError::Retry(slowly))])), expected);
     assert_eq!(mistakes(workflow([ask().on_error(OnError::Retry(Retry::times(2)))])), "");
 }
@@ -424,7 +424,7 @@ fn references_to_missing_answers_are_reported() {
     let env = "$steps.ask.output.content.env";
     let goes_on = || Step::new("ask", elicitation().on_cancel(OnRefusal::Continue));
     let unanswered = "composite `deploy`: step `go` needs `$steps.ask.output.content.env`, but step `ask` can complete without an answer: end it in `?`, or let a condition look at the `action`";
-    let left_out = "composite `deploy`: step `go` needs `$steps.ask.output.content.note`, but who is asked by step `ask` may leave it out: end it in `?`, or let a condition look at the `action`";
+    let left_out = "composite `deploy`: step `go` needs `$steps.ask.output.content.note`, but the user may leave it out when answering step `ask`: end it in `?`, or let a condition look at the `action`";
     for (asked, then, remark) in [
         (ask(), go(env), None),
         (Step::new("ask", elicitation().on_decline(OnRefusal::SkipRemaining)), go(env), None),

@@ -437,8 +437,7 @@ async fn calls_of_itself(says_within: bool) -> (usize, String) {
 async fn endless_recursion_is_rejected() {
     for says_within in [true, false] {
         let (calls, text) = calls_of_itself(says_within).await;
-        let why =
-            "tool `count` seems to call itself: there are more than 8 calls within each other";
+        let why = "tool `count` seems to call itself: there are more than 8 nested calls";
         assert!(text.contains(why), "{text}");
         assert_eq!(calls, 8, "says within what: {says_within}");
     }
@@ -470,7 +469,7 @@ async fn total_number_of_nested_calls_is_limited() {
     let result = testing::call(service, "again", json!({})).await;
     assert_eq!(result.is_error, Some(true));
     let refused = text(&result);
-    assert!(refused.contains("more than 10000 calls that tools have made"), "{refused}");
+    assert!(refused.contains("more than 10000 calls made by tools"), "{refused}");
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ async fn request_token_is_not_cancelled_with_the_handler_token() {
     let (context, _keep) = detached(Era::Legacy);
     let cancellation = context.ct.clone();
     service.oneshot(Request::call_tool("x").with_context(context)).await.unwrap();
-    assert!(tokens.recv().await.unwrap().is_cancelled(), "the call is over");
+    assert!(tokens.recv().await.unwrap().is_cancelled(), "the call has ended");
     assert!(!cancellation.is_cancelled(), "other calls may share it");
 }
 

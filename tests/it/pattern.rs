@@ -204,7 +204,7 @@ fn invalid_pattern_is_rejected_with_the_reason() {
         ("re:[unclosed", "unclosed character class"),
         ("re:a)|(b", "unopened group"),
         ("re:(?=a)", "look-around, including look-ahead and look-behind, is not supported"),
-        ("{{{{{{{{{a}}}}}}}}}", "`{` stands in more than 8 others"),
+        ("{{{{{{{{{a}}}}}}}}}", "`{` is nested more than 8 levels deep"),
     ] {
         assert_eq!(mistake(pattern), format!("`{pattern}` is not a valid pattern: {reason}"));
     }
@@ -222,7 +222,7 @@ fn size_of_a_pattern_set_is_limited() {
     let many = Patterns::new((0..500).map(|number| format!("tool_{number}_*"))).unwrap();
     assert!(many.matches("tool_499_x") && !many.matches("tool_500_x"));
     let deep = "{".repeat(1_000_000);
-    assert!(mistake(&deep).ends_with("more than 8 others"));
+    assert!(mistake(&deep).ends_with("more than 8 levels deep"));
     let huge = Patterns::new(vec!["re:a{1000}{40}"; 12]).unwrap_err();
     let reason = huge.mistakes()[0].reason();
     assert!(reason.starts_with("all patterns together are too large: "), "{reason}");

@@ -160,7 +160,7 @@ impl ClientHandler for Client {
             }
             Does::Think => std::future::pending().await,
             Does::Fail => Err(ErrorData::internal_error("my secret is s3cret", None)),
-            Does::NotExist => panic!("nobody can be asked {message:?}"),
+            Does::NotExist => panic!("no user can be asked {message:?}"),
         }
     }
 
@@ -299,13 +299,16 @@ async fn serve_http(server: impl ServerHandler + Clone) -> (String, JoinSet<()>)
 /// The responses of a person, and the expected errors.
 const ROWS: [(Person, Option<&str>); 5] = [
     (|_| Does::SayYes, None),
-    (|_| Does::SayNo, Some("step `approve` failed: the person declined")),
-    (|_| Does::Close, Some("step `approve` failed: the person gave no answer")),
-    (|_| Does::SayYesTooLate, Some("step `approve` timed out: nobody answered within 300ms")),
+    (|_| Does::SayNo, Some("step `approve` failed: the user declined")),
+    (|_| Does::Close, Some("step `approve` failed: the user gave no answer")),
+    (
+        |_| Does::SayYesTooLate,
+        Some("step `approve` timed out: the user did not answer within 300ms"),
+    ),
     (
         |_| Does::NotExist,
         Some(
-            "step `approve` failed: a person must be asked, and the client cannot: \
+            "step `approve` failed: the user must be asked, and the client cannot: \
              it does not declare the capability `elicitation`",
         ),
     ),
@@ -318,7 +321,7 @@ async fn failed_question_is_not_an_approval() {
     let minute = Duration::from_secs(60);
     let person = Way::Memory.connect(Era::Legacy, client, minute, &tools).await;
     let result = person.call("deploy_with_approval").await;
-    assert_eq!(text(&result), "step `approve` failed: the client could not be asked");
+    assert_eq!(text(&result), "step `approve` failed: the client cannot be asked");
     assert_eq!((person.asked().len(), tools.called()), (1, vec!["get_release".to_owned()]));
 }
 
@@ -533,11 +536,11 @@ async fn question_is_withdrawn_when_another_ends_the_run() {
     for (does, failure) in [
         (
             (|message| if message == "One?" { Does::SayNo } else { Does::Think }) as Person,
-            "step `one` failed: the person declined",
+            "step `one` failed: the user declined",
         ),
         (
             |message| if message == "One?" { Does::Close } else { Does::Think },
-            "step `one` failed: the person gave no answer",
+            "step `one` failed: the user gave no answer",
         ),
     ] {
         let tools = shop();
@@ -558,7 +561,7 @@ async fn question_is_withdrawn_when_it_times_out() {
     let person = older(TWO, &tools, does).await;
     let start = Instant::now();
     let result = person.call("deploy_with_two").await;
-    assert_eq!(text(&result), "step `two` timed out: nobody answered within 10s");
+    assert_eq!(text(&result), "step `two` timed out: the user did not answer within 10s");
     let took = start.elapsed();
     assert!((9..=10).contains(&took.as_secs()), "{took:?}");
     person.log.wait_for("withdrawn").await;

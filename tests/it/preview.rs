@@ -297,7 +297,7 @@ async fn question_in_a_standalone_plan_fails_before_any_call() {
     let result = plan.run(object(json!({})), &context, call).await.unwrap();
     assert_eq!(
         result.content[0].as_text().unwrap().text,
-        "step `build` (tool `build`) failed: step `approve` asks a person, and cannot: a plan that \
+        "step `build` (tool `build`) failed: step `approve` asks the user, and cannot: a plan that \
          runs by itself asks nobody"
     );
 }

@@ -305,7 +305,7 @@ async fn reply_other_than_a_tool_result_becomes_an_error() {
     for answer in [custom().into(), asks()] {
         let service = layer(without(&["/ssn"])).layer(Server::new().tool("tool", answer));
         let told = testing::refused(&service, "tool", Value::Null).await;
-        assert_eq!(told.message, "what the tool answered cannot be shown");
+        assert_eq!(told.message, "the result of the tool cannot be shown");
     }
     let harmless = layer(without(&["/ssn"]).keep_texts());
     let reply = harmless.layer(Server::new().tool("tool", asks()));
@@ -363,7 +363,7 @@ fn invalid_pointer_is_reported_with_its_position() {
     for (pointer, position, expected) in cases {
         let error = Redaction::new(Selection::default(), ["/ok", pointer]).unwrap_err();
         assert_eq!((error.pointer(), error.position()), (pointer, position));
-        let told = format!("`{pointer}` is no JSON Pointer: {expected} at byte {position}");
+        let told = format!("`{pointer}` is not a JSON Pointer: {expected} at byte {position}");
         assert_eq!(error.to_string(), told);
         assert_eq!(Redaction::only(Selection::default(), [pointer]).unwrap_err(), error);
     }

@@ -499,7 +499,7 @@ async fn older_client_receives_questions_of_every_form() {
 
 #[tokio::test(start_paused = true)]
 async fn newer_client_is_asked_only_in_a_result() {
-    let refused = "whoever makes the call cannot be asked in the middle of it";
+    let refused = "the caller cannot answer questions during a call";
     for (behind, tool, outcome) in [
         // With rmcp's message, since rmcp knows the request of these branches.
         (Behind::InProcess, "two", "return InputRequiredResult instead"),
@@ -520,7 +520,7 @@ async fn newer_client_is_asked_only_in_a_result() {
 async fn client_without_capabilities_is_not_asked() {
     for (behind, tool, outcome) in [
         (Behind::InProcess, "one", NO_CLIENT),
-        (Behind::OlderRemote, "asks", "whoever makes the call cannot be asked in the middle of it"),
+        (Behind::OlderRemote, "asks", "the caller cannot answer questions during a call"),
         (
             Behind::NewerRemote,
             "wants",
@@ -564,11 +564,7 @@ async fn client_is_asked_only_for_declared_capabilities() {
         (Behind::InProcess, "one", lacks.to_owned()),
         (Behind::InProcess, "lists_roots", "Ok(1)".to_owned()),
         (Behind::OlderRemote, "asks", lacks.to_owned()),
-        (
-            Behind::NewerRemote,
-            "wants",
-            format!("-32600: `tools/call` has to be told something first: {lacks}"),
-        ),
+        (Behind::NewerRemote, "wants", format!("-32600: `tools/call` needs user input: {lacks}")),
     ] {
         let person = Person::with(json!({ "roots": {} }));
         let connection = behind.connect(&Curious::default(), person, Era::Legacy).await;
@@ -627,7 +623,7 @@ async fn older_server_receives_elicitation_unless_disabled() {
         let connection = over(remote, Person::who(Says::Blue), Era::Legacy).await;
         assert_eq!(connection.outcome("seen").await, seen);
         let asked = connection.outcome("asks").await;
-        assert_eq!(asked, if elicitation { "accept blue" } else { "nobody can be asked here" });
+        assert_eq!(asked, if elicitation { "accept blue" } else { "no user can be asked here" });
     }
 }
 
@@ -666,8 +662,7 @@ async fn question_without_its_call_is_rejected_among_several_calls() {
     let hanging = connection.call("hang").await;
     curious.log.wait_for("hangs").await;
 
-    let several =
-        "several calls are going on, and the server does not say which of them it asks for";
+    let several = "several calls are in progress, and the question does not name its call";
     assert_eq!(connection.outcome("asks").await, several);
 
     hanging.cancel(None).await.unwrap();
@@ -681,7 +676,7 @@ async fn question_outside_of_a_call_gets_an_error() {
     let person = Person::who(Says::Blue);
     let connection = Behind::OlderRemote.connect(&curious, person, Era::Legacy).await;
     curious.log.wait_for("early").await;
-    let why = "no call is going on that it could be asked for";
+    let why = "no call is in progress that the question could belong to";
     assert!(curious.log.lines()[0].contains(why), "{:?}", curious.log.lines());
     assert_eq!(connection.log().lines(), [""; 0]);
 }
@@ -706,7 +701,7 @@ async fn server_that_keeps_asking_is_stopped_after_ten_answers() {
     let person = Person::who(Says::Blue);
     let connection = Behind::InProcess.connect(&curious, person, Era::Legacy).await;
     let error = connection.outcome("never_content").await;
-    assert_eq!(error, "-32603: `tools/call` asked again after 10 answers");
+    assert_eq!(error, "-32603: `tools/call` asked for input again after 10 answers");
     assert_eq!(curious.log.lines().len(), 11);
 }
 
@@ -784,7 +779,7 @@ async fn question_is_withdrawn_when_the_client_cancels_its_call() {
 #[tokio::test(start_paused = true)]
 async fn target_receives_the_error_of_the_client() {
     for (says, told) in
-        [(Says::Error, "not at home"), (Says::Garbage, "the client gave an invalid answer")]
+        [(Says::Error, "not at home"), (Says::Garbage, "the client returned an invalid response")]
     {
         for (behind, tool) in [
             (Behind::InProcess, "one"),

@@ -352,7 +352,7 @@ async fn malformed_result_is_an_error_that_names_the_backend() {
     let error =
         call(&remote, "echo", json!({ "text": "hello" })).await.error().unwrap().into_owned();
     assert_eq!(error.code, ErrorCode::INTERNAL_ERROR);
-    assert_eq!(error.message, "backend `far` gave an invalid answer");
+    assert_eq!(error.message, "backend `far` returned an invalid response");
 }
 
 #[tokio::test]
@@ -413,7 +413,7 @@ async fn killed_server_is_logged_with_its_signal() {
     assert!(signal(first, "KILL"));
     let error = soon(hanging).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::ConnectionLost);
-    until(async || logged.text().contains("it was ended by signal 9")).await;
+    until(async || logged.text().contains("it was killed by signal 9")).await;
 }
 
 #[tokio::test]
@@ -470,7 +470,7 @@ async fn missing_command_is_reported() {
 async fn early_exit_is_reported_with_standard_error() {
     let trouble = trouble(misbehaving(&["exit"])).await;
     assert!(
-        trouble.ends_with("it exited with status 1, after saying `misbehaving: told to exit`"),
+        trouble.ends_with("it exited with status 1; the last line of its standard error is `misbehaving: told to exit`"),
         "{trouble}"
     );
 }
@@ -504,7 +504,7 @@ async fn server_with_an_endless_list_can_be_called() {
     let (logged, _logs) = capture_logs();
     let remote = far().child_process(misbehaving(&["flood"]));
     call(&remote, "echo", json!({ "text": "hello" })).await;
-    assert!(logged.text().contains("the tools of a backend are not known"), "{}", logged.text());
+    assert!(logged.text().contains("failed to list the tools of a backend"), "{}", logged.text());
 }
 
 #[tokio::test]
@@ -938,18 +938,19 @@ async fn questions_in_a_result_are_limited_and_can_be_disabled() {
         let reply = soon(remote.clone().oneshot(request)).await.unwrap();
         reply.error().map(|error| error.message.to_string())
     };
-    let refused = |why: &str| Some(format!("backend `far` asked for input: {why}"));
+    let refused =
+        |why: &str| Some(format!("backend `far` requested input, which was rejected: {why}"));
 
-    let too_many = refused("it asks too many questions at once");
+    let too_many = refused("too many questions at once");
     for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
         assert_eq!(asks(&remote, method, 32, 100).await, None, "{method}");
         assert_eq!(asks(&remote, method, 33, 1).await, too_many, "{method}");
         // rmcp reads no parameters of `roots/list`.
         if method != "roots/list" {
-            let too_large = refused("its questions are too large");
+            let too_large = refused("the questions are too large");
             assert_eq!(asks(&remote, method, 1, 1 << 20).await, too_large, "{method}");
         }
-        let forbidden_here = refused("it may not ask for any");
+        let forbidden_here = refused("questions of this backend are not allowed");
         assert_eq!(asks(&forbidden, method, 1, 1).await, forbidden_here, "{method}");
         let again = asks(&forbidden, method, 0, 0).await;
         assert_eq!(again, None, "it only wants to be called again");

@@ -150,7 +150,7 @@ async fn rig_errors_become_error_results_with_a_reason() {
         (|| KernelError::ToolNotApplicable("empty".into()), "tool not applicable: empty"),
         (|| KernelError::ToolNotFound("other".into()), "unknown tool `other`"),
         (|| KernelError::ToolNotAuthorised("other".into()), "unknown tool `other`"),
-        (|| KernelError::BudgetFailed("at 10.0.0.1".into()), "a budget could not be asked"),
+        (|| KernelError::BudgetFailed("at 10.0.0.1".into()), "the budget could not be checked"),
         (|| KernelError::SkillFailed("no idea".into()), "skill execution failed: no idea"),
         (|| KernelError::ToolDispatchTerminated("used up".into()), "used up"),
     ];
@@ -235,7 +235,7 @@ async fn unsupported_task_is_cancelled_for_its_caller() {
     });
     let nobody = tools(begins_tasks.clone()).await.expect("tools");
     let ada = tools_as(begins_tasks, for_ada()).await.expect("tools");
-    let why = "tool invocation failed: the tool goes on as a task, which cannot be followed here";
+    let why = "tool invocation failed: the tool returned a task, which is not supported here";
     let expected = Err(why.to_owned());
     assert_eq!(invoke(&nobody, "tool", json!({})).await, expected);
     assert_eq!(invoke(&ada, "tool", json!({})).await, expected);
@@ -252,7 +252,7 @@ async fn notes_are_added_to_structured_content() {
     let result = invoke(&shortened, "tool", json!({})).await.expect("a result");
     assert_eq!(result["warnings"], 0);
     let [note] = &**result[NOTES].as_array().expect("notes") else { panic!("{result}") };
-    assert!(note.as_str().expect("a text").starts_with("this result was shortened"), "{note}");
+    assert!(note.as_str().expect("a text").starts_with("this result was truncated"), "{note}");
 
     let all = CompositeTool::fan_out("all", "All", ["one", "other"])
         .max_calls(1)
@@ -297,7 +297,7 @@ async fn mcp_tool_failures_become_rig_errors() {
         ),
         (
             Answer::from(asks),
-            "tool invocation failed: the tool has to ask a person, and nobody can be asked here",
+            "tool invocation failed: the tool asks the user, and no user can be asked here",
         ),
     ] {
         let tools = tools(Server::new().tool("tool", answer)).await.expect("tools");
@@ -315,7 +315,7 @@ async fn service_error_is_hidden_from_the_rig_caller() {
     });
     let tools = tools(broken).await.expect("tools");
     let error = invoke(&tools, "tool", json!({})).await;
-    assert_eq!(error, Err("tool invocation failed: the tool's server could not answer".to_owned()));
+    assert_eq!(error, Err("tool invocation failed: the tool's server failed to answer".to_owned()));
 }
 
 #[tokio::test]

@@ -203,7 +203,7 @@ async fn running_branches_finish_after_a_limit_is_reached() {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_reply_fails_its_call_and_ends_the_run_early() {
-    let told = "an answer of 100 bytes is more than is left of `max_result_bytes`, which is 50";
+    let told = "an answer of 100 bytes exceeds the rest of `max_result_bytes`, which is 50";
     let early = "the run ended early: `max_result_bytes`, which is 50, was reached; refused: `long`; skipped: `b`";
     let tools = ["a", "long", "b"];
     let composites = [

@@ -635,10 +635,10 @@ async fn result_of_the_wrong_type_becomes_a_generic_error() {
             assert_eq!(method, "skills/get", "{error:?}");
             continue;
         }
-        assert_eq!(error, ErrorData::internal_error("the server gave an invalid result", None));
+        assert_eq!(error, ErrorData::internal_error("the server returned an invalid result", None));
     }
     let warnings = logged.text();
-    let mut warnings = warnings.lines().filter(|line| line.contains("not of the type"));
+    let mut warnings = warnings.lines().filter(|line| line.contains("does not match the method"));
     assert!(warnings.clone().any(|line| line.contains("WARN") && line.contains("tools/call")));
     assert!(warnings.all(|line| !line.contains("secret")));
 }

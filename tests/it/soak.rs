@@ -78,11 +78,11 @@ fn unredacted_secret_and_second_answer_are_detected() {
 #[test]
 fn argument_in_a_log_line_is_detected() {
     let invariants = Invariants::default();
-    invariants.check_line("a run begins composite=\"all\"");
+    invariants.check_line("run started composite=\"all\"");
     assert_eq!(invariants.broken(), 0);
-    invariants.check_line(&format!("a tool is called arguments={{\"marker\": {}}}", marker(9)));
+    invariants.check_line(&format!("calling a tool arguments={{\"marker\": {}}}", marker(9)));
     assert_eq!(invariants.broken(), 1);
-    assert!(invariants.to_string().contains("BROKEN Log: a tool is called"), "{invariants}");
+    assert!(invariants.to_string().contains("BROKEN Log: calling a tool"), "{invariants}");
 }
 
 #[test]

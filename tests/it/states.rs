@@ -368,7 +368,7 @@ async fn number_of_question_rounds_of_a_run_is_limited() {
     // The one that asks has failed, and no output of the other is lost.
     let texts: Vec<_> =
         result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
-    let limit = "the run asks more often than `max_rounds` allows, which is 3";
+    let limit = "the run asked more than 3 times (`max_rounds`)";
     let failure = format!("branch `curious` (tool `curious`) failed: {limit}");
     assert_eq!(texts[0], failure);
     assert_eq!(texts[2], "done");
@@ -425,7 +425,7 @@ async fn error_of_an_unavailable_store_reveals_no_details() {
     let state = call.clone().state(&service).await;
     match call.again(state).make(&service).await {
         ToolAnswer::Error(error) => {
-            let told = "the state of the call is not available at the moment";
+            let told = "the state of the run is not available at the moment";
             assert_eq!((error.code.0, &*error.message, error.data), (-32603, told, None));
         }
         other => panic!("{other:?}"),

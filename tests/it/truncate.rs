@@ -248,7 +248,7 @@ async fn notices_describe_omitted_parts() {
     let result = testing::call(&truncate(2_000).layer(server), "say", Value::Null).await;
     assert_eq!(result.content.len(), 2);
     let note = &result.content[1].as_text().unwrap().text;
-    assert!(note.starts_with("this result was shortened: `/content/0` has "), "{note}");
+    assert!(note.starts_with("this result was truncated: `/content/0` has "), "{note}");
     assert!(note.ends_with(" of 90000 bytes"), "{note}");
     assert_eq!(result.meta.unwrap()[SHORTENED]["count"], 1);
 }

@@ -107,7 +107,7 @@ async fn unlisted_tool_is_called_unchecked_with_one_warning() {
         assert_eq!(refused(&stack, call("hidden", json!({ "n": "x" }))).await, None);
     }
 
-    assert_eq!(layer.warnings(), ["calls of `hidden` are not checked: it is not listed"]);
+    assert_eq!(layer.warnings(), ["calls of `hidden` are not validated: it is not listed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +136,7 @@ async fn failed_listing_causes_one_warning_and_unchecked_calls() {
         assert_eq!(refused(&stack, call("count", json!({ "n": "x" }))).await, None);
     }
 
-    assert_eq!(layer.warnings(), ["calls of `count` are not checked: tools cannot be listed"]);
+    assert_eq!(layer.warnings(), ["calls of `count` are not validated: tools cannot be listed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ async fn unusable_schema_causes_one_warning() {
         }
         let warnings = layer.warnings();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        let beginning = "calls of `odd` are not checked: its input schema cannot be used: ";
+        let beginning = "calls of `odd` are not validated: its input schema cannot be used: ";
         assert!(warnings[0].starts_with(beginning), "{warnings:?}");
     }
 }

@@ -157,8 +157,9 @@ impl Decode for RoleClient {
                 // Checked before the questions are decoded, since each takes as long as 40 other
                 // values.
                 if fields.input_requests.is_some_and(|Members(count)| count > MAX_QUESTIONS) {
-                    let text =
-                        format!("{peer} asked for input: it asks too many questions at once");
+                    let text = format!(
+                        "{peer} requested input, which was rejected: too many questions at once"
+                    );
                     let error = ErrorData::internal_error(text, None);
                     return Some(JsonRpcMessage::error(error, Some(id)));
                 }

@@ -213,7 +213,7 @@ where
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => {
-                    tracing::error!(%error, "a message of {} cannot be read", self.peer);
+                    tracing::error!(%error, "failed to read a message of {}", self.peer);
                     return None;
                 }
             }

@@ -107,7 +107,8 @@ async fn result_with_too_many_questions_is_an_error() {
         let mut near = near.peer("backend `far`".to_owned());
         far.write_all(format!("{response}\n").as_bytes()).await.unwrap();
         let received = serde_json::to_value(near.receive().await.unwrap()).unwrap();
-        let message = "backend `far` asked for input: it asks too many questions at once";
+        let message =
+            "backend `far` requested input, which was rejected: too many questions at once";
         let error = json!({ "code": -32603, "message": message });
         let expected = json!({ "jsonrpc": "2.0", "id": 7, "error": error });
         assert_eq!(received, if is_error { expected } else { response });

@@ -124,9 +124,11 @@ impl Connection {
                         backend = &*self.about.name,
                         method,
                         why,
-                        "a backend asks for input"
+                        "rejected the questions of a backend"
                     );
-                    return Ok(self.error(&format!("asked for input: {why}")).into());
+                    return Ok(self
+                        .error(&format!("requested input, which was rejected: {why}"))
+                        .into());
                 }
                 forget_server(&mut result);
                 Ok(result.into())
@@ -135,9 +137,9 @@ impl Connection {
                 tracing::warn!(
                     backend = &*self.about.name,
                     method,
-                    "a backend's response is not a result"
+                    "a backend returned an invalid response"
                 );
-                Ok(self.error("gave an invalid answer").into())
+                Ok(self.error("returned an invalid response").into())
             }
             // For example, a wrapped handler without tools replies so when its tools are listed.
             Err(ServiceError::McpError(error))
@@ -158,15 +160,15 @@ impl Connection {
     fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
         let asked = || asks.input_requests.iter().flatten();
         if !self.elicitation && asked().next().is_some() {
-            return Err("it may not ask for any");
+            return Err("questions of this backend are not allowed");
         }
         if asked().count() > MAX_QUESTIONS {
-            return Err("it asks too many questions at once");
+            return Err("too many questions at once");
         }
         let state = asks.request_state.as_ref().map_or(0, String::len);
         let bytes = asked().map(|(key, request)| key.len() + json_bytes(request));
         if bytes.sum::<usize>() + state > MAX_QUESTION_BYTES {
-            return Err("its questions are too large");
+            return Err("the questions are too large");
         }
         Ok(())
     }
@@ -271,7 +273,7 @@ impl Connection {
             | ErrorCode::PARSE_ERROR
             | ErrorCode::INVALID_REQUEST => {
                 let error = self.about.redact_text(&error.message);
-                tracing::warn!(backend = &*self.about.name, error, "a backend refused a request");
+                tracing::warn!(backend = &*self.about.name, error, "a backend rejected a request");
                 self.error("refused the request")
             }
             _ => error,
@@ -342,7 +344,10 @@ impl Drop for Pending<'_> {
 
 /// Sends the server a notification that cancels a request.
 fn cancel(peer: Peer<RoleClient>, id: RequestId) {
-    let params = CancelledNotificationParam::new(Some(id), Some("the caller gave up".to_owned()));
+    let params = CancelledNotificationParam::new(
+        Some(id),
+        Some("the caller cancelled the request".to_owned()),
+    );
     let mut notify = Box::pin(async move {
         if let Err(error) = peer.notify_cancelled(params).await {
             drop(error);

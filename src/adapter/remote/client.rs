@@ -72,12 +72,12 @@ impl ClientHandler for Client {
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         if !self.remote.elicitation {
-            return Err(unanswered("nobody can be asked here"));
+            return Err(unanswered("no user can be asked here"));
         }
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
         match self.calls.relay(request, &context).await? {
             ClientResult::ElicitResult(result) => Ok(result),
-            _ => Err(unanswered("the client gave an invalid answer")),
+            _ => Err(unanswered("the client returned an invalid response")),
         }
     }
 
@@ -107,6 +107,6 @@ impl ClientHandler for Client {
         _: NotificationContext<RoleClient>,
     ) {
         let data = self.remote.about.redact_text(&params.data.to_string());
-        tracing::debug!(backend = &*self.remote.about.name, level = ?params.level, data, "a backend logs");
+        tracing::debug!(backend = &*self.remote.about.name, level = ?params.level, data, "log message of a backend");
     }
 }

@@ -101,7 +101,7 @@ impl Calls {
         tokio::select! {
             answer = client.relay(request) => answer,
             _ = join_all(over.iter().map(CancellationToken::cancelled)) => {
-                Err(unanswered("the call is over"))
+                Err(unanswered("the call has ended"))
             }
             () = context.ct.cancelled() => Err(unanswered("the question was withdrawn")),
         }
@@ -123,19 +123,17 @@ impl Calls {
             Some(InboundStreamOrigin::Unassociated) | None => by_id.values().collect(),
         };
         let [first, others @ ..] = &*calls else {
-            return Err("no call is going on that it could be asked for");
+            return Err("no call is in progress that the question could belong to");
         };
         let is_of_first = |other: &&Call| match (&first.client, &other.client) {
             (Some(first), Some(other)) => first.is_same(other),
             _ => false,
         };
         if !others.iter().all(is_of_first) {
-            return Err(
-                "several calls are going on, and the server does not say which of them it asks for",
-            );
+            return Err("several calls are in progress, and the question does not name its call");
         }
         let client = first.client.clone();
-        let client = client.ok_or("whoever makes the call cannot be asked in the middle of it")?;
+        let client = client.ok_or("the caller cannot answer questions during a call")?;
         Ok((client, calls.iter().map(|call| call.over.clone()).collect()))
     }
 

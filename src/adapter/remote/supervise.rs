@@ -112,7 +112,7 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
                 if stop.is_cancelled() {
                     break;
                 }
-                last_words.or("the server does not answer any more");
+                last_words.or("the server stopped answering");
                 let end = last_words.take().unwrap_or_default();
                 remote.trouble(format!(
                     "the connection was lost: {}",
@@ -240,7 +240,7 @@ async fn stay_connected(
         // When `ended` is ready, a child process has exited. Some transports take a while to close.
         end.cancel();
         if timeout(LONGEST_END, ended).await.is_err() {
-            tracing::warn!(backend = &*remote.about.name, "a connection does not end");
+            tracing::warn!(backend = &*remote.about.name, "timed out closing a connection");
         }
     }
     good_since
@@ -308,7 +308,7 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
         Err(error) => {
             let error = remote.about.redact_chain(&error);
             let backend = &*remote.about.name;
-            tracing::warn!(backend, error, "the tools of a backend are not known");
+            tracing::warn!(backend, error, "failed to list the tools of a backend");
             true
         }
     }
@@ -327,7 +327,7 @@ async fn subscribe_again(remote: &Remote, connection: &Connection) {
         if !matches!(subscribed, Ok(Ok(reply)) if reply.error().is_none()) {
             tracing::debug!(
                 backend = &*remote.about.name,
-                "a resource is not listened to any more"
+                "failed to restore the subscription to a resource"
             );
         }
     };
@@ -427,9 +427,9 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
             }
             Ok(Err(error)) => {
                 let (backend, error) = (&*remote.about.name, remote.about.redact_chain(&error));
-                tracing::debug!(backend, error, "a backend cannot be listened to");
+                tracing::debug!(backend, error, "failed to listen for changes of a backend");
             }
-            Err(_) => tracing::debug!("a backend does not say whether it can be listened to"),
+            Err(_) => tracing::debug!("timed out listening for changes of a backend"),
         }
         listening = None;
         sleep(waits.next().unwrap_or(LISTEN_AGAIN_WITHIN)).await;

@@ -85,7 +85,7 @@ pub enum RouterMistakeKind {
     },
     /// A backend has a prefix, although the conflict rule does not use prefixes.
     #[error(
-        "the prefix of backend `{}` has no meaning with `conflicts = \"{conflicts}\"`",
+        "the prefix of backend `{}` cannot be used with `conflicts = \"{conflicts}\"`",
         Sanitized(backend)
     )]
     MeaninglessPrefix {

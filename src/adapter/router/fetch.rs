@@ -27,11 +27,11 @@ pub(super) struct Listed<I> {
 /// The reason why a backend could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
-    #[error("it knows no such method")]
+    #[error("it does not support the method")]
     NoSuchMethod,
     #[error("it answered with an error: {0}")]
     Refused(String),
-    #[error("it answered with something else")]
+    #[error("it answered with an unexpected result")]
     Invalid,
     #[error("its list {0}")]
     NoEnd(#[from] NoEnd),

@@ -417,7 +417,9 @@ impl<I> Slot<I> {
     fn problem(&self, names: &ExposedNames, place: usize, kind: ItemKind) -> Option<Problem> {
         let reason = match self.outage.as_ref()? {
             Outage::Late(waited) => format!("it did not answer within {waited:?}"),
-            Outage::GivenUp => "it did not answer before the client gave up".to_owned(),
+            Outage::GivenUp => {
+                "it did not answer before the client cancelled the request".to_owned()
+            }
             Outage::Failed(reason) => Reason(reason).to_string(),
         };
         Some(Problem::NotListed { backend: names.of(place).clone(), kind, reason })

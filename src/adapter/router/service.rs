@@ -195,7 +195,11 @@ impl Sent {
                 -32022..=-32020 => {
                     let name = shared.names.of(*place);
                     let error = reply.error().map(|error| Reason(&error.message).to_string());
-                    tracing::warn!(backend = &**name, error, "a backend refuses to talk");
+                    tracing::warn!(
+                        backend = &**name,
+                        error,
+                        "a backend rejected the protocol of a request"
+                    );
                     let error = BackendError::new(name.clone(), BackendErrorKind::Failed);
                     *reply = ErrorData::internal_error(error.to_string(), None).into();
                 }

@@ -64,24 +64,28 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotListed { backend, kind, reason } => {
-                write!(f, "backend `{}` does not list its {kind}s: {reason}", Sanitized(backend))
+                write!(
+                    f,
+                    "failed to list the {kind}s of backend `{}`: {reason}",
+                    Sanitized(backend)
+                )
             }
             Self::IllegalName { backend, kind, name } => write!(
                 f,
-                "the {kind} `{}` of backend `{}` is left out: clients take names of 1 to 128 of \
+                "the {kind} `{}` of backend `{}` is left out: expected a name of 1 to 128 of \
                  `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and the separator",
                 Sanitized(name),
                 Sanitized(backend),
             ),
             Self::Twins { backend, kind, name } => write!(
                 f,
-                "backend `{}` has two {kind}s `{}`: the first counts",
+                "backend `{}` has two {kind}s `{}`: the second is ignored",
                 Sanitized(backend),
                 Sanitized(name),
             ),
             Self::Shadowed { owner, hidden, kind, name } => write!(
                 f,
-                "the {kind} `{}` of backend `{}` is left out: backend `{}` comes first and has \
+                "the {kind} `{}` of backend `{}` is left out: the earlier backend `{}` has \
                  one of the same name",
                 Sanitized(name),
                 Sanitized(hidden),

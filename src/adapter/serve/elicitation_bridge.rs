@@ -40,21 +40,21 @@ where
                 let InputRequiredResult { input_requests, request_state, .. } = asked;
                 let asked = input_requests.unwrap_or_default();
                 if asked.len() > MAX_QUESTIONS {
-                    let message = format!("`{method}` asks for too much at once");
+                    let message = format!("`{method}` asks too many questions at once");
                     return Err(ErrorData::internal_error(message, None));
                 }
                 let answers = try_join_all(asked.into_iter().map(|(key, request)| {
                     client.relay(request).map(|answer| Ok((key, serde_json::to_value(answer?)?)))
                 }));
                 let answers = answers.await.map_err(|Unanswered(reason)| {
-                    let message = format!("`{method}` has to be told something first: {reason}");
+                    let message = format!("`{method}` needs user input: {reason}");
                     ErrorData::invalid_request(message, None)
                 })?;
                 answer(&mut request, answers.into_iter().collect(), request_state);
             }
             match self.answer(method, request).await? {
                 ServerResult::InputRequiredResult(_) => Err(ErrorData::internal_error(
-                    format!("`{method}` asked again after {MAX_REQUEST_ROUNDS} answers"),
+                    format!("`{method}` asked for input again after {MAX_REQUEST_ROUNDS} answers"),
                     None,
                 )),
                 result => Ok(result),

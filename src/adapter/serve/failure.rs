@@ -28,7 +28,7 @@ pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static))
         Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
         Cause::Overloaded => ErrorData::internal_error("the server is overloaded", None),
         Cause::Backend(backend) => {
-            tracing::warn!(method, error, source = backend.source(), "a backend could not answer");
+            tracing::warn!(method, error, source = backend.source(), "a backend failed to answer");
             ErrorData::internal_error(backend.to_string(), None)
         }
         Cause::Unknown => {
@@ -41,8 +41,8 @@ pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static))
 /// Returns the error that the client receives if the service's result has the wrong type for the
 /// method.
 pub(super) fn mismatch(method: &str) -> ErrorData {
-    tracing::warn!(method, "the result is not of the type that the method has");
-    ErrorData::internal_error("the server gave an invalid result", None)
+    tracing::warn!(method, "the type of the result does not match the method of the request");
+    ErrorData::internal_error("the server returned an invalid result", None)
 }
 
 /// Returns the "internal error" that the client receives if the reason must only be logged.

@@ -451,7 +451,7 @@ where
             *last = Some(Search::new(epoch));
         }
         if let Err(error) = listed {
-            tracing::debug!(error = &*error.message, "headers of a call cannot be checked");
+            tracing::debug!(error = &*error.message, "failed to validate the headers of a call");
         }
     }
 

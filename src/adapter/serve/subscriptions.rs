@@ -460,7 +460,7 @@ impl Drop for Claim<'_> {
 
 fn too_many() -> ErrorData {
     ErrorData::invalid_params(
-        format!("a client can subscribe to no more than {MOST_SUBSCRIPTIONS} resources"),
+        format!("a client can subscribe to at most {MOST_SUBSCRIPTIONS} resources"),
         None,
     )
 }
@@ -468,7 +468,7 @@ fn too_many() -> ErrorData {
 fn too_many_of_caller() -> ErrorData {
     ErrorData::invalid_params(
         format!(
-            "a caller can have no more than {MOST_OF_CALLER} subscriptions to resources on all \
+            "a caller can have at most {MOST_OF_CALLER} subscriptions to resources on all \
              its connections"
         ),
         None,
@@ -478,8 +478,8 @@ fn too_many_of_caller() -> ErrorData {
 fn too_large_of_caller() -> ErrorData {
     ErrorData::invalid_params(
         format!(
-            "the URIs of the resources that a caller subscribes to can have no more than \
-             {MAX_CALLER_BYTES} bytes together"
+            "the URIs of all subscriptions of a caller can have at most {MAX_CALLER_BYTES} bytes \
+             in total"
         ),
         None,
     )
@@ -487,7 +487,7 @@ fn too_large_of_caller() -> ErrorData {
 
 fn too_long() -> ErrorData {
     ErrorData::invalid_params(
-        format!("a client can subscribe to no resource whose URI has more than {MAX_URI} bytes"),
+        format!("the URI of a subscription can have at most {MAX_URI} bytes"),
         None,
     )
 }

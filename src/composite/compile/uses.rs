@@ -155,7 +155,7 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
     let [PathSegment::Key(name), ..] = path else { return None };
     let required = ask.schema.schema().get("required").and_then(|names| names.as_array());
     let is_required = required.is_some_and(|names| names.iter().any(|other| other == name));
-    (!is_required).then(|| format!("who is asked by step `{}` may leave it out", step.id))
+    (!is_required).then(|| format!("the user may leave it out when answering step `{}`", step.id))
 }
 
 // === impl By ===

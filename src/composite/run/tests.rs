@@ -262,7 +262,7 @@ async fn service_is_ready_before_each_call_and_unused_after_an_error() {
     let expected = tools.map(|tool| if tool == "works" { "completed" } else { "failed" });
     assert_eq!(statuses(result), expected);
     let trace = &result.meta.as_ref().unwrap()[TRACE];
-    assert_eq!(trace[2]["error"]["message"], "the tool's server could not answer");
+    assert_eq!(trace[2]["error"]["message"], "the tool's server failed to answer");
 }
 
 #[test]

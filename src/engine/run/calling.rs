@@ -229,7 +229,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 return self.scheduler.wait_for_answers(id, *questions);
             }
             Err(Lost::Panicked) => panicked(),
-            Err(Lost::Stopped) => StepError::new(ErrorKind::Service, "the server shuts down"),
+            Err(Lost::Stopped) => StepError::new(ErrorKind::Service, "the server is shutting down"),
         };
         self.scheduler.lose(id, error, self.now);
     }

@@ -73,7 +73,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 return Err(StepError::new(ErrorKind::Limit, *why));
             }
             Some(asking) if asking.has_forms => (),
-            _ => return Err(self.cannot_be_asked("a person must be asked")),
+            _ => return Err(self.cannot_be_asked("the user must be asked")),
         }
         let until = self.unix_ms(now.saturating_add(self.plan.steps()[step].timeout));
         let question = elicitation.question(&self.state, until)?;
@@ -231,7 +231,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             let later = open.find(|&later| self.is_certain(later));
             later.map(|later| {
                 let later = &self.plan.steps()[later].id;
-                self.cannot_be_asked(&format!("step `{later}` asks a person"))
+                self.cannot_be_asked(&format!("step `{later}` asks the user"))
             })
         } else if room < usize::MAX {
             open.find_map(|later| {
@@ -253,7 +253,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
         let why = format!(
-            "step `{later}` asks a person, and the run cannot wait for the answer: its state \
+            "step `{later}` asks the user, and the run cannot wait for the answer: its state \
              has at least {bytes} bytes by then, and the store takes at most {room}; raise \
              `max_state_bytes` of `[state]`, set `store = \"memory\"`, or let the tools return less"
         );

@@ -242,7 +242,7 @@ async fn unanswered_question_times_out_and_follows_on_cancel() {
     let mut rounds = Rounds::begin(&plan, input).await;
     rounds.answer(json!({ "ask": accept(&json!({ "sure": true })) })).await;
     assert_eq!(rounds.statuses(), [Completed, TimedOut, Skipped]);
-    assert_eq!(error(&rounds.state, 1).message, "nobody answered within 0ns");
+    assert_eq!(error(&rounds.state, 1).message, "the user did not answer within 0ns");
 }
 
 #[tokio::test(start_paused = true)]
@@ -419,14 +419,14 @@ async fn run_fails_before_any_call_if_a_question_cannot_be_asked() {
     let state = world.run(&plan, input.clone()).await;
     assert_eq!(statuses(&state), [Failed, Skipped, Skipped]);
     let lacks = "and the client cannot: it does not declare the capability `elicitation`";
-    assert_eq!(error(&state, 0).message, format!("step `ask` asks a person, {lacks}"));
+    assert_eq!(error(&state, 0).message, format!("step `ask` asks the user, {lacks}"));
     assert_eq!(world.started(), Vec::<String>::new());
 
     // An optional question does not suspend the run.
     let (plan, _) = approve(&json!({ "continue": true })).await;
     let state = world.run(&plan, input).await;
     assert_eq!(statuses(&state), [Completed, Failed, Completed]);
-    assert_eq!(error(&state, 1).message, format!("a person must be asked, {lacks}"));
+    assert_eq!(error(&state, 1).message, format!("the user must be asked, {lacks}"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -498,9 +498,9 @@ async fn question_step_outputs_the_response_action() {
 async fn error_contains_the_reason_of_a_missing_answer() {
     let answer = |action: &str| Response::Answer(json!({ "action": action }));
     for (response, kind, message) in [
-        (answer("decline"), ErrorKind::Declined, "the person declined"),
-        (answer("cancel"), ErrorKind::Dismissed, "the person gave no answer"),
-        (Response::Late, ErrorKind::Timeout, "nobody answered within 300s"),
+        (answer("decline"), ErrorKind::Declined, "the user declined"),
+        (answer("cancel"), ErrorKind::Dismissed, "the user gave no answer"),
+        (Response::Late, ErrorKind::Timeout, "the user did not answer within 300s"),
         (Response::Refused("not now".to_owned()), ErrorKind::Dismissed, "not now"),
     ] {
         let state = respond_alone(&json!({}), response).await;

@@ -198,7 +198,7 @@ async fn attempt_that_the_deadline_ends_is_reported() {
 #[tokio::test(start_paused = true)]
 async fn error_contains_the_message_of_the_tool() {
     let plan = workflow(&json!([{ "id": "a", "arguments": {} }]));
-    let nothing = "the tool failed without saying why";
+    let nothing = "the tool failed without an error message";
     for (text, structured, expected) in [
         ("a text", json!({ "message": "not this" }), "a text"),
         ("  ", json!({ "message": "so" }), "so"),

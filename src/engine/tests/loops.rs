@@ -100,7 +100,7 @@ async fn too_many_elements_fail_the_step_before_any_call() {
     let world = World::new();
     let plan = workflow(&json!([picky(&json!({ "max_iterations": 5, "retry": { "count": 1 } }))]));
     let state = world.run(&plan, json!({ "items": [1, 2, 3, 4, 5, 6] })).await;
-    let expected = "6 elements are more than `max_iterations`, which is 5";
+    let expected = "6 elements: expected at most 5 (`max_iterations`)";
     assert_eq!((error(&state, 0).kind, &*error(&state, 0).message), (ErrorKind::Limit, expected));
     assert_eq!(world.started(), [""; 0]);
     let state = world.run(&plan, json!({ "items": [1, 2, 3, 4, 5] })).await;

@@ -249,7 +249,7 @@ impl World {
                 Err(StepError::protocol(ErrorData::invalid_params("bad arguments", data)))
             }
             "breaks" => {
-                Err(StepError::new(ErrorKind::Service, "the tool's server could not answer"))
+                Err(StepError::new(ErrorKind::Service, "the tool's server failed to answer"))
             }
             "panics" => panic!("secret"),
             "hangs" => pending().await,

@@ -58,7 +58,7 @@ fn preview_evaluates_what_the_input_determines() {
                 "id": "loop",
                 "for_each": {
                     "collection": "$input.items", "items": [1, 2, 3],
-                    "error": "3 elements are more than `max_iterations`, which is 2",
+                    "error": "3 elements: expected at most 2 (`max_iterations`)",
                     "max_parallel": 2, "max_iterations": 2,
                 },
                 "calls": [{ "tool": "loop", "arguments": { "x": "$item", "q": 1 } }],

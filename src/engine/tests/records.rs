@@ -171,7 +171,7 @@ async fn text_that_is_not_json_fails_the_step() {
     assert_eq!(*kind, ErrorKind::Tool);
     assert_eq!(
         message,
-        "the text of the result is not JSON, which its `parse` says: expected value at line 1 column 7"
+        "the text of the result is not JSON, as its `parse` requires: expected value at line 1 column 7"
     );
     assert_eq!(outcome(&state, 0).attempts, 2);
 }

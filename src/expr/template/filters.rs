@@ -403,6 +403,6 @@ fn from_json<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<V
     let text = value.as_str().unwrap_or_default();
     budget.spend(json::bytes_of(text))?;
     let value = serde_json::from_str(text)
-        .map_err(|_| Failure::other("`fromjson` is applied to a text that is no JSON"))?;
+        .map_err(|_| Failure::other("`fromjson` is applied to a text that is not JSON"))?;
     Ok(Value::made(value))
 }

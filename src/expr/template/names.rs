@@ -117,7 +117,7 @@ impl<'n> Scope<'n> {
     /// another meaning.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
         if RESERVED.contains(&name) || self.names.item == Some(name) {
-            Err(format!("`{name}` has a meaning of its own: name what the loop gives otherwise"))
+            Err(format!("`{name}` is reserved: choose another name for the loop variable"))
         } else {
             Ok(())
         }

@@ -225,7 +225,7 @@ pub(super) fn part<'v>(
         return Err(Failure::other(match (of, key) {
             (map, _) if map.is_map() => "an object has no such key",
             (list, _) if list.is_list() => "an array has no such element",
-            _ => "a key is used on a value that has none",
+            _ => "the value has no keys",
         }));
     }
     Ok(part)

@@ -282,7 +282,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         };
         let Some(Argument { name: None, value }) = arguments.get(place) else { return Ok(()) };
         let Expr::Text(name) = value else {
-            return Err(fault(at, format!("`{filter}` needs a name that is written out")));
+            return Err(fault(at, format!("`{filter}` needs a literal name")));
         };
         if filter == "map" {
             find_filter(name, at).map(drop)
@@ -380,7 +380,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             if name.is_some() {
                 parser.place += 2;
             } else if named {
-                return Err(fault(at, "arguments without a name come first"));
+                return Err(fault(at, "positional arguments must precede named ones"));
             }
             named |= name.is_some();
             Ok(Argument { name: name.map(Into::into), value: parser.expression()? })

@@ -22,7 +22,9 @@ pub(super) fn template<'t>(
     let mut blocks = Blocks { text, pieces: pieces.into_iter(), depth: 0 };
     match blocks.nodes(scope)? {
         (nodes, None) => Ok(nodes),
-        (_, Some(end)) => Err(fault(end.start, format!("`{}` without a beginning", end.word))),
+        (_, Some(end)) => {
+            Err(fault(end.start, format!("unexpected `{}`: no statement is open", end.word)))
+        }
     }
 }
 
@@ -90,7 +92,7 @@ impl<'t> Blocks<'t> {
         self.depth -= 1;
         let last = ends[0];
         match end {
-            None => Err(fault(opening.start, format!("there is no `{last}` for this"))),
+            None => Err(fault(opening.start, format!("missing `{last}`"))),
             Some(end) if ends.contains(&end.word) => {
                 if end.word != "elif" && end.code.tokens.len() > 1 {
                     let reason = format!("expected nothing after `{}`", end.word);
@@ -129,7 +131,7 @@ impl<'t> Blocks<'t> {
         loop {
             let at = parser.at();
             let Some(Token { kind: Kind::Name(name), .. }) = parser.next() else {
-                return Err(fault(at, "expected a name for what the loop gives"));
+                return Err(fault(at, "expected the name of a loop variable"));
             };
             parser.scope.check_target(name).map_err(|reason| fault(at, reason))?;
             names.push((*name).to_owned());

@@ -275,11 +275,11 @@ fn syntax_errors_have_a_position() {
     let at =
         |reason: &str, column| format!("at line 1, character {column} of the template: {reason}");
     let cases = [
-        ("{{ input.name", at("there is no `}}` for this", 1)),
-        ("ü{% if input.n %}{{ 1 }}", at("there is no `endif` for this", 4)),
-        ("{{ (1 }}", at("this `(` is not closed", 4)),
-        ("{{ [1) }}", at("this `[` is not closed", 4)),
-        ("{{ 'x }}", at("this string has no end", 4)),
+        ("{{ input.name", at("missing `}}`", 1)),
+        ("ü{% if input.n %}{{ 1 }}", at("missing `endif`", 4)),
+        ("{{ (1 }}", at("unclosed `(`", 4)),
+        ("{{ [1) }}", at("unclosed `[`", 4)),
+        ("{{ 'x }}", at("unclosed string", 4)),
         ("{{ '\\q' }}", at("unknown escape: write `\\\\` for a backslash", 5)),
         ("{{ $input.n }}", at("in templates names have no `$`", 4)),
         (
@@ -324,7 +324,7 @@ fn syntax_errors_have_a_position() {
         ),
         (
             "{{ steps[input.n].output }}",
-            at("a step is named as it is: `steps.a`, `steps['a-b']` or `steps[0]`", 4),
+            at("expected a literal step: `steps.a`, `steps['a-b']` or `steps[0]`", 4),
         ),
         (
             "{{ workflow.x }}",
@@ -337,18 +337,18 @@ fn syntax_errors_have_a_position() {
                 4,
             ),
         ),
-        ("{% endif %}{{ 1 }}", at("`endif` without a beginning", 4)),
+        ("{% endif %}{{ 1 }}", at("unexpected `endif`: no statement is open", 4)),
         (
             "{% for x in input.list %}{{ x }}{% endif %}",
             at("expected `endfor` and not `endif`", 36),
         ),
         (
             "{% for steps in input.list %}{{ 1 }}{% endfor %}",
-            at("`steps` has a meaning of its own: name what the loop gives otherwise", 8),
+            at("`steps` is reserved: choose another name for the loop variable", 8),
         ),
         (
             "{% for item in input.list %}{{ 1 }}{% endfor %}",
-            at("`item` has a meaning of its own: name what the loop gives otherwise", 8),
+            at("`item` is reserved: choose another name for the loop variable", 8),
         ),
         ("{% for x in input recursive %}{{ 1 }}{% endfor %}", at("loops cannot be recursive", 19)),
         ("{% raw %}{{ x }}", at("`{% raw %}` has no `{% endraw %}`", 1)),
@@ -375,8 +375,7 @@ fn loop_variable_with_a_reserved_name_is_rejected() {
     let words = names::WORDS.iter().chain(&["True", "False", "None", "params", "loop", "item"]);
     for name in words.chain(RESERVED) {
         let told = evaluate(&format!("{{% for {name} in [1] %}}{{{{ {name} }}}}{{% endfor %}}"));
-        let expected =
-            format!("`{name}` has a meaning of its own: name what the loop gives otherwise");
+        let expected = format!("`{name}` is reserved: choose another name for the loop variable");
         assert!(told.as_ref().is_err_and(|told| told.ends_with(&expected)), "{told:?}");
     }
     assert_eq!(evaluate("{% for range in [1] %}{{ range }}{% endfor %}"), Ok(json!("1")));
@@ -415,16 +414,13 @@ fn evaluation_errors_contain_no_data() {
         ),
         (
             "{{ input.name|fromjson }}",
-            "`fromjson` is applied to a text that is no JSON in the template `input.name|fromjson`",
+            "`fromjson` is applied to a text that is not JSON in the template `input.name|fromjson`",
         ),
         (
             "{{ input.name|int }}",
             "`int` cannot be applied to these values in the template `input.name|int`",
         ),
-        (
-            "{{ input.n // 0 }}",
-            "this cannot be calculated with these values in the template `input.n // 0`",
-        ),
+        ("{{ input.n // 0 }}", "invalid operation for these values in the template `input.n // 0`"),
         ("{{ input.empty|first }}", "the result is undefined in the template `input.empty|first`"),
         ("{{ 1 if input.empty }}", "the result is undefined in the template `1 if input.empty`"),
         (
@@ -468,7 +464,7 @@ fn numbers_at_their_limits_do_not_panic() {
         (&format!("{least} // -1 > 0"), Ok(json!(true))),
         (&format!("{least} % -1"), Ok(json!(0))),
         (&format!("{least}|abs"), Err("`abs` cannot be applied to these values")),
-        (&format!("-{least} > 0"), Err("this cannot be calculated with these values")),
+        (&format!("-{least} > 0"), Err("invalid operation for these values")),
         (&format!("[{least}, {least}]|sum"), Err("`sum` cannot be applied to these values")),
         (&format!("{least}|round(-2147483648)"), Ok(json!(0))),
         (&format!("{least}|round(-38, 'floor')"), Err("`round` cannot be applied to these values")),
@@ -482,8 +478,8 @@ fn numbers_at_their_limits_do_not_panic() {
         ("'nan'|int", Ok(json!(0))),
         ("'-'|int(base=16, default=3)", Ok(json!(3))),
         ("'12'|int(base=99)", Ok(json!(12))),
-        ("1 // 0", Err("this cannot be calculated with these values")),
-        ("1 % 0", Err("this cannot be calculated with these values")),
+        ("1 // 0", Err("invalid operation for these values")),
+        ("1 % 0", Err("invalid operation for these values")),
         ("input.list|batch(0)", Err("`batch` needs a size up to 100000")),
         ("range(9223372036854775806, 9223372036854775807, 9)", Ok(json!([i64::MAX - 1]))),
         (
@@ -530,7 +526,7 @@ fn evaluation_over_a_resource_limit_is_an_error() {
     ];
     for written in large {
         let told = evaluate_with(written, data.clone()).unwrap_err();
-        let expected = "makes more than 1048576 bytes";
+        let expected = "has more than 1048576 bytes";
         assert!(told.ends_with(expected), "{written}: {told}");
     }
     let often = format!("{{{{ [{}] }}}}", ["input.long"; 33].join(","));
@@ -541,10 +537,10 @@ fn evaluation_over_a_resource_limit_is_an_error() {
         ("{{ input.list|batch(1000000, 'x') }}", "`batch` needs a size up to 100000"),
         (
             "{% for a in input.many %}{% for b in input.many %}{{ '' }}{% endfor %}{% endfor %}",
-            "more than 2000000 steps are taken",
+            "the evaluation takes more than 2000000 steps",
         ),
         (&often, "intermediate values take more than 16777216 bytes"),
-        ("{{ input.pairs|sort }}", "more than 2000000 steps are taken"),
+        ("{{ input.pairs|sort }}", "the evaluation takes more than 2000000 steps"),
     ];
     for (written, expected) in others {
         let told = evaluate_with(written, data.clone()).unwrap_err();
@@ -883,7 +879,7 @@ fn collection_requires_an_array_or_its_json_text() {
         ),
         (
             json!("$input.name"),
-            Err("it is a text that is no JSON: expected an array, or a text that is a JSON array"),
+            Err("it is a text that is not JSON: expected an array, or a text that is a JSON array"),
         ),
         (
             json!("$input.nothing"),

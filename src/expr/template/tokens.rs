@@ -176,9 +176,7 @@ impl<'t> Lexer<'t> {
             let Some(first) = rest.chars().next() else {
                 return match (open.pop(), self.close) {
                     (Some((bracket, at)), _) => Err(not_closed(bracket, at)),
-                    (None, Some(close)) => {
-                        Err(Fault::new(self.open, format!("there is no `{close}` for this")))
-                    }
+                    (None, Some(close)) => Err(Fault::new(self.open, format!("missing `{close}`"))),
                     (None, None) => Ok(tokens),
                 };
             };
@@ -318,7 +316,7 @@ impl<'t> Lexer<'t> {
                 None => break,
             });
         }
-        Err(Fault::new(start, "this string has no end"))
+        Err(Fault::new(start, "unclosed string"))
     }
 
     fn take_while(&mut self, is: impl Fn(char) -> bool) -> &'t str {
@@ -338,7 +336,7 @@ fn is_name(c: char) -> bool {
 }
 
 fn not_closed(bracket: &str, at: usize) -> Fault {
-    Fault::new(at, format!("this `{bracket}` is not closed"))
+    Fault::new(at, format!("unclosed `{bracket}`"))
 }
 
 fn bad_escape(at: usize) -> Fault {

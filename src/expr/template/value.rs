@@ -38,7 +38,7 @@ pub(super) enum Failure {
     #[error("too much text")]
     TooLarge,
     /// The result is undefined, as for a division by zero, or is too large a number.
-    #[error("this cannot be calculated with these values")]
+    #[error("invalid operation for these values")]
     Incalculable,
     #[error("{0}")]
     Other(Cow<'static, str>),
@@ -128,7 +128,7 @@ impl Budget {
     /// Deducts steps from the budget. Fails if fewer than `steps` are left.
     pub(super) fn step(&self, steps: usize) -> Evaluated<()> {
         let left = self.steps.get().checked_sub(steps).ok_or_else(|| {
-            Failure::other(format!("more than {MAX_EVALUATION_STEPS} steps are taken"))
+            Failure::other(format!("the evaluation takes more than {MAX_EVALUATION_STEPS} steps"))
         })?;
         self.steps.set(left);
         Ok(())

@@ -104,7 +104,7 @@
 //!
 //! let reply = agent.oneshot(Request::call_tool("agent")).await?;
 //! let text = &reply.tool_result().unwrap().content[0].as_text().unwrap().text;
-//! assert_eq!(text, "tool `agent` seems to call itself: there are more than 8 calls within each other");
+//! assert_eq!(text, "tool `agent` seems to call itself: there are more than 8 nested calls");
 //! # Ok(())
 //! # }
 //! ```

@@ -24,7 +24,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     ) && blocks.last().is_some_and(is_call)
         && let Some(last) = found.last_mut()
     {
-        last.spoil(Problem::incomplete("the model was stopped in the middle of it"));
+        last.spoil(Problem::incomplete("the output of the model ended in the middle of it"));
     }
     Ok(found)
 }

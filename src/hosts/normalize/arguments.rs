@@ -51,9 +51,9 @@ pub(super) fn no_json(error: &serde_json::Error) -> Problem {
         return Problem::new(MalformedKind::OverLimit, message);
     }
     if error.is_eof() {
-        return Problem::incomplete("the arguments end in the middle");
+        return Problem::incomplete("the arguments are truncated");
     }
-    Problem::new(MalformedKind::Arguments, format!("the arguments are no JSON: {error}"))
+    Problem::new(MalformedKind::Arguments, format!("the arguments are not JSON: {error}"))
 }
 
 fn no_object(value: &Value) -> Problem {

@@ -48,7 +48,7 @@ pub(super) fn calls(
                 Err(problem) => Err(problem),
                 Ok(_) if !is_first => Err(Problem::new(
                     MalformedKind::DuplicateId,
-                    "a call before it has the same id, so it was not made",
+                    "not called, since an earlier call has the same id",
                 )),
                 Ok(arguments) => Ok(arguments),
             },
@@ -149,7 +149,7 @@ fn no_name(name: Option<&str>) -> Problem {
         Some(name) if name.len() > MAX_CANDIDATE_NAME => {
             format!("its name has more than {MAX_CANDIDATE_NAME} bytes")
         }
-        Some(_) => "its name has characters that no name has".to_owned(),
+        Some(_) => "its name has illegal characters".to_owned(),
     };
     Problem::new(MalformedKind::Name, message)
 }

@@ -50,7 +50,7 @@ fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
         if matches!(choice["finish_reason"].as_str(), Some("length" | "content_filter"))
             && let Some(last) = calls.last_mut()
         {
-            last.spoil(Problem::incomplete("the model was stopped in the middle of it"));
+            last.spoil(Problem::incomplete("the output of the model ended in the middle of it"));
         }
         if place > 0 {
             let other = "it belongs to another choice than the first";
@@ -82,9 +82,8 @@ fn call(item: &Value) -> Candidate<'_> {
     let id = item.get("id");
     match (item["type"].as_str(), item.get("function")) {
         (None | Some("function"), Some(function)) => of_function(id, function),
-        (Some(kind @ "custom"), _) => of_function(id, &item[kind]).spoiled(Problem::unsupported(
-            "it is a custom tool's, with a text in the place of arguments",
-        )),
+        (Some(kind @ "custom"), _) => of_function(id, &item[kind])
+            .spoiled(Problem::unsupported("it calls a custom tool, whose input is text")),
         _ => of_function(id, item).spoiled(Problem::unsupported("it is not a function call")),
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
         Outcome::Completed(result) => texts(pieces(result)),
         Outcome::Failed(failure) => failure.message.clone(),
         Outcome::Malformed(malformed) => malformed.to_string(),
-        Outcome::Skipped => "not called, since a call before it failed".to_owned(),
+        Outcome::Skipped => "not called, since an earlier call failed".to_owned(),
     }
 }
 
@@ -101,19 +101,19 @@ fn piece(block: &ContentBlock) -> Piece<'_> {
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { text, .. } => Cow::Borrowed(&**text),
             ResourceContents::BlobResourceContents { uri, .. } => named("data", uri).into(),
-            _ => Cow::Borrowed("[a resource, which is left out]"),
+            _ => Cow::Borrowed("[a resource, omitted]"),
         },
         ContentBlock::ResourceLink(link) => {
             format!("[a link to the resource {}: {}]", link.name, link.uri).into()
         }
-        _ => Cow::Borrowed("[something that is left out]"),
+        _ => Cow::Borrowed("[omitted content]"),
     };
     Piece::Text(text)
 }
 
 /// Returns a placeholder for content that the model cannot receive.
 pub(super) fn named(what: &str, of: &str) -> String {
-    format!("[{what} ({of}), which is left out]")
+    format!("[{what} ({of}), omitted]")
 }
 
 // === impl Piece ===

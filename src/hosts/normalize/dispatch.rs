@@ -152,14 +152,15 @@ where
         ToolAnswer::Result(result) => Outcome::Completed(Box::new(result)),
         ToolAnswer::Error(error) => Outcome::Failed(error.into()),
         ToolAnswer::Refused(refusal) => Outcome::Failed(refusal.to_error().into()),
-        ToolAnswer::InputRequired(_) => {
-            failed(FailureKind::InputRequired, "the tool wants to ask somebody, and nobody is here")
-        }
+        ToolAnswer::InputRequired(_) => failed(
+            FailureKind::InputRequired,
+            "the tool asks the user, and no user can be asked here",
+        ),
         ToolAnswer::Task(id) => {
             cancel_task(service, id, context).await;
-            failed(FailureKind::Task, "the tool goes on as a task, which nobody can wait for")
+            failed(FailureKind::Task, "the tool returned a task, which is not supported here")
         }
-        ToolAnswer::Invalid => failed(FailureKind::Protocol, "the tool gave an invalid result"),
+        ToolAnswer::Invalid => failed(FailureKind::Protocol, "the tool returned an invalid result"),
     }
 }
 
@@ -169,7 +170,7 @@ fn service_failure(error: &BoxError) -> Failure {
         Cause::TimedOut => Failure::new(FailureKind::Timeout, "no answer in time"),
         Cause::Overloaded => Failure::new(FailureKind::Service, "the tool's server is overloaded"),
         Cause::Backend(backend) => {
-            tracing::warn!(%error, source = backend.source(), "a backend could not answer");
+            tracing::warn!(%error, source = backend.source(), "a backend failed to answer");
             let kind = match backend.kind() {
                 BackendErrorKind::TimedOut => FailureKind::Timeout,
                 _ => FailureKind::Service,
@@ -177,8 +178,8 @@ fn service_failure(error: &BoxError) -> Failure {
             Failure::new(kind, backend.to_string())
         }
         Cause::Unknown => {
-            tracing::warn!(error = %Reason(error), "a tool's server could not answer");
-            Failure::new(FailureKind::Service, "the tool's server could not answer")
+            tracing::warn!(error = %Reason(error), "the server of a tool failed to answer");
+            Failure::new(FailureKind::Service, "the tool's server failed to answer")
         }
     }
 }

@@ -13,10 +13,10 @@ pub enum OutputError {
         expected: &'static str,
     },
     /// The output matches the formats of several providers.
-    #[error("the output is of more than one form: say of which provider it is")]
+    #[error("the output matches several formats: name its provider")]
     Ambiguous,
     /// The output is part of a stream, whose parts must be joined first.
-    #[error("a part of a stream: put the parts together first")]
+    #[error("a chunk of a stream: join the chunks first")]
     Stream,
     /// The text in which to find calls is larger than allowed.
     #[error("the text has more than {limit} bytes (`max_bytes`)")]

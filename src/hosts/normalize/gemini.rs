@@ -42,12 +42,15 @@ fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
         let mut calls = in_parts(parts);
         match candidate["finishReason"].as_str() {
             Some("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL") => {
-                let problem = Problem::syntax("the provider could not read what the model wrote");
+                let problem =
+                    Problem::syntax("the provider could not parse the output of the model");
                 calls.push(Candidate::malformed(None, problem));
             }
             Some("MAX_TOKENS") if parts.last().is_some_and(|part| call(part).is_some()) => {
                 if let Some(last) = calls.last_mut() {
-                    last.spoil(Problem::incomplete("the model was stopped in the middle of it"));
+                    last.spoil(Problem::incomplete(
+                        "the output of the model ended in the middle of it",
+                    ));
                 }
             }
             _ => (),

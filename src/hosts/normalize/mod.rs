@@ -54,7 +54,7 @@
 //! assert_eq!(Provider::OpenAiChat.encode(&ended), [
 //!     json!({ "role": "tool", "tool_call_id": "call_a", "content": "5 €" }),
 //!     json!({ "role": "tool", "tool_call_id": "call_b", "content":
-//!         "error: malformed call of `shop_price`: the arguments end in the middle" }),
+//!         "error: malformed call of `shop_price`: the arguments are truncated" }),
 //! ]);
 //! # Ok(())
 //! # }

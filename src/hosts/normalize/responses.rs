@@ -37,14 +37,16 @@ fn call(item: &Value) -> Option<Candidate<'_>> {
     let of = |arguments| Candidate::new(item.get("call_id"), item.get("name"), item.get(arguments));
     let found = match item["type"].as_str() {
         Some("function_call") => of("arguments"),
-        Some("custom_tool_call") => of("").in_form(Form::Custom).spoiled(Problem::unsupported(
-            "it is a custom tool's, with a text in the place of arguments",
-        )),
+        Some("custom_tool_call") => of("")
+            .in_form(Form::Custom)
+            .spoiled(Problem::unsupported("it calls a custom tool, whose input is text")),
         // Calls that the provider executes itself, and other items.
         _ => return None,
     };
     Some(match item["status"].as_str() {
         None | Some("completed") => found,
-        Some(_) => found.spoiled(Problem::incomplete("the model was stopped in the middle of it")),
+        Some(_) => {
+            found.spoiled(Problem::incomplete("the output of the model ended in the middle of it"))
+        }
     })
 }

@@ -97,8 +97,8 @@ fn reply(tool: Cow<'static, str>, result: Result<Value, KernelError>) -> Reply {
         // Text of a tool error, possibly from a tool of this crate.
         KernelError::ToolFailed(text) | KernelError::ToolDispatchTerminated(text) => text,
         KernelError::BudgetFailed(why) => {
-            tracing::warn!(%tool, why, "a budget of a tool could not be asked");
-            "a budget could not be asked".to_owned()
+            tracing::warn!(%tool, why, "failed to check the budget of a tool");
+            "the budget could not be checked".to_owned()
         }
         other => other.to_string(),
     };

@@ -162,9 +162,9 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
             None => Value::String(text(&result.content)),
         }),
         ToolAnswer::InputRequired(_) => {
-            failed("the tool has to ask a person, and nobody can be asked here")
+            failed("the tool asks the user, and no user can be asked here")
         }
-        ToolAnswer::Task(_) => failed("the tool goes on as a task, which cannot be followed here"),
+        ToolAnswer::Task(_) => failed("the tool returned a task, which is not supported here"),
         ToolAnswer::Error(ErrorData { code: ErrorCode::INVALID_PARAMS, message, .. }) => {
             Err(KernelError::InvalidArgument(message.into_owned()))
         }
@@ -180,7 +180,7 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
             }
             Refusal::Unavailable { .. } => KernelError::ToolFailed(refusal.to_string()),
         }),
-        ToolAnswer::Invalid => failed("the server gave an invalid result"),
+        ToolAnswer::Invalid => failed("the server returned an invalid result"),
     }
 }
 
@@ -197,7 +197,7 @@ fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
         _ => false,
     };
     if !has_place || result.content.iter().any(|block| block.as_text().is_none()) {
-        tracing::warn!(tool, "all of a result is left out but its structured content");
+        tracing::warn!(tool, "dropped everything of a result except its structured content");
     }
     structured
 }
@@ -228,7 +228,7 @@ fn is_container(text: &str) -> bool {
 fn failure(result: &CallToolResult) -> String {
     match (&*result.content, &result.structured_content) {
         ([], Some(structured)) => structured.to_string(),
-        ([], None) => "the tool failed and did not say why".to_owned(),
+        ([], None) => "the tool failed without an error message".to_owned(),
         (content, _) => text(content),
     }
 }
@@ -273,12 +273,12 @@ fn service_error(tool: &str, error: &BoxError) -> String {
         Cause::TimedOut => "no answer in time".to_owned(),
         Cause::Overloaded => "the tool's server is overloaded".to_owned(),
         Cause::Backend(backend) => {
-            tracing::warn!(tool, %error, source = backend.source(), "a backend could not answer");
+            tracing::warn!(tool, %error, source = backend.source(), "a backend failed to answer");
             backend.to_string()
         }
         Cause::Unknown => {
-            tracing::warn!(tool, error = %Reason(error), "a tool's server could not answer");
-            "the tool's server could not answer".to_owned()
+            tracing::warn!(tool, error = %Reason(error), "the server of a tool failed to answer");
+            "the tool's server failed to answer".to_owned()
         }
     }
 }

@@ -50,7 +50,7 @@ pub enum AliasErrorKind {
         name: String,
     },
     /// The alias hides an argument, but also sets a key that has no effect on a hidden argument.
-    #[error("`{key}` has no meaning with `hide`: clients see nothing of the argument")]
+    #[error("`{key}` cannot be used with `hide`: clients see nothing of the argument")]
     Meaningless {
         /// The key without effect.
         key: &'static str,

@@ -389,7 +389,7 @@ impl Aliases {
             let kept_back = alias.arguments.translate_violations(violations);
             if !kept_back.is_empty() {
                 let tool = &*alias.original;
-                tracing::warn!(tool, violations = ?kept_back, "what an alias sets does not fit");
+                tracing::warn!(tool, violations = ?kept_back, "an argument that an alias sets violates the schema of the tool");
             }
         }
         let Some(kind) = refusal.kind() else { return };
@@ -430,7 +430,7 @@ impl Aliases {
                 instead = instead.or_else(|| expanded.map(|(place, _)| names.alias(place)));
             }
             let Some(alias) = instead else { return true };
-            self.warn(kind, alias, format_args!("another {kind} of this name is left out"));
+            self.warn(kind, alias, format_args!("another {kind} with this name is hidden"));
             return false;
         };
         match item {
@@ -485,12 +485,13 @@ impl Aliases {
                 && rewritten.shadowed.contains(name)
             {
                 warn(format_args!(
-                    "argument `{original}` has the name of another, `{name}`, which is left out"
+                    "argument `{original}` is renamed to `{name}`, which hides the argument of \
+                     this name"
                 ));
             }
         }
         for name in &rewritten.unset {
-            warn(format_args!("argument `{name}` is required, but nobody can set it"));
+            warn(format_args!("argument `{name}` is required, but no caller can set it"));
         }
         rewritten.schema
     }

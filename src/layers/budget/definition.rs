@@ -80,21 +80,21 @@ pub struct Refill {
 #[non_exhaustive]
 pub enum BudgetError {
     /// The name is blank. A budget needs a name, because clients see it if the budget is exhausted.
-    #[error("expected a name, found blanks")]
+    #[error("blank name")]
     Blank,
     /// The name is `max_cost`. It is reserved, because clients see it if a run exceeds its cost
     /// limit.
-    #[error("the name `{0}` is that of a setting of composites, expected another")]
+    #[error("the budget name `{0}` is reserved for a setting of composites")]
     Reserved(String),
     /// Another budget has the same name. Names must differ, because stores identify balances by
     /// them.
-    #[error("there are two budgets `{0}`")]
+    #[error("duplicate budget `{0}`")]
     Duplicate(String),
     /// The refill amount is zero, so the budget would never be refilled.
-    #[error("the refill of budget `{0}` is 0, expected at least 1")]
+    #[error("the refill of budget `{0}` is 0: expected at least 1")]
     RefillsNothing(String),
     /// The refill interval is zero, so the budget would never be exhausted.
-    #[error("the budget `{0}` is refilled every 0 s, expected a time")]
+    #[error("the refill of budget `{0}` has an interval of 0 s: expected more")]
     RefillsAlways(String),
 }
 

@@ -61,7 +61,7 @@ pub struct MemoryBudgets {
 
 /// The error if the maximum number of callers is reached.
 #[derive(Debug, thiserror::Error)]
-#[error("there are {max_callers} callers with a part of the budget used (`max_callers`)")]
+#[error("the budget has the maximum number of callers: {max_callers} (`max_callers`)")]
 struct TooManyCallers {
     max_callers: usize,
 }

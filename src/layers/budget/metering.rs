@@ -283,7 +283,7 @@ impl Charges {
             Err(Denied::Over { retry_after }) => Err(over(budget.name(), retry_after)),
             Err(Denied::Unavailable(error)) => {
                 let (budget, message) =
-                    (budget.name(), "a call is refused: its budget is not known");
+                    (budget.name(), "rejected a call: the budget store is unavailable");
                 if rules.outage.is_due_now() {
                     tracing::warn!(budget, tool, %error, "{message}");
                 } else {

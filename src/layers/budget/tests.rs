@@ -149,19 +149,16 @@ fn invalid_budget_is_rejected() {
     let budget = |name: &str| Budget::new(name, Unit::Calls, 1);
     let second = Duration::from_secs(1);
     let cases = [
-        (budget(" "), "expected a name, found blanks"),
-        (budget("taken"), "there are two budgets `taken`"),
-        (
-            budget("max_cost"),
-            "the name `max_cost` is that of a setting of composites, expected another",
-        ),
+        (budget(" "), "blank name"),
+        (budget("taken"), "duplicate budget `taken`"),
+        (budget("max_cost"), "the budget name `max_cost` is reserved for a setting of composites"),
         (
             budget("b").refill(Refill::new(0, second)),
-            "the refill of budget `b` is 0, expected at least 1",
+            "the refill of budget `b` is 0: expected at least 1",
         ),
         (
             budget("b").refill(Refill::new(1, Duration::ZERO)),
-            "the budget `b` is refilled every 0 s, expected a time",
+            "the refill of budget `b` has an interval of 0 s: expected more",
         ),
     ];
     let layer = BudgetLayer::new().try_budget(budget("taken")).unwrap();

@@ -94,7 +94,7 @@
 //! assert!(!result.content[0].as_text().unwrap().text.contains("078"));
 //!
 //! let error = Redaction::new(Selection::default(), ["rows/ssn"]).unwrap_err();
-//! assert_eq!(error.to_string(), "`rows/ssn` is no JSON Pointer: expected `/` at byte 0");
+//! assert_eq!(error.to_string(), "`rows/ssn` is not a JSON Pointer: expected `/` at byte 0");
 //! # Ok(())
 //! # }
 //! ```

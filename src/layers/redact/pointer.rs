@@ -222,7 +222,7 @@ impl PointerError {
 impl fmt::Display for PointerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pointer, position, reason } = self;
-        write!(f, "`{pointer}` is no JSON Pointer: {reason} at byte {position}")
+        write!(f, "`{pointer}` is not a JSON Pointer: {reason} at byte {position}")
     }
 }
 

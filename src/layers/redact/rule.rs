@@ -88,7 +88,7 @@ impl Together<'_> {
             }
             // A request for input, a task with a result that is fetched separately, or an
             // unknown result. The task continues, since a rule cannot make calls to cancel it.
-            _ => *reply = neutral("what the tool answered cannot be shown").into(),
+            _ => *reply = neutral("the result of the tool cannot be shown").into(),
         }
     }
 

@@ -108,7 +108,7 @@
 //! assert!(content["log"].as_str().unwrap().ends_with("…"));
 //! // The same as text, the note, and the link to the whole.
 //! assert_eq!(result.content[0].as_text().unwrap().text, content.to_string());
-//! assert!(result.content[1].as_text().unwrap().text.starts_with("this result was shortened"));
+//! assert!(result.content[1].as_text().unwrap().text.starts_with("this result was truncated"));
 //! assert!(result.content[2].as_resource_link().unwrap().uri.starts_with("mcp-composite://results/"));
 //! # Ok(())
 //! # }

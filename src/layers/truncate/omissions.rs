@@ -149,7 +149,7 @@ impl Omissions {
 
     /// Returns a note that describes the omissions, for the content of the result.
     pub(super) fn note(&self) -> String {
-        let mut note = "this result was shortened: ".to_owned();
+        let mut note = "this result was truncated: ".to_owned();
         let mut told = 0;
         for omission in &self.places {
             let separator = if told == 0 { "" } else { "; " };
@@ -196,7 +196,9 @@ impl fmt::Display for Omission {
         write!(f, "`{pointer}` has {kept} of {of} {}", unit.name())?;
         match self.reason {
             Reason::Size => Ok(()),
-            Reason::Schema => f.write_str(", as shorter it would not fit the tool's schema"),
+            Reason::Schema => {
+                f.write_str(", since a shorter value would violate the tool's schema")
+            }
         }
     }
 }

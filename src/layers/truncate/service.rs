@@ -180,7 +180,7 @@ where
             let mut note = shortened.told.note();
             if let Some(link) = &link {
                 // Writing to a string does not fail.
-                let _ = write!(note, "; all of it is the resource {}", link.uri);
+                let _ = write!(note, "; the full result is the resource {}", link.uri);
             }
             result.content.push(ContentBlock::text(note));
             result.content.extend(link.map(self::link));

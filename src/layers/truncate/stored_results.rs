@@ -47,7 +47,7 @@ pub(super) async fn keep(
             tracing::warn!(
                 bytes,
                 why = put_error_message(&error),
-                "a result that was shortened is not kept"
+                "failed to store the full version of a truncated result"
             );
             None
         }
@@ -64,7 +64,7 @@ pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> 
         Ok(result) => String::from_utf8(result).ok(),
         Err(TakeError::Invalid(_)) => None,
         Err(TakeError::Unavailable(why)) => {
-            tracing::warn!(%why, "kept results cannot be read");
+            tracing::warn!(%why, "failed to read a stored result");
             None
         }
     };

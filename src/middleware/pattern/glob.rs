@@ -28,7 +28,7 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
             '?' => expression.push('.'),
             '[' => class(&mut rest, &mut expression)?,
             '{' if depth == MAX_BRACE_DEPTH => {
-                return Err(format!("`{{` stands in more than {MAX_BRACE_DEPTH} others"));
+                return Err(format!("`{{` is nested more than {MAX_BRACE_DEPTH} levels deep"));
             }
             '{' => {
                 depth += 1;

@@ -164,9 +164,9 @@ impl RedisBudgets {
         let was_away = self.is_away.swap(away.is_some(), Ordering::Relaxed);
         match away {
             Some(away) if !was_away => {
-                tracing::warn!(%away, when_away = ?self.when_away, "budgets cannot be asked for");
+                tracing::warn!(%away, when_away = ?self.when_away, "the budget store is unavailable");
             }
-            None if was_away => tracing::info!("budgets can be asked for again"),
+            None if was_away => tracing::info!("the budget store is available again"),
             _ => {}
         }
     }

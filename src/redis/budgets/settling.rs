@@ -155,11 +155,11 @@ impl Waiting {
                 return;
             };
             if away.is_final() {
-                tracing::warn!(%away, actual, "a budget was not charged: the store refuses it");
+                tracing::warn!(%away, actual, "failed to charge a budget: the store rejected it");
                 return;
             }
             if Instant::now() >= self.until || owner.strong_count() == 0 {
-                tracing::warn!(%away, actual, "a budget was not charged: the store is away");
+                tracing::warn!(%away, actual, "failed to charge a budget: the store is unavailable");
                 return;
             }
             // Jitter, so that replicas do not reconnect at the same time.

@@ -65,7 +65,7 @@ impl Status {
     const fn words(self) -> &'static str {
         match self {
             Self::TimedOut => "timed out",
-            Self::Waiting => "waits for a person",
+            Self::Waiting => "waiting for user input",
             Self::Running => "runs",
             _ => self.name(),
         }

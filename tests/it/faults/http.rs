@@ -63,7 +63,7 @@ async fn faulty_reply_fails_only_its_branch() {
     let cases = [
         ("failure", ["failed", "tool", "a fault"]),
         ("error", ["failed", "protocol", "a fault"]),
-        ("malformed", ["failed", "protocol", "backend `far` gave an invalid answer"]),
+        ("malformed", ["failed", "protocol", "backend `far` returned an invalid response"]),
         ("garbage", NO_ANSWER),
         ("refuses", NO_ANSWER),
         ("breaks-off", NO_ANSWER),

@@ -94,7 +94,7 @@ async fn injected_fault_fails_only_its_branch_and_call() {
         (Fault::Unavailable, ["failed", "service", "backend `far` could not answer"]),
         (Fault::Failure, ["failed", "tool", "a fault"]),
         (Fault::Error, ["failed", "protocol", "a fault"]),
-        (Fault::Malformed, ["failed", "protocol", "the tool's answer is not the result of a tool"]),
+        (Fault::Malformed, ["failed", "protocol", "the tool's response is not a tool result"]),
         (
             Fault::Asks,
             ["failed", "protocol", "the tool asks for input, which the client cannot give"],

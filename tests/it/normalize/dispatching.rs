@@ -133,12 +133,12 @@ async fn each_call_ends_with_its_own_outcome_in_any_order() {
         "t0 quick",
         "t1 disk full",
         "t2 Protocol: no",
-        "t3 Service: the tool's server could not answer",
+        "t3 Service: the tool's server failed to answer",
         "t4 Timeout: no answer in time",
         "t5 Panic: the tool panicked",
-        "t6 InputRequired: the tool wants to ask somebody, and nobody is here",
-        "t7 Task: the tool goes on as a task, which nobody can wait for",
-        "t8 Protocol: the tool gave an invalid result",
+        "t6 InputRequired: the tool asks the user, and no user can be asked here",
+        "t7 Task: the tool returned a task, which is not supported here",
+        "t8 Protocol: the tool returned an invalid result",
         "t9 Protocol: unknown tool `nothing`",
         "t10 malformed",
         "t11 slow",
@@ -325,7 +325,7 @@ async fn nesting_depth_of_calls_is_limited() {
     let depths = Arc::new(Mutex::new(Vec::new()));
     let reply = agent(Request::call_tool("agent"), depths.clone()).await.unwrap();
     let text = reply.tool_result().unwrap().content[0].as_text().unwrap().text.clone();
-    assert!(text.contains("more than 8 calls within each other"), "{text}");
+    assert!(text.contains("more than 8 nested calls"), "{text}");
     assert_eq!(*depths.lock().unwrap(), (0..=8).collect::<Vec<_>>());
 }
 

@@ -144,7 +144,7 @@ async fn chat_gets_a_message_for_each_call() {
         answers,
         [
             message("c0", "one\ntwo"),
-            message("c1", "a cat\n[an image (image/png), which is left out]"),
+            message("c1", "a cat\n[an image (image/png), omitted]"),
             message("c2", "error: disk full"),
             message(
                 "c3",
@@ -195,7 +195,7 @@ async fn branch_outputs_are_sent_once() {
     let content = answers[0]["content"].as_str().unwrap();
     let (besides, report) = content.rsplit_once('\n').unwrap();
     // The label of a branch is omitted with the rest of its content.
-    assert_eq!(besides, "b:\n[an image (image/png), which is left out]\nthe run ended early");
+    assert_eq!(besides, "b:\n[an image (image/png), omitted]\nthe run ended early");
     let report: Value = serde_json::from_str(report).unwrap();
     assert_eq!(report["branches"]["a"]["output"], "5 €");
 }
@@ -208,7 +208,7 @@ async fn structured_content_is_sent_with_other_content() {
     let texts: Vec<_> = answers_of_chat.iter().map(|answer| answer["content"].clone()).collect();
     let noted = format!("{{\"n\":1}}\n{note}");
     let only_noted = format!("{note}\n{{\"n\":1}}");
-    let drawn = "[an image (image/png), which is left out]\n{\"n\":1}";
+    let drawn = "[an image (image/png), omitted]\n{\"n\":1}";
     assert_eq!(texts, [json!("{\"n\":1}"), json!(noted), json!(only_noted), json!(drawn)]);
 
     let blocks = &answers(Provider::Anthropic, &["drawn"]).await[0]["content"][0]["content"];
@@ -221,12 +221,7 @@ async fn structured_content_is_sent_with_other_content() {
     let beside = |content| json!({ "structuredContent": { "n": 1 }, "content": content });
     assert_eq!(
         outputs.collect::<Vec<_>>(),
-        [
-            json!({ "n": 1 }),
-            beside(note),
-            beside(note),
-            beside("[an image (image/png), which is left out]"),
-        ]
+        [json!({ "n": 1 }), beside(note), beside(note), beside("[an image (image/png), omitted]"),]
     );
 }
 
@@ -238,7 +233,7 @@ async fn anthropic_gets_no_image_with_an_error() {
         blocks["content"],
         json!([
             { "type": "text", "text": "no cat" },
-            { "type": "text", "text": "[an image (image/png), which is left out]" },
+            { "type": "text", "text": "[an image (image/png), omitted]" },
         ])
     );
 }
@@ -283,10 +278,10 @@ async fn unsupported_content_is_described() {
     assert_eq!(
         texts,
         [
-            "[an image (image/tiff), which is left out]",
-            "[a recording (audio/wav), which is left out]",
+            "[an image (image/tiff), omitted]",
+            "[a recording (audio/wav), omitted]",
             "inside",
-            "[data (file:///b), which is left out]",
+            "[data (file:///b), omitted]",
             "[a link to the resource c: file:///c]",
         ]
     );
@@ -330,6 +325,6 @@ async fn skipped_call_is_encoded_with_the_reason() {
     ]);
     let ended = dispatched(Provider::Anthropic, &output, true).await;
     let block = &Provider::Anthropic.encode(&ended)[0]["content"][1];
-    assert_eq!(block["content"][0]["text"], "not called, since a call before it failed");
+    assert_eq!(block["content"][0]["text"], "not called, since an earlier call failed");
     assert_eq!(block["is_error"], true);
 }

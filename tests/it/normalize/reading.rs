@@ -76,7 +76,7 @@ fn calls_of_responses_are_read() {
         json!([
             ["call_paris", "get_weather", { "location": "Paris, France" }],
             ["call_bogota", "get_weather", { "location": "Bogotá, Colombia" }],
-            ["call_code", "malformed call of `run_code`: it is a custom tool's, with a text in the place of arguments"],
+            ["call_code", "malformed call of `run_code`: it calls a custom tool, whose input is text"],
             ["call_mail", "send_email", { "to": "bob@example.com", "body": "Hi bob" }],
         ])
     );
@@ -301,9 +301,9 @@ fn non_object_arguments_are_malformed_and_keep_id_and_name() {
         (json!("null"), "the arguments have to be an object, found null"),
         (json!("\"text\""), "the arguments have to be an object, found a text"),
         (json!("[1,2]"), "the arguments have to be an object, found a list"),
-        (json!("{\"a\": "), "the arguments end in the middle"),
-        (json!("{a: 1}"), "the arguments are no JSON: key must be a string at line 1 column 2"),
-        (json!("{} {}"), "the arguments are no JSON: trailing characters at line 1 column 4"),
+        (json!("{\"a\": "), "the arguments are truncated"),
+        (json!("{a: 1}"), "the arguments are not JSON: key must be a string at line 1 column 2"),
+        (json!("{} {}"), "the arguments are not JSON: trailing characters at line 1 column 4"),
     ];
     for (arguments, message) in cases {
         for (provider, output) in written(&arguments) {
@@ -454,7 +454,7 @@ fn malformed_function_call_of_gemini_is_malformed() {
     let malformed = only(normalize(&output)).unwrap_err();
     assert_eq!(
         malformed.to_string(),
-        "malformed call: the provider could not read what the model wrote"
+        "malformed call: the provider could not parse the output of the model"
     );
 }
 

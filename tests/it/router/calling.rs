@@ -336,7 +336,7 @@ async fn handler_service_is_usable_as_a_backend() {
     let router = builder.backend(Server::tools(&["x"]).backend("b")).build().unwrap();
     // It always returns the same cursor.
     assert_eq!(tools(&router).await, ["b_x"]);
-    assert!(router.problems()[0].to_string().contains("comes back to where it was"));
+    assert!(router.problems()[0].to_string().contains("repeats a cursor"));
     let reply = ask(&router, "tools/call", json!({ "name": "a_refuse" })).await;
     assert_eq!((reply.error().unwrap().code.0, &*reply.error().unwrap().message), (7, "not you"));
     assert_eq!(error_of(&router, "prompts/get", json!({ "name": "a_haiku" })).await, None);

@@ -199,8 +199,7 @@ async fn endless_list_affects_only_its_backend() {
     assert_eq!(tools(&router).await, ["fine_t0"]);
     let told = problems(&router);
     assert_eq!(told.len(), 3);
-    for (told, why) in told.iter().zip(["after 1000 pages", "back to where it was", "larger than"])
-    {
+    for (told, why) in told.iter().zip(["after 1000 pages", "repeats a cursor", "larger than"]) {
         assert!(told.contains(why), "{told}");
     }
 }

@@ -87,7 +87,7 @@ async fn priority_mode_lists_the_tool_of_the_first_backend() {
 
     assert_eq!(call(&router, "x").await, None);
     assert_eq!(a.asked().last().unwrap(), "tools/call x");
-    let told = "the tool `x` of backend `b` is left out: backend `a` comes first";
+    let told = "the tool `x` of backend `b` is left out: the earlier backend `a`";
     assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
     assert_eq!(problems(&router).len(), 1);
     assert_eq!(router.exposed_name("b", "z").as_deref(), Some("z"));
@@ -140,7 +140,7 @@ async fn invalid_names_are_hidden_and_reported_once() {
     let told = problems(&router);
     assert_eq!(told.len(), 7, "{told:#?}");
     assert!(told[0].starts_with("the tool `a_white space` of backend `a` is left out"), "{told:?}");
-    assert!(told.contains(&"backend `a` has two tools `a_fine`: the first counts".to_owned()));
+    assert!(told.contains(&"backend `a` has two tools `a_fine`: the second is ignored".to_owned()));
     let text = logged.text();
     assert_eq!(text.lines().count(), 7, "{text}");
     assert!(text.contains("\\u{1b}[2J") && !text.contains('\u{1b}'), "{text}");
@@ -198,7 +198,7 @@ fn all_errors_are_reported_at_once() {
     let builder = Router::builder().conflicts(Conflicts::Manual).backend(backend("a").prefix("x"));
     assert_eq!(
         builder.build().unwrap_err().to_string(),
-        "the prefix of backend `a` has no meaning with `conflicts = \"manual\"`"
+        "the prefix of backend `a` cannot be used with `conflicts = \"manual\"`"
     );
 }
 

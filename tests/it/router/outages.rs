@@ -90,7 +90,7 @@ async fn tools_of_a_failing_backend_stay_listed() {
         assert_eq!(tools(&router).await, ["a_x", "b_y"]);
     }
 
-    let told = "backend `a` does not list its tools: connection to 10.0.0.7 refused";
+    let told = "failed to list the tools of backend `a`: connection to 10.0.0.7 refused";
     assert_eq!(problems(&router), [told]);
     assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
     assert_eq!(call(&router, "b_y").await, None);
@@ -121,7 +121,7 @@ async fn error_reply_to_a_list_counts_as_an_outage() {
     tools(&router).await;
     a.with(|has| has.refuses = true);
     assert_eq!(tools(&router).await, ["a_x"]);
-    let told = "backend `a` does not list its tools: it answered with an error: not now";
+    let told = "failed to list the tools of backend `a`: it answered with an error: not now";
     assert_eq!(problems(&router), [told]);
 }
 
@@ -135,7 +135,7 @@ async fn slow_backends_delay_one_list_and_are_announced_later() {
     assert_eq!(time_of(&router).await, SECOND * 5);
     assert_eq!(time_of(&router).await, Duration::ZERO);
     assert_eq!(tools(&router).await, ["fast_x"]);
-    let told = "backend `late` does not list its tools: it did not answer within 5s";
+    let told = "failed to list the tools of backend `late`: it did not answer within 5s";
     assert_eq!(problems(&router), [told]);
     assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
     assert_eq!(late.asked().len(), 1, "it was asked once");
@@ -317,7 +317,7 @@ async fn list_does_not_wait_again_for_a_late_backend() {
     let router = router([late]);
     assert_eq!(time_of(&router).await, SECOND * 5);
     tokio::time::sleep(SECOND * 26).await;
-    let told = "backend `a` does not list its tools: connection refused";
+    let told = "failed to list the tools of backend `a`: connection refused";
     assert_eq!(problems(&router), [told], "the better of two reasons");
     assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
 
@@ -329,7 +329,7 @@ async fn list_does_not_wait_again_for_a_late_backend() {
     assert_eq!(time_of(&router).await, Duration::ZERO);
     soon(changed.bumped()).await;
     assert_eq!(problems(&router), [""; 0]);
-    assert_eq!(logged.text().matches("does not list").count(), 2, "{}", logged.text());
+    assert_eq!(logged.text().matches("failed to list").count(), 2, "{}", logged.text());
 }
 
 #[tokio::test(start_paused = true)]
@@ -349,7 +349,7 @@ async fn reason_of_an_outage_is_logged_once() {
     let router = router([Backend::new("far", service)]);
     tools(&router).await;
     let told = problems(&router).remove(0);
-    assert!(told.starts_with("backend `far` does not list its tools: backend `far` is not"));
+    assert!(told.starts_with("failed to list the tools of backend `far`: backend `far` is not"));
     assert!(told.ends_with("/mcp): connection refused"), "{told}");
     assert_eq!(told.matches("connection refused").count(), 1, "{told}");
 
@@ -367,8 +367,7 @@ async fn list_after_a_cancelled_one_returns_immediately() {
     let mut changed = router.changes().tools().watch();
     let hasty = Timeout::new(router.clone(), SECOND * 3);
     assert!(hasty.clone().oneshot(Request::list_tools()).await.is_err());
-    let told =
-        "backend `late` does not list its tools: it did not answer before the client gave up";
+    let told = "failed to list the tools of backend `late`: it did not answer before the client cancelled the request";
     assert_eq!(problems(&router), [told]);
 
     assert_eq!(time_of(&router).await, Duration::ZERO);
@@ -407,7 +406,7 @@ async fn panic_during_a_list_affects_only_its_backend() {
     });
     let router = router([Backend::new("a", service), Server::tools(&["y"]).backend("b")]);
     assert_eq!(tools(&router).await, ["b_y"]);
-    assert_eq!(problems(&router), ["backend `a` does not list its tools: it panicked"]);
+    assert_eq!(problems(&router), ["failed to list the tools of backend `a`: it panicked"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -219,7 +219,7 @@ fn over_tools_that_ask(count: usize) -> Composite<Server> {
 async fn number_of_questions_of_a_server_is_limited() {
     let person = Asked::default();
     let error = call_as(&person, serve(served(asks(33)))).await.unwrap_err();
-    assert!(error.contains("asks for too much at once"), "{error}");
+    assert!(error.contains("asks too many questions at once"), "{error}");
     assert_eq!(person.all(), 0, "nobody is asked in vain");
 
     // The maximum number, again and again.

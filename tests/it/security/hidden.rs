@@ -332,7 +332,11 @@ async fn malformed_list_is_not_forwarded_by_hiding_layers() {
     for (place, reply) in replies.iter().enumerate() {
         let error = reply.error().unwrap_or_else(|| panic!("{place}: {reply:?}"));
         let told = (error.code.0, &*error.message);
-        assert_eq!(told, (-32603, "the server did not answer with a list of tools"), "{place}");
+        assert_eq!(
+            told,
+            (-32603, "the server returned something other than a list of tools"),
+            "{place}"
+        );
     }
 
     // Without hidden tools it is forwarded.

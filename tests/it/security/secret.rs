@@ -191,7 +191,7 @@ async fn untrusted_text_is_logged_with_control_characters_escaped() {
     let look = || CompositeTool::fan_out("all", "Looks", ["look"]);
     let service = CompositeLayer::new([look()]).unwrap().layer(refuses);
     service.oneshot(Request::list_tools()).await.unwrap();
-    assert_is_harmless("the tools behind a layer are not known");
+    assert_is_harmless("failed to list the tools of the inner service");
 
     // A name in its schema.
     let schema = json!({ "type": "object", "properties": { HOSTILE: { "type": 5 } } });
@@ -201,12 +201,12 @@ async fn untrusted_text_is_logged_with_control_characters_escaped() {
     };
     let service = CompositeLayer::new([look()]).unwrap().layer(server());
     testing::call(&service, "all", json!({ "q": 1 })).await;
-    assert_is_harmless("the input schema cannot be used");
+    assert_is_harmless("the input schema is invalid");
     let step = Step::new("look", ToolCall::new("look").arguments(json!({ "q": 1 })));
     let steps = CompositeTool::pipeline("all", "Looks", [step]);
     let service = CompositeLayer::new([steps]).unwrap().layer(server());
     testing::call(&service, "all", json!({})).await;
-    assert_is_harmless("arguments are not fitted");
+    assert_is_harmless("arguments are not coerced");
 }
 
 #[cfg(feature = "http")]

@@ -66,7 +66,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SendTimeout<T> {
                 Kind::Answer(bytes) => {
                     let Some(_on_its_way) = answers.reserve(bytes) else {
                         tracing::warn!(
-                            "a server asks faster than it reads answers; one answer is dropped"
+                            "dropped an answer: the server sends questions faster than it reads the answers"
                         );
                         return Ok(());
                     };

@@ -131,7 +131,7 @@ impl Process {
         };
         let _ = timeout(LEGACY, self.errors.lock().await.join_next()).await;
         if let Some(line) = self.last_line.take() {
-            words = format!("{words}, after saying `{line}`");
+            words = format!("{words}; the last line of its standard error is `{line}`");
         }
         self.last_words.set(words);
     }
@@ -238,7 +238,7 @@ impl Drop for Child {
         if !self.has_ended
             && let Err(error) = self.process.start_kill()
         {
-            tracing::debug!(%error, "a child could not be killed");
+            tracing::debug!(%error, "failed to kill a child process");
         }
     }
 }
@@ -330,7 +330,11 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     if !line.is_empty() {
         let line = remote.about.redact_text(line);
         // Logged at `DEBUG`: older servers often complain about the discovery request.
-        tracing::debug!(backend = &*remote.about.name, line, "a backend says");
+        tracing::debug!(
+            backend = &*remote.about.name,
+            line,
+            "a line from the standard error of a backend"
+        );
         last_line.set(line);
     }
 }
@@ -339,7 +343,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
 fn exit_message(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        return format!("it was ended by signal {signal}");
+        return format!("it was killed by signal {signal}");
     }
     match status.code() {
         Some(code) => format!("it exited with status {code}"),

@@ -51,7 +51,7 @@ impl<'t> Parser<'_, 't, '_> {
         if name == "steps" && segments.is_empty() && self.is("[") {
             return Err(fault(
                 first.start,
-                "a step is named as it is: `steps.a`, `steps['a-b']` or `steps[0]`",
+                "expected a literal step: `steps.a`, `steps['a-b']` or `steps[0]`",
             ));
         }
         let (start, used) = match self.scope.start(name, &segments, text) {
@@ -113,7 +113,7 @@ impl<'t> Parser<'_, 't, '_> {
                 self.next();
                 expression = self.bracket(expression)?;
             } else if self.is("(") {
-                return Err(fault(self.at(), "this cannot be called"));
+                return Err(fault(self.at(), "values cannot be called"));
             } else {
                 return Ok(expression);
             }
@@ -170,7 +170,7 @@ impl<'t> Parser<'_, 't, '_> {
 
     /// Returns the error for a method call, such as `text.upper()`. It suggests a filter instead.
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
-        let PathSegment::Key(name) = segment else { return fault(at, "this cannot be called") };
+        let PathSegment::Key(name) = segment else { return fault(at, "values cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
         let near = crate::suggest::nearest(name, &known);
         let filter = if known.contains(&&**name) { Some(&**name) } else { near };

@@ -5,9 +5,9 @@ use super::{
     *,
 };
 
-const TOO_MUCH_TEXT: &str = "makes more than 1048576 bytes";
+const TOO_MUCH_TEXT: &str = "has more than 1048576 bytes";
 const TOO_MUCH_MEMORY: &str = "intermediate values take more than 16777216 bytes";
-const TOO_MANY_STEPS: &str = "more than 2000000 steps are taken";
+const TOO_MANY_STEPS: &str = "the evaluation takes more than 2000000 steps";
 const TOO_MANY_ELEMENTS: &str = "a list has more than 100000 elements";
 
 fn repeated(text: &str, count: usize) -> Value {

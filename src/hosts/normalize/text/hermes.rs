@@ -38,7 +38,7 @@ fn call(json: &str, limits: &ParseLimits) -> Candidate<'static> {
 /// Describes why a block of calls is not valid JSON.
 pub(super) fn unreadable(error: &serde_json::Error) -> Problem {
     let Problem { kind, message } = no_json(error);
-    Problem::new(kind, message.replacen("the arguments are no", "it is no", 1))
+    Problem::new(kind, message.replacen("the arguments are", "it is", 1))
 }
 
 /// Creates a candidate from an object with a name and arguments.
@@ -47,6 +47,6 @@ pub(super) fn of_value(call: &Value, limits: &ParseLimits) -> Candidate<'static>
     if call.is_object() {
         return found.read(limits);
     }
-    let problem = Problem::syntax("it has to be an object with `name` and `arguments`");
+    let problem = Problem::syntax("expected an object with `name` and `arguments`");
     found.spoiled(problem).read(limits)
 }

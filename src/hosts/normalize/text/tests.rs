@@ -199,7 +199,7 @@ fn call_lists_may_be_empty_bare_or_json() {
         (
             format!("{START}[{{f}}]{END}"),
             vec![Err(
-                "malformed call: it is no JSON: key must be a string at line 1 column 3".into()
+                "malformed call: it is not JSON: key must be a string at line 1 column 3".into()
             )],
         ),
     ];
@@ -308,15 +308,12 @@ fn calls_of_hermes_are_json_between_tags() {
             Err("malformed call of `f`: the arguments have to be an object, found a list".into()),
         ),
         (tagged(r#"{"arguments": {}}"#), Err("malformed call: it has no name".into())),
-        (tagged(r#"{"name": "f""#), Err("malformed call: the arguments end in the middle".into())),
+        (tagged(r#"{"name": "f""#), Err("malformed call: the arguments are truncated".into())),
         (
             tagged("{'name': 'f'}"),
-            Err("malformed call: it is no JSON: key must be a string at line 2 column 2".into()),
+            Err("malformed call: it is not JSON: key must be a string at line 2 column 2".into()),
         ),
-        (
-            tagged("5"),
-            Err("malformed call: it has to be an object with `name` and `arguments`".into()),
-        ),
+        (tagged("5"), Err("malformed call: expected an object with `name` and `arguments`".into())),
         (
             "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}".to_owned(),
             Err("malformed call: there is no `</tool_call>` after it".into()),

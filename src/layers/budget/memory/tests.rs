@@ -266,7 +266,7 @@ async fn new_caller_is_rejected_while_max_callers_have_used_budget() {
     reserve("ann").unwrap().settle(1);
     reserve("ben").unwrap().settle(1);
     let Err(Denied::Unavailable(error)) = reserve("eve") else { panic!("there is room") };
-    let expected = "there are 2 callers with a part of the budget used (`max_callers`)";
+    let expected = "the budget has the maximum number of callers: 2 (`max_callers`)";
     assert_eq!(error.to_string(), expected);
     time::advance(SECOND).await;
     reserve("eve").unwrap().settle(1);
