@@ -23,6 +23,7 @@ use super::{
     source::Source,
     state::{self, StateTable},
     stores::Stores,
+    tool_patterns,
     truncate::{self, ResultsTable, TruncateTable},
     validate::{self, ValidateTable},
     variables::Environment,
@@ -254,6 +255,7 @@ impl Config {
             truncate: truncate::build(&file.truncate, file.results, &redis, &caller, reader),
             caller,
         };
+        tool_patterns::check(&backends, &router, &composite_tools, &alias, reader);
         let composite_layer = progress::apply(&file.progress, layer?.limits(limits));
         let composite_layer = stores.composite(composite_layer);
         let stack_layer = StackLayer::new()

@@ -10,6 +10,9 @@ use crate::{
     pattern::{PatternError, Selection},
 };
 
+/// The keys of lists of patterns that match tools.
+const TOOL_KEYS: [&str; 5] = ["expose_tools", "hide_tools", "allow", "deny", "tools"];
+
 /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -75,6 +78,14 @@ pub(super) fn selection(
     reader: &mut Reader<'_, '_>,
 ) -> Selection {
     let mut selection = Selection::default();
+    for (key, patterns) in [(allow_key, &allow), (deny_key, &deny)] {
+        if TOOL_KEYS.contains(&key) {
+            for (index, pattern) in patterns.iter().flatten().enumerate() {
+                let path = [path, &[key.into(), index.into()]].concat();
+                reader.note_tool_pattern(path, pattern.clone());
+            }
+        }
+    }
     // An empty allow list allows nothing.
     if let Some(allow) = allow {
         match selection.clone().allow(allow) {

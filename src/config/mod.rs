@@ -381,7 +381,8 @@
 //! [`filter`](crate::filter), [`alias`](crate::alias) and [`advertise`](crate::advertise). The
 //! elements of lists are [patterns](crate::pattern): exact texts, globs or regular expressions. An
 //! empty list of exposed or allowed items allows no items. A pattern that is in two opposite lists,
-//! such as `expose_tools` and `hide_tools`, is an error.
+//! such as `expose_tools` and `hide_tools`, is an error. So is one that begins with the name of a
+//! backend, such as `docs/search`, if names have prefixes: write `docs_search`.
 //!
 //! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, since a composite can
 //! only be denied by its exact name.
@@ -547,6 +548,7 @@ mod store_limits;
 mod stores;
 mod table;
 mod targets;
+mod tool_patterns;
 mod truncate;
 mod validate;
 mod value;

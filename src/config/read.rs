@@ -46,6 +46,8 @@ pub(super) struct Reader<'a, 't> {
     /// The path of the value that is being read.
     pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
+    /// The patterns of tools, with their paths.
+    tool_patterns: Vec<(Vec<Segment>, String)>,
     /// The paths of all reported values, and of keys that are missing because of a reported key. No
     /// more errors are reported at these paths.
     reported: BTreeSet<String>,
@@ -67,6 +69,7 @@ impl<'a, 't> Reader<'a, 't> {
             hidden_elements: HashMap::new(),
             path: Vec::new(),
             faults: Vec::new(),
+            tool_patterns: Vec::new(),
             reported: BTreeSet::new(),
             masks: Vec::new(),
             complete: true,
@@ -170,6 +173,15 @@ impl<'a, 't> Reader<'a, 't> {
         if !(1..=path.len()).any(is_told) {
             self.push(&path, message, span);
         }
+    }
+
+    /// Remembers a pattern of tools, to check it when all names of the file are known.
+    pub(super) fn note_tool_pattern(&mut self, path: Vec<Segment>, pattern: String) {
+        self.tool_patterns.push((path, pattern));
+    }
+
+    pub(super) fn take_tool_patterns(&mut self) -> Vec<(Vec<Segment>, String)> {
+        mem::take(&mut self.tool_patterns)
     }
 
     /// Returns `value`, the value of `key` in the table at `path`. If the value is zero, also
