@@ -42,7 +42,8 @@ tokio::task_local! {
 ///
 /// A message may contain at most 262 144 JSON values, where each key, array and object is also one
 /// value. A message with more values receives the status 413 before it is parsed. Parsing it would
-/// take hundreds of MiB of memory, and block a worker thread of the runtime for half a second.
+/// take hundreds of MiB of memory, and block a worker thread of the runtime for half a second. A
+/// message that ends early or is not valid HTTP receives the status 400.
 ///
 /// Use clones of the same limit in two places: as the layer around the service, and with
 /// [`admit`](Self::admit) in the factory function of the service.
@@ -142,6 +143,8 @@ enum Refusal {
     TooMany { what: &'static str, of: &'static str, most: usize },
     #[error("the message has more than {MAX_VALUES} JSON values; send it in several parts")]
     TooLarge,
+    #[error("the request body could not be read: {0}")]
+    Unreadable(Arc<str>),
 }
 
 // === impl ConnectionLimit ===
@@ -335,7 +338,15 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
-        let frame = ready!(this.inner.poll_frame(cx)).transpose().map_err(Into::into)?;
+        let frame = match ready!(this.inner.poll_frame(cx)).transpose() {
+            Ok(frame) => frame,
+            Err(error) => {
+                let error = error.into();
+                // Only the first refusal is reported.
+                let _ = this.admission.refused.set(Refusal::Unreadable(error.to_string().into()));
+                return Poll::Ready(Some(Err(error)));
+            }
+        };
         if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
             this.values.add(data);
         }
@@ -433,6 +444,7 @@ impl Refusal {
         let status = match self {
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Unreadable(_) => StatusCode::BAD_REQUEST,
         };
         let mut response =
             Response::new(LimitedBody { inner: None, refusal: Some(text), permit: None });

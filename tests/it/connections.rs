@@ -1,6 +1,6 @@
 //! The limits of sessions and open requests over HTTP.
 
-use std::{future, time::Duration};
+use std::{future, io, time::Duration};
 
 use axum::body::HttpBody;
 use mcp_composite::{
@@ -26,11 +26,21 @@ where
     S::Error: std::fmt::Debug,
     B: HttpBody<Data = axum::body::Bytes>,
 {
+    send(service, request, body.to_string()).await
+}
+
+/// Like [`answer`], with any body.
+async fn send<S, B, R>(service: S, request: http::request::Builder, body: R) -> Answer
+where
+    S: Service<http::Request<R>, Response = http::Response<B>>,
+    S::Error: std::fmt::Debug,
+    B: HttpBody<Data = axum::body::Bytes>,
+{
     let request = request
         .header("host", "localhost")
         .header("accept", "application/json, text/event-stream")
         .header("content-type", "application/json")
-        .body(body.to_string())
+        .body(body)
         .unwrap();
     let response = soon(service.oneshot(request)).await.unwrap();
     let (parts, body) = response.into_parts();
@@ -128,4 +138,20 @@ async fn message_with_too_many_values_is_rejected_before_parsing() {
     let read = answer(service, post(), call(1 << 17)).await;
     assert_eq!(read.status, 400);
     assert!(!read.text.contains("JSON values"), "{}", read.text);
+}
+
+#[tokio::test]
+async fn request_whose_body_cannot_be_read_is_a_bad_request() {
+    let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
+    let server = ServeService::new(service, ServerConfig::default());
+    let service = ConnectionLimit::new().layer(StreamableHttpService::new(
+        move || Ok(server.clone()),
+        LocalSessionManager::default().into(),
+        StreamableHttpServerConfig::default(),
+    ));
+    let pieces = [Ok("{"), Err(io::Error::other("the chunk is invalid"))];
+    let body = axum::body::Body::from_stream(futures::stream::iter(pieces));
+    let refused = send(service, http::Request::post("/"), body).await;
+    let text = "the request body could not be read: the chunk is invalid";
+    assert_eq!((refused.status, &*refused.text), (400, text));
 }

@@ -317,7 +317,7 @@ async fn clients_that_send_no_request_in_time_are_disconnected() {
     half.closed().await;
     assert_eq!(idle.closed().await, b"");
     let answer = String::from_utf8(slow.closed().await).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 500 ") && !answer.contains("result"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && !answer.contains("result"), "{answer}");
     let answer = other.response().await;
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
