@@ -43,6 +43,11 @@ use self::{
     ui::Page,
 };
 
+/// The filter of the log of `serve` if `RUST_LOG` is not set. rmcp logs an error whenever a client
+/// leaves during a call or exceeds a limit, so clients could fill the log.
+const SERVE_FILTER: &str =
+    "info,rmcp=error,rmcp::service=off,rmcp::transport::common::server_side_http=off";
+
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,7 +76,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
             let telemetry =
                 Telemetry { metrics, traces: Traces::from_env()?, ..Telemetry::default() };
             let observer = ObserverOptions::of(&serve);
-            let setup = Setup { default_filter: "info,rmcp=error", telemetry, observer, ..quiet };
+            let setup = Setup { default_filter: SERVE_FILTER, telemetry, observer, ..quiet };
             Session::run(config, setup, async |session| {
                 let file = serve.file.display().to_string();
                 ui::serve_with_page(page, session, file, serve::serve(session, &serve)).await

@@ -361,6 +361,27 @@ async fn client_that_does_not_read_is_disconnected() {
 }
 
 #[tokio::test]
+async fn clients_that_leave_cause_no_errors_in_the_log() {
+    let gateway = Gateway::start(&["--max-connections", "2"]).await;
+    let received = |text: &str| gateway.read("received").matches(text).count();
+    for number in 1..=5 {
+        let mut caller = gateway.connect().await;
+        caller.call("one_hang", json!({})).await;
+        until(async || received("\"name\":\"hang\"") == number).await;
+        drop(caller);
+        until(async || received("notifications/cancelled") == number).await;
+    }
+    // More sessions than there may be.
+    let mut client = gateway.connect().await;
+    for _ in 0..2 {
+        client.open_session().await;
+    }
+    client.call("one_slow", json!({ "ms": 1 })).await;
+    assert_eq!(client.response().await.status, 429);
+    assert!(!gateway.log().contains("ERROR"), "{}", gateway.log());
+}
+
+#[tokio::test]
 async fn large_heads_and_bodies_are_rejected() {
     let gateway = Gateway::start(&[]).await;
     let mut other = gateway.connect().await;
