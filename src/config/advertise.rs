@@ -9,7 +9,7 @@ use crate::advertise::{AdvertiseLayer, Calls, Mode};
 const SECTION: &str = "advertise";
 
 /// Selects the tools that clients see, and whether clients list them or search for them.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AdvertiseTable {

@@ -19,7 +19,7 @@ const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
 
 /// Changes how clients see a tool, prompt or resource: its name or URI, its texts, and the
 /// arguments and annotations of a tool.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AliasTable {
@@ -49,7 +49,7 @@ pub(super) struct AliasTable {
 }
 
 /// Overrides for an argument of a tool.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ArgumentTable {

@@ -4,7 +4,7 @@ use rmcp::model::ToolAnnotations;
 use serde::Deserialize;
 
 /// Hints about the behavior of a tool. The keys are the same as in MCP, such as `readOnlyHint`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct AnnotationsTable {

@@ -302,7 +302,7 @@ impl Build<'_, '_, '_> {
 /// Returns `true` if the text is a scope, as defined in [RFC 6749, section 3.3].
 ///
 /// [RFC 6749, section 3.3]: https://www.rfc-editor.org/rfc/rfc6749#section-3.3
-fn is_scope(text: &str) -> bool {
+pub(super) fn is_scope(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
 }
 

@@ -26,7 +26,7 @@ const SECTION: &str = "budget";
 const MAX_COST: &str = "max_cost";
 
 /// Budgets that calls share.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BudgetTable {
@@ -49,7 +49,7 @@ pub(super) struct BudgetTable {
 }
 
 /// A budget, which limits the total usage of the calls that share it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["name", "limit"])))]
 #[serde(default, deny_unknown_fields)]
@@ -90,7 +90,7 @@ struct RefillTable {
 }
 
 /// The cost of each call of certain tools.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools", "cost"])))]
 #[serde(default, deny_unknown_fields)]
@@ -161,10 +161,6 @@ enum PerName {
 #[derive(Clone, Debug)]
 pub(super) struct BudgetConfig {
     layer: BudgetLayer,
-    #[cfg_attr(
-        not(any(feature = "stdio", feature = "http")),
-        expect(dead_code, reason = "only a gateway puts one file in the place of another")
-    )]
     settings: Settings,
     pub(super) store: Arc<dyn BudgetStore>,
 }
@@ -172,6 +168,8 @@ pub(super) struct BudgetConfig {
 /// The settings of the budget store. A reload that does not change these settings keeps the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
+    /// The path of the view that has the section. Its budgets are counted separately.
+    view: Option<String>,
     redis: Option<RedisSettings>,
     admit: bool,
     lease: Option<time::Duration>,
@@ -209,6 +207,7 @@ pub(super) fn build(
         reader.report(&at("lease"), message.to_owned());
     }
     let settings = Settings {
+        view: reader.own_view(SECTION).map(str::to_owned),
         lease: table.lease.map(|Duration(lease)| lease),
         max_callers: reader.at_least_one(&[SECTION.into()], "max_callers", table.max_callers),
         redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
@@ -258,7 +257,7 @@ fn layer(
 impl Settings {
     fn build(&self, store: StoreName, redis: &RedisConfig) -> Arc<dyn BudgetStore> {
         match store {
-            StoreName::Redis => redis.budgets(self.admit, self.lease),
+            StoreName::Redis => redis.budgets(self.view.as_deref(), self.admit, self.lease),
             StoreName::Memory => Arc::new(
                 MemoryBudgets::new().set_some(self.max_callers, MemoryBudgets::max_callers),
             ),
@@ -269,8 +268,7 @@ impl Settings {
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Takes over the store of the previous file (`before`) if the store's settings are unchanged.
-    #[cfg(any(feature = "stdio", feature = "http"))]
+    /// Takes over the store of another file or view (`before`) if the store's settings are unchanged.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();

@@ -61,19 +61,25 @@ pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
 /// Reads a strategy.
 type ReadStrategy = fn(&mut TableReader<'_, '_, '_>) -> Strategy;
 
-/// Converts the `[[composite_tools]]` section to composites and their layer, and records its errors
-/// in `reader`.
+/// Reads the `[[composite_tools]]` section, whose targets are still those of the file, and records
+/// its errors in `reader`.
+pub(super) fn read(reader: &mut Reader<'_, '_>) -> Vec<CompositeTool> {
+    let tools = reader.with_section(SECTION, |reader, tables| {
+        TableReader::of_array(reader, SECTION, tables, composite)
+    });
+    tools.unwrap_or_default()
+}
+
+/// Resolves the targets of composites and builds their layer. Errors are recorded in `reader`.
 ///
 /// If the layer is `None`, at least one error was reported.
 pub(super) fn build(
+    mut tools: Vec<CompositeTool>,
     backends: &[BackendConfig],
     router: &RouterConfig,
     alias: &AliasLayer,
     reader: &mut Reader<'_, '_>,
 ) -> (Vec<CompositeTool>, Option<CompositeLayer>) {
-    let tables = reader.section(SECTION);
-    let tools = tables.map(|tables| TableReader::of_array(reader, SECTION, tables, composite));
-    let mut tools = tools.unwrap_or_default();
     let composites: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
     let targets = Targets::new(&composites, backends, router, alias);
     resolve(&mut tools, &targets, reader);

@@ -1,32 +1,35 @@
 //! Reads the configuration of a whole file.
 
-use std::{env, fmt, path::Path};
+use std::{env, path::Path, sync::Arc};
+
+use serde::Deserialize;
 
 use super::{
-    AuthConfig, BackendConfig, ConfigError, RouterConfig,
-    advertise::{self, AdvertiseTable},
-    aliases::{self, AliasTable},
+    AuthConfig, BackendConfig, ConfigError, RouterConfig, ViewConfig,
+    advertise::AdvertiseTable,
+    aliases::AliasTable,
     auth::{self, AuthTable},
     backends::{self, BackendTable},
-    budget::{self, BudgetTable},
+    budget::BudgetTable,
     caller::{self, CallerTable},
     composite_tools,
-    filter::{self, FilterTable},
+    filter::FilterTable,
     include::{self, Parsed, Sources, Texts},
     json_schema::JSON_SCHEMA,
-    limits::{self, LimitsTable},
-    progress::{self, ProgressTable},
+    limits::LimitsTable,
+    progress::ProgressTable,
     read::Reader,
-    redactions::{self, RedactionTable},
+    redactions::RedactionTable,
     redis::{self, RedisTable},
     router::{self, RouterTable},
+    sections::{Layers, Sections, Shared},
     source::Source,
     state::{self, StateTable},
-    stores::Stores,
-    tool_patterns,
-    truncate::{self, ResultsTable, TruncateTable},
-    validate::{self, ValidateTable},
+    truncate::{ResultsTable, TruncateTable},
+    unread::Unread,
+    validate::ValidateTable,
     variables::Environment,
+    views::{self, ViewTable},
 };
 use crate::{
     composite::{CompositeLayer, CompositeTool},
@@ -34,7 +37,6 @@ use crate::{
     stack::StackLayer,
     trace::TraceLayer,
 };
-use serde::{Deserialize, Deserializer, de::Visitor};
 
 /// A configuration that was read from a file or a string.
 ///
@@ -45,14 +47,9 @@ pub struct Config {
     auth: Option<AuthConfig>,
     backends: Vec<BackendConfig>,
     router: RouterConfig,
-    composite_tools: Vec<CompositeTool>,
-    composite_layer: CompositeLayer,
-    stack_layer: StackLayer,
-    #[cfg_attr(
-        not(any(feature = "stdio", feature = "http", test)),
-        expect(dead_code, reason = "only a gateway puts one file in the place of another")
-    )]
-    pub(super) stores: Stores,
+    /// The layers of the file itself.
+    pub(super) layers: Layers,
+    views: Vec<ViewConfig>,
 }
 
 /// Configuration file of mcp-composite.
@@ -97,30 +94,8 @@ pub(super) struct FileTable {
     /// Tools composed of other tools.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
     composite_tools: Unread,
-}
-
-/// A section that serde does not deserialize, since other code reads it key by key.
-#[derive(Default)]
-struct Unread;
-
-// === impl Unread ===
-
-impl<'de> Deserialize<'de> for Unread {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct("Unread", Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Unread {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a section")
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, _: D) -> Result<Self, D::Error> {
-        Ok(Self)
-    }
+    /// Views of the same backends with other layers and composites, served at paths of their own.
+    views: Vec<ViewTable>,
 }
 
 // === impl Config ===
@@ -236,46 +211,31 @@ impl Config {
         }
         let router = router::build(file.router, reader);
         let backends = backends::build(file.backends, &router, environment, reader);
-        let (limit, validate) =
-            validate::build(&file.validate, validate::door(), &["validate".into()], reader);
-        let filter = filter::build(file.filter, &["filter".into()], reader);
-        let aliases = [aliases::SECTION.into()];
-        let alias = aliases::build(file.aliases, router.separator(), &aliases, reader);
-        let advertise = advertise::build(file.advertise, reader);
-        let (composite_tools, layer) = composite_tools::build(&backends, &router, &alias, reader);
-        let limits = limits::build(&file.limits, reader);
-        let redact = redactions::build(file.redactions, reader);
         let redis = redis::build(file.redis, environment, reader);
         let has_auth = file.auth.is_some();
         let auth = auth::build(file.auth, environment, reader);
         let caller = caller::build(file.caller, has_auth, reader);
-        let stores = Stores {
-            state: state::build(file.state, &redis, &caller, environment, reader),
-            budget: budget::build(file.budget, &redis, &caller, reader),
-            truncate: truncate::build(&file.truncate, file.results, &redis, &caller, reader),
-            caller,
+        let state = state::build(file.state, &redis, &caller, environment, reader);
+        let shared = Shared { auth, backends, router, redis, caller, state };
+        let sections = Sections {
+            limits: file.limits,
+            progress: file.progress,
+            validate: file.validate,
+            filter: file.filter,
+            redactions: file.redactions,
+            budget: file.budget,
+            truncate: file.truncate,
+            results: file.results,
+            aliases: file.aliases,
+            advertise: file.advertise,
+            composite_tools: composite_tools::read(reader),
         };
-        tool_patterns::check(&backends, &router, &composite_tools, &alias, reader);
-        let composite_layer = progress::apply(&file.progress, layer?.limits(limits));
-        let composite_layer = stores.composite(composite_layer);
-        let stack_layer = StackLayer::new()
-            .limit(limit)
-            .advertise(advertise)
-            .alias(alias)
-            .filter(filter)
-            .validate(validate)
-            .redact(redact);
-        let stack_layer = stores.apply(stack_layer, composite_layer.clone());
-        Some(Self {
-            sources: texts.sources.clone(),
-            auth,
-            backends,
-            router,
-            composite_tools,
-            composite_layer,
-            stack_layer,
-            stores,
-        })
+        // First, so that a mistake in a section that views inherit is one of the file.
+        let layers = sections.clone().build(&shared, None, reader);
+        let views = views::build(file.views, &sections, layers.as_ref(), &shared, reader);
+        let Shared { auth, backends, router, .. } = shared;
+        let sources = texts.sources.clone();
+        Some(Self { sources, auth, backends, router, layers: layers?, views })
     }
 
     /// Adds an [observer](crate::observe), which is notified of the runs of composites.
@@ -284,8 +244,8 @@ impl Config {
     /// [`Gateway::reload`](super::Gateway), or the reload removes them.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.composite_layer = self.composite_layer.observer(observer);
-        self.stack_layer = self.stack_layer.composite(self.composite_layer.clone());
+        let observer = Arc::new(observer);
+        self.each_layers(|layers| layers.observe(observer.clone()));
         self
     }
 
@@ -295,8 +255,28 @@ impl Config {
     /// configuration that you pass to a reload.
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
-        self.stack_layer = self.stack_layer.trace(trace);
+        self.each_layers(|layers| layers.trace(trace.clone()));
         self
+    }
+
+    /// Calls `change` for the layers of the file and of each view.
+    fn each_layers(&mut self, mut change: impl FnMut(&mut Layers)) {
+        change(&mut self.layers);
+        self.views.iter_mut().for_each(|view| change(&mut view.layers));
+    }
+
+    /// Returns the views, in the order of the file.
+    #[must_use]
+    pub fn views(&self) -> &[ViewConfig] {
+        &self.views
+    }
+
+    /// Returns the configuration of the view at this path: the file, with the layers and composites
+    /// of the view, and without views. `None` if there is no such view.
+    #[must_use]
+    pub fn view(&self, path: &str) -> Option<Self> {
+        let view = self.views.iter().find(|view| view.path() == path)?;
+        Some(Self { layers: view.layers.clone(), views: Vec::new(), ..self.clone() })
     }
 
     /// Returns the files that the configuration was read from.
@@ -341,7 +321,7 @@ impl Config {
     /// The layer does not authenticate callers; see [`take_auth`](Self::take_auth).
     #[must_use]
     pub fn composite_layer(&self) -> CompositeLayer {
-        self.composite_layer.clone()
+        self.layers.composite_layer.clone()
     }
 
     /// Returns a stack of all layers that the file configures, in their [fixed
@@ -350,12 +330,12 @@ impl Config {
     /// The layers do not authenticate callers; see [`take_auth`](Self::take_auth).
     #[must_use]
     pub fn stack_layer(&self) -> StackLayer {
-        self.stack_layer.clone()
+        self.layers.stack_layer.clone()
     }
 
     /// Returns the composite tools, in the order of the file.
     #[must_use]
     pub fn composite_tools(&self) -> &[CompositeTool] {
-        &self.composite_tools
+        &self.layers.composite_tools
     }
 }

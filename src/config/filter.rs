@@ -14,7 +14,7 @@ use crate::{
 const TOOL_KEYS: [&str; 5] = ["expose_tools", "hide_tools", "allow", "deny", "tools"];
 
 /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FilterTable {

@@ -10,25 +10,22 @@ use futures::future::join_all;
 use rmcp::model::{ErrorData, JsonObject, ServerConfig};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tower_layer::Layer;
 
-use super::{Backends, Config, ConnectError, Reloaded, stores::Stores};
+use super::{
+    Backends, Config, ConnectError, Reloaded,
+    running::{Running, View, Views},
+};
 #[cfg(feature = "http")]
 use crate::adapter::ConnectionLimit;
 use crate::{
     adapter::{RemoteService, Router, ServeService, remote::Ending},
     changes::Changes,
     composite::Preview,
-    reload::{Reload, Reloader},
-    stack::{Stack, StackLayer},
+    reload::Reload,
+    stack::Stack,
 };
 
-/// The maximum time that a reload waits for new backends to connect and list their items.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum additional time that a reload waits for the layers to process the backends' lists.
-const WARMTH: Duration = Duration::from_secs(1);
-
-/// The maximum time that closing a gateway waits for the budget store to save the usage of all
+/// The maximum time that closing a gateway waits for the budget stores to save the usage of all
 /// calls.
 const FLUSHING: Duration = Duration::from_secs(5);
 
@@ -73,23 +70,13 @@ pub struct Gateway(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    reloader: Reloader<Stack<Router>>,
-    running: Mutex<Running>,
-    changes: Changes,
+    views: Arc<Views>,
     /// Held during a reload.
     reloading: tokio::sync::Mutex<()>,
     /// A handle to stop each backend that has not stopped yet, including backends of previous
     /// files.
     endings: Mutex<Vec<Ending>>,
     closed: CancellationToken,
-}
-
-/// The backends, layers and stores of the current configuration.
-#[derive(Clone, Debug)]
-struct Running {
-    backends: Backends,
-    layer: StackLayer,
-    stores: Stores,
 }
 
 // === impl Gateway ===
@@ -110,37 +97,41 @@ impl Gateway {
     ///
     /// Panics if called outside a Tokio runtime with time and I/O enabled.
     pub fn connect(config: &Config) -> Result<Self, ConnectError> {
-        let running = Running::new(config, config.connect()?, config.stores.clone());
-        let changes = running.backends.changes().clone();
-        let (_, reloader) = Reload::new(running.stack());
+        let running = Running::new(config, config.connect()?, None);
         let shared = Shared {
-            reloader,
+            views: Arc::new(Views::new(running)),
             endings: Mutex::default(),
-            changes,
             reloading: tokio::sync::Mutex::default(),
             closed: CancellationToken::new(),
-            running: Mutex::new(running),
         };
-        shared.note(&shared.running().backends);
+        shared.note(&shared.views.lock().backends);
         Ok(Self(Arc::new(shared)))
+    }
+
+    /// Returns the view of the file at this path, such as `/team-a`. `None` if the running
+    /// configuration has no such view.
+    #[must_use]
+    pub fn view(&self, path: &str) -> Option<View> {
+        self.0.views.get(Some(path.into()))
+    }
+
+    /// Returns the file itself as a view.
+    #[must_use]
+    pub fn main(&self) -> View {
+        self.0.views.get(None).expect("each file is a view of itself")
     }
 
     /// Returns the service that handles client requests with the configured layers and backends.
     /// After the configuration is reloaded, the same service uses the new layers and backends.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
-        self.0.reloader.service()
+        self.main().service()
     }
 
-    /// Returns an rmcp server for clients. Its description is `base`, extended with the
-    /// capabilities and instructions of the backends. The server notifies clients of changes. If
-    /// the file identifies callers, the server limits the subscriptions of each caller.
+    /// Returns an rmcp server for clients. See [`View::serve`].
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
-        let (gateway, shared) = (self.clone(), self.0.clone());
-        ServeService::new(self.service(), move || gateway.describe(base.clone()))
-            .changes(self.changes())
-            .caller_of(move |context| shared.lock().stores.caller.account(context))
+        self.main().serve(base)
     }
 
     /// Returns a limit on the total number of open HTTP sessions and requests. If the configuration
@@ -148,38 +139,32 @@ impl Gateway {
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {
-        let shared = self.0.clone();
-        ConnectionLimit::new().caller_of(move |parts| shared.lock().stores.caller.account_in(parts))
+        let views = self.0.views.clone();
+        ConnectionLimit::new()
+            .caller_of(move |parts| views.lock().stores()?.caller.account_in(parts))
     }
 
-    /// Adds the capabilities and instructions of the backends to a server description. If full
-    /// results are stored, adds the resources capability, too, since clients read these results as
-    /// resources. See [`Router::describe`].
+    /// Adds the capabilities and instructions of the backends to a server description. See
+    /// [`View::describe`].
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
-        let Running { backends, layer, .. } = self.0.running();
-        let mut description = backends.router().describe(base);
-        layer.declare(&mut description.capabilities);
-        description
+        self.main().describe(base)
     }
 
     /// Returns the backends of the running configuration.
     #[must_use]
     pub fn backends(&self) -> Backends {
-        self.0.running().backends
+        self.0.views.lock().backends.clone()
     }
 
-    /// Returns the channel of changes for notifying clients. Backends report these changes, or
-    /// reloads cause them. Updates of hidden resources are left out.
+    /// Returns the channel of changes for notifying clients. See [`View::changes`].
     #[must_use]
     pub fn changes(&self) -> Changes {
-        let shared = self.0.clone();
-        let known = move |uri: &Arc<str>| shared.lock().layer.uris_of(uri);
-        self.0.changes.for_listeners(Arc::new(known))
+        self.main().changes()
     }
 
     /// Returns the calls that a composite would make with these arguments, without making them. See
-    /// [`Composite::preview`](crate::composite::Composite::preview).
+    /// [`View::preview`].
     ///
     /// # Errors
     ///
@@ -189,15 +174,15 @@ impl Gateway {
         composite: &str,
         arguments: JsonObject,
     ) -> Result<Preview, ErrorData> {
-        self.0.running().stack().preview(composite, arguments).await
+        self.main().preview(composite, arguments).await
     }
 
-    /// Returns warnings for operators about conflicts between the layers and the current lists of
-    /// the backends, such as an alias of a missing tool. See [`StackLayer::warnings`].
+    /// Returns warnings for operators about conflicts between the layers of the file or its
+    /// backends and the current lists of the backends, such as an alias of a missing tool. See
+    /// [`View::warnings`] for those of a view.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let Running { backends, layer, .. } = self.0.running();
-        [layer.warnings(), backends.warnings()].concat()
+        [self.main().warnings(), self.backends().warnings()].concat()
     }
 
     /// Replaces the running configuration with `config`, for example after the file has changed.
@@ -214,6 +199,8 @@ impl Gateway {
     ///   backend of this name returned. So its tools, and the composites that call them, do not
     ///   disappear temporarily. The reload takes at most six seconds. Slower backends are connected
     ///   in the background.
+    /// - *Views.* All views are replaced at the same time. A view that `config` does not have no
+    ///   longer has tools, prompts and resources.
     /// - *Stores.* Runs that wait for user input, budgets and stored results are kept, unless the
     ///   settings of their store have changed.
     /// - *Observers* and tracing become those of `config`. A file cannot define them, so
@@ -240,19 +227,16 @@ impl Gateway {
         let before = self.backends();
         let (backends, reloaded) = before.reconnect(config)?;
         shared.note(&backends);
-        let mut stores = config.stores.clone();
-        stores.take_over(&shared.lock().stores);
-        let running = Running::new(config, backends, stores);
-        let stack = running.stack();
+        let running = Running::new(config, backends, Some(&shared.views.running()));
+        let stacks = running.stacks();
         // Closing the gateway does not wait for new backends.
-        let ready = shared.closed.run_until_cancelled(running.warm(&stack));
+        let ready = shared.closed.run_until_cancelled(running.warm(&stacks));
         ready.await.ok_or_else(ConnectError::closed)?;
 
         running.backends.take_over(&before);
-        *shared.lock() = running;
-        shared.reloader.replace(stack);
+        shared.views.replace(running, stacks);
         // Clients are notified after the switch, since they list the items immediately.
-        let changes = &shared.changes;
+        let changes = shared.views.changes();
         for epoch in [changes.tools(), changes.prompts(), changes.resources()] {
             epoch.bump();
         }
@@ -260,18 +244,19 @@ impl Gateway {
     }
 
     /// Stops all backends and their child processes concurrently, including backends of previous
-    /// files that still serve requests. Then waits up to five seconds for the budget store to save
-    /// the usage of all calls.
+    /// files that still serve requests. Then waits up to five seconds for the budget stores to
+    /// save the usage of all calls.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();
         let _reloading = shared.reloading.lock().await;
         let endings = shared.endings().clone();
         join_all(endings.iter().map(Ending::end)).await;
-        let store = shared.running().stores.budget.store.clone();
-        if timeout(FLUSHING, store.flush()).await.is_err() {
+        let running = shared.views.running();
+        let flushed = join_all(running.views().map(|view| view.stores.budget.store.flush()));
+        if timeout(FLUSHING, flushed).await.is_err() {
             tracing::warn!(
-                "timed out saving the usage of budgets; the budget store may count too little"
+                "timed out saving the usage of budgets; the budget stores may count too little"
             );
         }
     }
@@ -280,14 +265,6 @@ impl Gateway {
 // === impl Shared ===
 
 impl Shared {
-    fn running(&self) -> Running {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Registers backends that must be stopped when the gateway is closed.
     fn note(&self, backends: &Backends) {
         let mut endings = self.endings();
@@ -301,29 +278,6 @@ impl Shared {
 
     fn endings(&self) -> MutexGuard<'_, Vec<Ending>> {
         self.endings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Running ===
-
-impl Running {
-    fn new(config: &Config, backends: Backends, stores: Stores) -> Self {
-        let layer = stores.apply(config.stack_layer(), config.composite_layer());
-        let layer = layer.changes(backends.changes());
-        Self { backends, layer, stores }
-    }
-
-    fn stack(&self) -> Stack<Router> {
-        self.layer.layer(self.backends.router().clone())
-    }
-
-    /// Fills the router and the layers with the lists of all backends. Returns after six seconds at
-    /// the latest, even if some lists are missing.
-    async fn warm(&self, stack: &Stack<Router>) {
-        self.backends.recall().await;
-        // Missing lists are fetched when they are needed.
-        let _ = timeout(PATIENCE, self.backends.list()).await;
-        let _ = timeout(WARMTH, stack.warm()).await;
     }
 }
 
@@ -341,6 +295,7 @@ mod tests {
     use super::*;
     use crate::{
         budget::{Budget, BudgetPermit, BudgetStore, ReserveReply},
+        config::stores::Stores,
         message::Request,
         observe::{Event, Observer},
     };
@@ -351,12 +306,19 @@ mod tests {
         Config::from_toml_str(&format!("{backend}{state}")).expect("it has no mistakes")
     }
 
+    fn stores(gateway: &Gateway) -> Stores {
+        gateway.0.views.running().stores().cloned().unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn states_in_memory_survive_a_reload_with_the_same_settings() {
         let gateway = Gateway::connect(&file("[state]\nstore = 'memory'")).unwrap();
-        let store = gateway.0.running().stores.state.store();
+        let store = stores(&gateway).state.store();
         let put = store.put(b"state".to_vec(), b"", None).now_or_never();
-        let kept = || format!("{:?}", gateway.0.running().layer).contains("items: 1");
+        let kept = || {
+            format!("{:?}", gateway.0.views.running().views().next().map(|view| &view.layer))
+                .contains("items: 1")
+        };
         assert!(matches!(put, Some(Ok(_))) && kept());
 
         gateway
@@ -410,13 +372,13 @@ mod tests {
         let budget = "[[budget.limits]]\nname = 'calls'\nlimit = 9\n";
         let truncate = "[truncate]\nmax_result_bytes = 100\n[results]\n";
         let gateway = Gateway::connect(&file(&format!("{budget}{truncate}"))).unwrap();
-        let before = gateway.0.running().stores;
+        let before = stores(&gateway);
         for (file_after, budgets_stay, results_stay) in [
             (format!("{budget}refill = {{ every = '1m' }}\n{truncate}"), true, true),
             (format!("{budget}{truncate}ttl = '1h'"), true, false),
         ] {
             gateway.reload(&file(&file_after)).await.unwrap();
-            let after = gateway.0.running().stores;
+            let after = stores(&gateway);
             let [before, after] =
                 [&before, &after].map(|stores| (&stores.budget.store, stores.truncate.store()));
             assert_eq!(Arc::ptr_eq(before.0, after.0), budgets_stay, "{file_after}");
@@ -448,7 +410,7 @@ mod tests {
     async fn close(store: Far) -> (Duration, usize) {
         let mut config = file("");
         let store = Arc::new(store);
-        config.stores.budget.store = store.clone();
+        config.layers.stores.budget.store = store.clone();
         let gateway = Gateway::connect(&config).expect("there is a backend");
         let start = Instant::now();
         gateway.close().await;

@@ -16,11 +16,18 @@ pub(super) struct Hint {
     pub(super) keys: &'static [&'static str],
 }
 
+const VIEW: &[&str] = &["views"];
 const BACKEND: &[&str] = &["backends"];
 const STEP: &[&str] = &["composite_tools", "steps"];
 const ON_ERROR: &[&str] = &["composite_tools", "steps", "on_error"];
 
-const HINTS: [Hint; 23] = [
+const HINTS: [Hint; 24] = [
+    Hint {
+        table: VIEW,
+        spellings: &["auth", "backends", "caller", "include", "redis", "router", "state", "views"],
+        text: "all views share it: write it outside of `[[views]]`",
+        keys: &[],
+    },
     Hint {
         table: &[],
         spellings: &["mcpservers", "servers", "mcp"],
@@ -185,9 +192,13 @@ pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
         Segment::Index(_) => None,
     });
     let key = plain(key);
-    HINTS.iter().find(|hint| {
-        hint.spellings.contains(&key.as_str()) && table.clone().eq(hint.table.iter().copied())
-    })
+    let find = |table: &[&str]| {
+        HINTS.iter().find(|hint| hint.spellings.contains(&key.as_str()) && hint.table == table)
+    };
+    let table: Vec<_> = table.collect();
+    // A view has the same sections as the file.
+    let in_view = table.strip_prefix(VIEW);
+    find(&table).or_else(|| find(in_view?))
 }
 
 /// Returns the `expected` value that has `word` as a synonym.
@@ -211,6 +222,12 @@ pub(super) fn of_url(url: &str) -> Option<&'static str> {
 
 /// Returns the hint for a file that has an array of tables at `path` instead of a single table.
 pub(super) fn of_array(path: &[Segment]) -> Option<String> {
+    let (in_view, path) = match path {
+        [Segment::Key(section), Segment::Index(_), path @ ..] if *section == VIEW[0] => {
+            ("views.", path)
+        }
+        path => ("", path),
+    };
     let keys = path.iter().map(|segment| match segment {
         Segment::Key(key) if is_word(key) => Some(key.as_str()),
         _ => None,
@@ -218,8 +235,8 @@ pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     let path = keys.collect::<Option<Vec<_>>>()?.join(".");
     Some(match path.as_str() {
         "" => return None,
-        "budget" => "write `[[budget.limits]]` for each limit".to_owned(),
-        path => format!("write `[{path}]`"),
+        "budget" => format!("write `[[{in_view}budget.limits]]` for each limit"),
+        path => format!("write `[{in_view}{path}]`"),
     })
 }
 

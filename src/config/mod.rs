@@ -536,10 +536,13 @@ mod redis;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod reloaded;
 mod router;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod running;
 #[cfg(test)]
 mod schema;
 mod secret;
 mod secret_spans;
+mod sections;
 mod set_some;
 mod source;
 mod state;
@@ -550,9 +553,11 @@ mod table;
 mod targets;
 mod tool_patterns;
 mod truncate;
+mod unread;
 mod validate;
 mod value;
 mod variables;
+mod views;
 mod word;
 
 pub use self::{
@@ -562,10 +567,12 @@ pub use self::{
     file::Config,
     include::{Sources, Stamp},
     router::RouterConfig,
+    views::ViewConfig,
 };
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub use self::{
     connect::{Backends, ConnectError},
     gateway::Gateway,
     reloaded::Reloaded,
+    running::View,
 };

@@ -6,7 +6,7 @@ use super::{duration::Duration, set_some::SetSome};
 use crate::composite::CompositeLayer;
 
 /// Progress notifications of composites.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ProgressTable {

@@ -20,7 +20,7 @@ use super::{
     hints,
     node::{Node, address},
     secret_spans::{is_masked, masked_path, values},
-    source::{Source, is_unprintable},
+    source::{Source, is_unprintable, sanitized},
     word::is_word,
 };
 use crate::{
@@ -34,6 +34,8 @@ const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "
 /// Maximum number of characters of an error message. Longer messages, which quote a long text, are
 /// truncated.
 const MAX_MESSAGE: usize = 2000;
+/// The key of the views, each of which can have sections of its own.
+const VIEWS: &str = "views";
 
 /// Reads a parsed file, and collects all errors in it.
 pub(super) struct Reader<'a, 't> {
@@ -56,6 +58,18 @@ pub(super) struct Reader<'a, 't> {
     /// such unknown keys.
     masks: Vec<Range<usize>>,
     complete: bool,
+    /// The view that is being read. `None` while the file itself is being read.
+    view: Option<CurrentView<'a, 't>>,
+}
+
+/// The view that is being read. Paths of its own sections lead to the table of the view, and all
+/// other paths to the sections of the file.
+struct CurrentView<'a, 't> {
+    /// The index of the view in the file.
+    index: usize,
+    /// The path at which the view is served.
+    path: String,
+    table: &'a DeTable<'t>,
 }
 
 // === impl Reader ===
@@ -73,7 +87,33 @@ impl<'a, 't> Reader<'a, 't> {
             reported: BTreeSet::new(),
             masks: Vec::new(),
             complete: true,
+            view: None,
         }
+    }
+
+    /// Calls `read` for the view at `index`, which is served at `path`. The index does not count
+    /// hidden elements.
+    pub(super) fn in_view<T>(
+        &mut self,
+        index: usize,
+        path: &str,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
+        let index = self.index_in_file(&[VIEWS.into()], index);
+        let root: &'a Node<'t> = self.root;
+        let views = root.get_ref().as_table()?.get(VIEWS)?.get_ref().as_array()?;
+        let table = views.get(index)?.get_ref().as_table()?;
+        self.view = Some(CurrentView { index, path: path.to_owned(), table });
+        let value = read(self);
+        self.view = None;
+        Some(value)
+    }
+
+    /// Returns the path of the view that is being read, if the view has a section of its own with
+    /// this key.
+    pub(super) fn own_view(&self, section: &str) -> Option<&str> {
+        let view = self.view.as_ref().filter(|view| view.table.contains_key(section))?;
+        Some(&view.path)
     }
 
     /// Reports the errors that the TOML parser found in the text that begins at `start`. Returns
@@ -161,7 +201,8 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     /// Reports an error in a value that was read successfully. Does nothing if an error in this
-    /// value, or in a table around it, was reported before.
+    /// value, or in a table around it, was reported before. So an error in a section that views
+    /// inherit is reported once. If only a view causes the error, the message names the view.
     ///
     /// The array indices in `path` do not count hidden elements, since the value was read without
     /// them.
@@ -170,9 +211,16 @@ impl<'a, 't> Reader<'a, 't> {
         let is_told = |end| {
             self.reported.contains(&DisplayPath(path.get(..end).unwrap_or(&path)).to_string())
         };
-        if !(1..=path.len()).any(is_told) {
-            self.push(&path, message, span);
+        if (1..=path.len()).any(is_told) {
+            return;
         }
+        let message = match (&self.view, path.first()) {
+            (Some(view), Some(Segment::Key(section))) if section != VIEWS => {
+                format!("{message} (in the view `{}`)", sanitized(&view.path))
+            }
+            _ => message,
+        };
+        self.push(&path, message, span);
     }
 
     /// Remembers a pattern of tools, to check it when all names of the file are known.
@@ -239,10 +287,14 @@ impl<'a, 't> Reader<'a, 't> {
     /// Also returns the span of the value. If the value is not in the file, returns the span of its
     /// innermost existing parent.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
+        let in_view = match path {
+            [Segment::Key(section), ..] if self.own_view(section).is_some() => self.view_path(),
+            _ => Vec::new(),
+        };
         let mut located = Vec::new();
         let mut span = self.root.span();
         let mut node = Some(self.root);
-        for segment in path {
+        for segment in in_view.iter().chain(path) {
             let (segment, child) = match (segment, node.map(Spanned::get_ref)) {
                 (Segment::Key(key), Some(DeValue::Table(table))) => {
                     let key = match SHORT_FORMS.iter().find(|(long, _)| long == key) {
@@ -258,7 +310,8 @@ impl<'a, 't> Reader<'a, 't> {
                 // The file has a word in place of the table, such as `on_error = "abort"`.
                 (Segment::Key(_), Some(DeValue::String(_))) => break,
                 (Segment::Index(index), Some(DeValue::Array(array))) => {
-                    let index = self.index_in_file(&located, *index);
+                    let is_view = self.view.is_some() && located == [VIEWS.into()];
+                    let index = if is_view { *index } else { self.index_in_file(&located, *index) };
                     (Segment::Index(index), array.get(index))
                 }
                 _ => (segment.clone(), None),
@@ -308,10 +361,30 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Returns the value of a top-level key of the file, unless the value is hidden.
-    pub(super) fn section(&self, key: &str) -> Option<&'a Node<'t>> {
+    /// Reads a section with `read`, unless it is missing or hidden. If the view that is being read
+    /// has the section, reads it there, and otherwise in the file.
+    pub(super) fn with_section<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&mut Self, &'a Node<'t>) -> T,
+    ) -> Option<T> {
         let root: &'a Node<'t> = self.root;
-        root.get_ref().as_table()?.get(key).filter(|node| !self.hides(node))
+        let own = self.view.as_ref().filter(|view| view.table.contains_key(key));
+        let (table, path) = match own {
+            Some(view) => (view.table, self.view_path()),
+            None => (root.get_ref().as_table()?, Vec::new()),
+        };
+        let node = table.get(key).filter(|node| !self.hides(node))?;
+        let outer = mem::replace(&mut self.path, path);
+        let value = read(self, node);
+        self.path = outer;
+        Some(value)
+    }
+
+    /// Returns the path of the view that is being read. Empty if there is none.
+    fn view_path(&self) -> Vec<Segment> {
+        let view = self.view.as_ref();
+        view.map_or_else(Vec::new, |view| vec![VIEWS.into(), view.index.into()])
     }
 
     /// Reports and hides the keys of a table that are not in `fields`. `elsewhere` returns the

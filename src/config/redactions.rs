@@ -12,7 +12,7 @@ use crate::{
 const SECTION: &str = "redactions";
 
 /// Removes parts of the results of some tools.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools"])))]
 #[serde(default, deny_unknown_fields)]

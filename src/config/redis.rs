@@ -138,20 +138,26 @@ impl RedisConfig {
         limits.in_memory(of)
     }
 
-    /// Returns the store of budgets in the Redis server. If an error was reported because the file
-    /// defines no valid server, returns a store in memory.
+    /// Returns the store of budgets in the Redis server. The budgets of a view have keys of their
+    /// own, which contain the path of the view. If an error was reported because the file defines
+    /// no valid server, returns a store in memory.
     pub(super) fn budgets(
         &self,
+        view: Option<&str>,
         admit: bool,
         lease: Option<time::Duration>,
     ) -> Arc<dyn BudgetStore> {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
+            let server = match view {
+                Some(view) => server.clone().within(view),
+                None => server.clone(),
+            };
             let away = if admit { WhenAway::Admit } else { WhenAway::Refuse };
             let store = server.budgets().when_away(away);
             return Arc::new(store.set_some(lease, RedisBudgets::lease));
         }
-        let _ = (admit, lease);
+        let _ = (view, admit, lease);
         Arc::new(MemoryBudgets::default())
     }
 }

@@ -78,10 +78,6 @@ struct KeyTable {
 /// The configured store of runs that wait for a user's input.
 #[derive(Clone, Debug)]
 pub(super) struct StateConfig {
-    #[cfg_attr(
-        not(any(feature = "stdio", feature = "http", test)),
-        expect(dead_code, reason = "only a gateway puts one file in the place of another")
-    )]
     settings: Settings,
     store: Arc<dyn Store>,
 }
@@ -180,8 +176,7 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Takes over the store of the previous file (`before`) if the store's settings are unchanged.
-    #[cfg(any(feature = "stdio", feature = "http", test))]
+    /// Takes over the store of another file or view (`before`) if the store's settings are unchanged.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();
@@ -245,6 +240,7 @@ mod tests {
             |name: &str| (name == "KEY").then(|| "s3cret of at least thirty-two bytes".into());
         Config::from_toml_str_with_env(&text, key)
             .unwrap_or_else(|error| panic!("{error}"))
+            .layers
             .stores
             .state
     }

@@ -18,8 +18,7 @@ pub(super) struct Stores {
 // === impl Stores ===
 
 impl Stores {
-    /// Takes over each store of the previous file (`before`) if the store's settings are unchanged.
-    #[cfg(any(feature = "stdio", feature = "http"))]
+    /// Takes over each store of another file or view (`before`) that has the same settings.
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);

@@ -18,7 +18,7 @@ use crate::{composite::Segment, store::Store, truncate::TruncateLayer};
 const RESULTS: &str = "results";
 
 /// Truncates results to a maximum size.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TruncateTable {
@@ -28,7 +28,7 @@ pub(super) struct TruncateTable {
 }
 
 /// Where the full versions of truncated results are stored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ResultsTable {
@@ -70,6 +70,8 @@ pub(super) struct TruncateConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
+    /// The path of the view that has the section, and so a store of its own.
+    view: Option<String>,
     redis: Option<RedisSettings>,
     limits: StoreLimits,
 }
@@ -100,11 +102,19 @@ pub(super) fn build(
     TruncateConfig { layer, results }
 }
 
+// === impl TruncateTable ===
+
+impl TruncateTable {
+    /// Returns `true` if results are truncated.
+    pub(super) const fn is_set(&self) -> bool {
+        self.max_result_bytes.is_some()
+    }
+}
+
 // === impl TruncateConfig ===
 
 impl TruncateConfig {
-    /// Takes over the store of the previous file (`before`) if the store's settings are unchanged.
-    #[cfg(any(feature = "stdio", feature = "http"))]
+    /// Takes over the store of another file or view (`before`) if the store's settings are unchanged.
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
             (&mut self.results, &before.results)
@@ -148,6 +158,7 @@ impl ResultsTable {
         }
         let sizes = [self.max_result_bytes, self.max_total_bytes, self.max_caller_bytes];
         Settings {
+            view: reader.own_view(RESULTS).map(str::to_owned),
             redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
             limits: StoreLimits::build(StoreOf::Results, self.ttl, sizes, caller, reader),
         }

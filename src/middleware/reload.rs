@@ -158,6 +158,36 @@ impl<S> Reloader<S> {
     pub fn replace(&self, service: S) {
         self.0.send_replace(Arc::new(Mutex::new(service)));
     }
+
+    /// Replaces the inner services of several handles at the same time. After a caller has become
+    /// ready with one of the new services, no caller becomes ready with one of the old ones.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn replace_all(replacements: Vec<(Self, S)>) {
+        /// Replaces the first service while the lock on it is held, and within that the others. So
+        /// all locks are held until the last service is replaced.
+        fn replace<S>(
+            mut replacements: std::vec::IntoIter<(Reloader<S>, S)>,
+            replaced: &mut Vec<Latest<S>>,
+        ) {
+            if let Some((Reloader(sender), service)) = replacements.next() {
+                sender.send_modify(|latest| {
+                    let service = Arc::new(Mutex::new(service));
+                    replaced.push(std::mem::replace(latest, service));
+                    replace(replacements, replaced);
+                });
+            }
+        }
+
+        // Dropped without a lock.
+        let mut replaced = Vec::with_capacity(replacements.len());
+        replace(replacements.into_iter(), &mut replaced);
+    }
+
+    /// Returns `true` if there is another handle to the same service, or a [`Reload`] of it.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 impl<S> Clone for Reloader<S> {

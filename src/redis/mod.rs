@@ -125,6 +125,13 @@ impl RedisServer {
         self
     }
 
+    /// Extends the prefix of all keys by a colon and `name`.
+    #[cfg(feature = "config")]
+    pub(crate) fn within(mut self, name: &str) -> Self {
+        self.prefix = format!("{}:{name}", self.prefix).into();
+        self
+    }
+
     /// Sets the timeout of each request to the server, including the time to connect. Defaults to 1
     /// second.
     #[must_use]

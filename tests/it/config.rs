@@ -5,6 +5,7 @@ mod keys;
 mod schema;
 mod secrets;
 mod targets;
+mod views;
 
 use std::{error::Error, fmt::Write, path::Path};
 

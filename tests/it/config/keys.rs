@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 208] = [
+const KEYS: [(&str, &str, &str, &str); 222] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -284,10 +284,44 @@ const KEYS: [(&str, &str, &str, &str); 208] = [
     ("advertise", "deny", "[\"note\"]", "stack lists search, erase\n"),
     ("advertise", "calls", "\"allow\"", "stack erase: erase {}"),
     ("advertise", "mode", "\"search\"", "stack lists search_tools, call_tool\n"),
+    ("", "views", "path = \"/a\"", "view lists search, note, erase\n"),
+    ("views", "path", "\"/b\"", "path: \"/b\""),
+    ("views", "scopes", "[\"read\"]", "scopes: [\"read\"]"),
+    ("views", "limits", "{ max_calls = 7 }", "max_calls: 7"),
+    ("views", "progress", "{ heartbeat = \"7s\" }", "heartbeat: 7s"),
+    ("views", "validate", "{ schema = \"strict\" }", "view search 1: invalid arguments"),
+    ("views", "filter", "{ hide_tools = [\"erase\"] }", "view lists search, note\n"),
+    (
+        "views",
+        "redactions",
+        "[{ tools = [\"search\"], remove = [\"\"] }]",
+        "view search: [redacted]",
+    ),
+    (
+        "views",
+        "budget",
+        "{ limits = [{ name = \"calls\", limit = 1 }] }",
+        "view found all: the budget `calls`",
+    ),
+    ("views", "truncate", "{ max_result_bytes = 7 }", "max_result_bytes: Some(7)"),
+    ("views", "results", "{ ttl = \"7s\" }", "ttl: Some(7s)"),
+    (
+        "views",
+        "aliases",
+        "[{ tool = \"search\", name = \"found\" }]",
+        "view lists found, note, erase\n",
+    ),
+    ("views", "advertise", "{ deny = [\"note\"] }", "view lists search, erase\n"),
+    (
+        "views",
+        "composite_tools",
+        "[{ name = \"new\", description = \"New\", tools = [\"search\"] }]",
+        "view lists search, note, erase, new\n",
+    ),
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 36] = [
+const TABLES: [&str; 37] = [
     "",
     "composite_tools",
     "targets",
@@ -324,6 +358,7 @@ const TABLES: [&str; 36] = [
     "truncate",
     "results",
     "redactions",
+    "views",
 ];
 
 #[tokio::test(start_paused = true)]
@@ -385,7 +420,10 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("", Some(("include" | "zzzzzzzzzzzzzzzz", _))) => lines(entry),
         (
             "",
-            Some((section @ ("backends" | "aliases" | "composite_tools" | "redactions"), text)),
+            Some((
+                section @ ("backends" | "aliases" | "composite_tools" | "redactions" | "views"),
+                text,
+            )),
         ) => {
             format!("[[{section}]]\n{text}\n")
         }
@@ -459,6 +497,18 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[[redactions]]\n{}", lines(replaced(&base, without, entry)))
         }
         ("budget" | "budget.limits" | "refill" | "costs", _) => budget(table, entry),
+        ("views", _) => {
+            let base: &[_] = match entry {
+                Some(("results", _)) => {
+                    &[("path", "\"/a\""), ("truncate", "{ max_result_bytes = 1000 }")]
+                }
+                _ => &[("path", "\"/a\"")],
+            };
+            let auth = "[auth]\nresource = \"https://base.example/mcp\"\n[auth.jwt]\n\
+                        issuer = \"https://base.example\"\njwks = \"base.json\"\n";
+            let auth = if matches!(entry, Some(("scopes", _))) { auth } else { "" };
+            format!("{auth}[[views]]\n{}", lines(replaced(base, &[], entry)))
+        }
         ("aliases", _) => alias(entry),
         ("arguments", _) => {
             format!("[[aliases]]\ntool = \"search\"\n[aliases.arguments.q]\n{}", lines(entry))
@@ -653,6 +703,10 @@ async fn seen(config: &Config) -> String {
     seen += &gotten("stack", config.stack_layer().layer(service_fn(server))).await;
     for backend in config.backends() {
         seen += &gotten(backend.name(), backend.layer().layer(service_fn(server))).await;
+    }
+    for view in config.views() {
+        let view = config.view(view.path()).unwrap();
+        seen += &gotten("view", view.stack_layer().layer(service_fn(server))).await;
     }
     seen
 }

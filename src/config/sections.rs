@@ -1,0 +1,127 @@
+//! The sections that determine what clients see, and the layers that are built from them.
+
+use super::{
+    AuthConfig, BackendConfig, RouterConfig,
+    advertise::{self, AdvertiseTable},
+    aliases::{self, AliasTable},
+    budget::{self, BudgetTable},
+    caller::CallerConfig,
+    composite_tools,
+    filter::{self, FilterTable},
+    limits::{self, LimitsTable},
+    progress::{self, ProgressTable},
+    read::Reader,
+    redactions::{self, RedactionTable},
+    redis::RedisConfig,
+    state::StateConfig,
+    stores::Stores,
+    tool_patterns,
+    truncate::{self, ResultsTable, TruncateTable},
+    validate::{self, ValidateTable},
+};
+use crate::{
+    composite::{CompositeLayer, CompositeTool},
+    observe::Observer,
+    stack::StackLayer,
+    trace::TraceLayer,
+};
+
+/// The sections that a view can replace.
+#[derive(Clone, Default)]
+pub(super) struct Sections {
+    pub(super) limits: LimitsTable,
+    pub(super) progress: ProgressTable,
+    pub(super) validate: ValidateTable,
+    pub(super) filter: FilterTable,
+    pub(super) redactions: Vec<RedactionTable>,
+    pub(super) budget: BudgetTable,
+    pub(super) truncate: TruncateTable,
+    pub(super) results: Option<ResultsTable>,
+    pub(super) aliases: Vec<AliasTable>,
+    pub(super) advertise: AdvertiseTable,
+    /// The composites. Their targets are those of the file.
+    pub(super) composite_tools: Vec<CompositeTool>,
+}
+
+/// The sections that all views share.
+pub(super) struct Shared {
+    pub(super) auth: Option<AuthConfig>,
+    pub(super) backends: Vec<BackendConfig>,
+    pub(super) router: RouterConfig,
+    pub(super) redis: RedisConfig,
+    pub(super) caller: CallerConfig,
+    pub(super) state: StateConfig,
+}
+
+/// The composites, layers and stores of a file or a view.
+#[derive(Clone, Debug)]
+pub(super) struct Layers {
+    pub(super) composite_tools: Vec<CompositeTool>,
+    pub(super) composite_layer: CompositeLayer,
+    pub(super) stack_layer: StackLayer,
+    pub(super) stores: Stores,
+}
+
+// === impl Sections ===
+
+impl Sections {
+    /// Builds the layers. Errors are recorded in `reader`. For a view, `file` are the layers of the
+    /// file, whose stores the view shares unless it configures its own.
+    ///
+    /// If an error is reported, the returned value must not be used. If it is `None`, at least one
+    /// error was reported.
+    pub(super) fn build(
+        self,
+        shared: &Shared,
+        file: Option<&Layers>,
+        reader: &mut Reader<'_, '_>,
+    ) -> Option<Layers> {
+        let Shared { backends, router, redis, caller, state, .. } = shared;
+        let (limit, validate) =
+            validate::build(&self.validate, validate::door(), &["validate".into()], reader);
+        let filter = filter::build(self.filter, &["filter".into()], reader);
+        let aliases = [aliases::SECTION.into()];
+        let alias = aliases::build(self.aliases, router.separator(), &aliases, reader);
+        let advertise = advertise::build(self.advertise, reader);
+        let (composite_tools, layer) =
+            composite_tools::build(self.composite_tools, backends, router, &alias, reader);
+        let limits = limits::build(&self.limits, reader);
+        let redact = redactions::build(self.redactions, reader);
+        let mut stores = Stores {
+            state: state.clone(),
+            budget: budget::build(self.budget, redis, caller, reader),
+            truncate: truncate::build(&self.truncate, self.results, redis, caller, reader),
+            caller: caller.clone(),
+        };
+        if let Some(file) = file {
+            stores.take_over(&file.stores);
+        }
+        tool_patterns::check(backends, router, &composite_tools, &alias, reader);
+        let composite_layer = progress::apply(&self.progress, layer?.limits(limits));
+        let composite_layer = stores.composite(composite_layer);
+        let stack_layer = StackLayer::new()
+            .limit(limit)
+            .advertise(advertise)
+            .alias(alias)
+            .filter(filter)
+            .validate(validate)
+            .redact(redact);
+        let stack_layer = stores.apply(stack_layer, composite_layer.clone());
+        Some(Layers { composite_tools, composite_layer, stack_layer, stores })
+    }
+}
+
+// === impl Layers ===
+
+impl Layers {
+    /// Adds an observer of the runs of composites.
+    pub(super) fn observe(&mut self, observer: impl Observer + 'static) {
+        self.composite_layer = self.composite_layer.clone().observer(observer);
+        self.stack_layer = self.stack_layer.clone().composite(self.composite_layer.clone());
+    }
+
+    /// Sets the layer that propagates the trace context, and records spans and metrics.
+    pub(super) fn trace(&mut self, trace: TraceLayer) {
+        self.stack_layer = self.stack_layer.clone().trace(trace);
+    }
+}

@@ -1,0 +1,209 @@
+//! The section `[[views]]`.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+
+use super::{
+    AuthConfig, AuthMethod,
+    advertise::AdvertiseTable,
+    aliases::AliasTable,
+    auth::is_scope,
+    budget::BudgetTable,
+    composite_tools,
+    filter::FilterTable,
+    limits::LimitsTable,
+    progress::ProgressTable,
+    read::Reader,
+    redactions::RedactionTable,
+    sections::{Layers, Sections, Shared},
+    source::sanitized,
+    truncate::{ResultsTable, TruncateTable},
+    unread::Unread,
+    validate::ValidateTable,
+};
+use crate::composite::{CompositeTool, Segment};
+
+/// The key of the section `[[views]]` in a configuration file.
+pub(super) const SECTION: &str = "views";
+/// Maximum number of views.
+const MAX_VIEWS: usize = 100;
+/// First segments of paths that the program serves itself.
+const RESERVED: [&str; 5] = ["mcp", "healthz", "readyz", "metrics", ".well-known"];
+
+/// A view of the same backends with other layers and composites, served at a path of its own. Each
+/// section of a view replaces the section of the file. All other sections are those of the file.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["path"])))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ViewTable {
+    /// The path at which the view is served over HTTP, such as `/team-a`.
+    #[cfg_attr(test, schemars(regex(pattern = "^(/[A-Za-z0-9._~-]+)+$")))]
+    path: Option<String>,
+    /// Scopes that an access token must have to use the view, in addition to the scopes in
+    /// `[auth.jwt]`. Defaults to none.
+    scopes: Option<Vec<String>>,
+    /// Limits on each call of a composite.
+    limits: Option<LimitsTable>,
+    /// Progress notifications of composites.
+    progress: Option<ProgressTable>,
+    /// Validation of requests.
+    validate: Option<ValidateTable>,
+    /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
+    filter: Option<FilterTable>,
+    /// Removes parts of tool results.
+    redactions: Option<Vec<RedactionTable>>,
+    /// Budgets that calls share. They are counted separately from those of the file.
+    budget: Option<BudgetTable>,
+    /// Truncates results to a maximum size.
+    truncate: Option<TruncateTable>,
+    /// Where the full versions of truncated results are stored.
+    results: Option<ResultsTable>,
+    /// Renames and overrides of tools, prompts and resources.
+    aliases: Option<Vec<AliasTable>>,
+    /// Selects the tools that clients see, and whether clients list them or search for them.
+    advertise: Option<AdvertiseTable>,
+    /// Tools composed of other tools.
+    #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
+    composite_tools: Unread,
+}
+
+/// A view of a configuration: the same backends with other layers and composites, served at a path
+/// of its own.
+#[derive(Clone, Debug)]
+pub struct ViewConfig {
+    path: String,
+    scopes: Vec<String>,
+    pub(super) layers: Layers,
+}
+
+/// Converts the `[[views]]` tables to configurations, and records their errors in `reader`.
+/// `sections` and `layers` are those of the file.
+///
+/// If an error is reported, the returned value must not be used.
+pub(super) fn build(
+    tables: Vec<ViewTable>,
+    sections: &Sections,
+    layers: Option<&Layers>,
+    shared: &Shared,
+    reader: &mut Reader<'_, '_>,
+) -> Vec<ViewConfig> {
+    if tables.len() > MAX_VIEWS {
+        reader.report(&[SECTION.into()], format!("too many views: expected at most {MAX_VIEWS}"));
+        return Vec::new();
+    }
+    let mut paths = HashSet::new();
+    let mut views = Vec::with_capacity(tables.len());
+    for (index, table) in tables.into_iter().enumerate() {
+        let at = [SECTION.into(), Segment::from(index)];
+        let path = reader.required(table.path.clone(), "path", &at);
+        if table.path.is_some()
+            && let Err(message) = check_path(&path, &mut paths)
+        {
+            reader.report(&[&at[..], &["path".into()]].concat(), message);
+        }
+        if let Some(scopes) = &table.scopes
+            && let Err(message) = check_scopes(scopes, shared.auth.as_ref(), reader)
+        {
+            reader.report(&[&at[..], &["scopes".into()]].concat(), message.to_owned());
+        }
+        let scopes = table.scopes.clone().unwrap_or_default();
+        let own = reader.in_view(index, &path, |reader| {
+            table.over(sections, reader).build(shared, layers, reader)
+        });
+        if let Some(layers) = own.flatten() {
+            views.push(ViewConfig { path, scopes, layers });
+        }
+    }
+    views
+}
+
+fn check_path(path: &str, paths: &mut HashSet<String>) -> Result<(), String> {
+    let is_unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    let is_segment = |segment: &str| {
+        !segment.is_empty() && segment.bytes().all(is_unreserved) && !matches!(segment, "." | "..")
+    };
+    let Some(segments) = path.strip_prefix('/').filter(|path| path.split('/').all(is_segment))
+    else {
+        return Err(format!(
+            "illegal path {:?}: expected such as `/team-a`, of letters, digits, `-`, `.`, `_` and \
+             `~` between slashes",
+            sanitized(path)
+        ));
+    };
+    let first = segments.split('/').next().unwrap_or_default();
+    if let Some(first) = RESERVED.iter().find(|reserved| reserved.eq_ignore_ascii_case(first)) {
+        return Err(format!("`/{first}` is not available: expected another path"));
+    }
+    if !paths.insert(path.to_owned()) {
+        return Err(format!("duplicate path `{path}`"));
+    }
+    Ok(())
+}
+
+fn check_scopes(
+    scopes: &[String],
+    auth: Option<&AuthConfig>,
+    reader: &Reader<'_, '_>,
+) -> Result<(), &'static str> {
+    let has_jwt = auth.is_some_and(|auth| matches!(auth.method(), AuthMethod::Jwt(_)));
+    if !has_jwt && !reader.has_fault_in(&["auth".into()]) {
+        return Err("only access tokens have scopes: add `[auth.jwt]`, or remove `scopes`");
+    }
+    match scopes.iter().all(|scope| is_scope(scope)) {
+        true => Ok(()),
+        false => Err("illegal scope: expected visible characters without `\"` and `\\`"),
+    }
+}
+
+// === impl ViewTable ===
+
+impl ViewTable {
+    /// Returns the sections of the view, and those of the file that the view does not have.
+    fn over(self, file: &Sections, reader: &mut Reader<'_, '_>) -> Sections {
+        let truncate = self.truncate.unwrap_or_else(|| file.truncate.clone());
+        // Without truncated results, there is nothing to keep.
+        let results = file.results.clone().filter(|_| truncate.is_set());
+        let composites = match reader.own_view(composite_tools::SECTION) {
+            Some(_) => composite_tools::read(reader),
+            None => file.composite_tools.clone(),
+        };
+        Sections {
+            limits: self.limits.unwrap_or_else(|| file.limits.clone()),
+            progress: self.progress.unwrap_or_else(|| file.progress.clone()),
+            validate: self.validate.unwrap_or_else(|| file.validate.clone()),
+            filter: self.filter.unwrap_or_else(|| file.filter.clone()),
+            redactions: self.redactions.unwrap_or_else(|| file.redactions.clone()),
+            budget: self.budget.unwrap_or_else(|| file.budget.clone()),
+            truncate,
+            results: self.results.or(results),
+            aliases: self.aliases.unwrap_or_else(|| file.aliases.clone()),
+            advertise: self.advertise.unwrap_or_else(|| file.advertise.clone()),
+            composite_tools: composites,
+        }
+    }
+}
+
+// === impl ViewConfig ===
+
+impl ViewConfig {
+    /// Returns the path at which the view is served over HTTP, such as `/team-a`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns the scopes that an access token must have to use the view, in addition to those of
+    /// [`JwtConfig::scopes`](super::JwtConfig::scopes).
+    #[must_use]
+    pub fn scopes(&self) -> &[String] {
+        &self.scopes
+    }
+
+    /// Returns the composite tools, in the order of the file.
+    #[must_use]
+    pub fn composite_tools(&self) -> &[CompositeTool] {
+        &self.layers.composite_tools
+    }
+}
