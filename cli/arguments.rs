@@ -6,9 +6,13 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use rmcp::model::JsonObject;
 
-use crate::logs::LogFormat;
+use crate::{logs::LogFormat, view_option::ViewOption};
+
 /// The default address of the page.
 const UI_ADDRESS: &str = "127.0.0.1:6278";
+/// The help of `--view` of the command `serve`.
+const STDIO_VIEW: &str = "Serves the view at this path, such as `/team-a`, over stdio instead of \
+                          the file itself. Over HTTP, all views are served";
 
 /// Serves the tools of several MCP servers as one server, with composites that call several of
 /// them at once.
@@ -39,7 +43,8 @@ pub(crate) enum Command {
     /// Checks a file, and lists the tools that clients would see.
     ///
     /// Connects all backends and calls no tool. Fails if the file has errors, a backend cannot be
-    /// reached, a target is missing or a pattern matches nothing.
+    /// reached, a target is missing or a pattern matches nothing. Checks all views, unless `--view`
+    /// selects one.
     Check(Check),
     /// Prints the calls that a composite would make, in order. Calls no tool.
     ///
@@ -54,6 +59,8 @@ pub(crate) enum Command {
         file: PathBuf,
         /// The name of the composite.
         composite: String,
+        #[command(flatten)]
+        view: ViewOption,
     },
     /// Lists the tools that clients would see.
     Tools {
@@ -63,6 +70,8 @@ pub(crate) enum Command {
         /// Prints the tools as JSON, with their schemas.
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        view: ViewOption,
     },
     /// Shows a recording of `serve --record` on a page.
     ///
@@ -91,12 +100,14 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("listener").args(["http", "ui"]).multiple(true))]
+#[command(mut_arg("view", |arg| arg.conflicts_with("http").help(STDIO_VIEW)))]
 #[command(group = ArgGroup::new("observer").args(["ui", "record"]).multiple(true))]
 pub(crate) struct Serve {
     /// The configuration file.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Serves streamable HTTP at this address and the path `/mcp`, such as `127.0.0.1:8080`.
+    /// Serves streamable HTTP at this address and the path `/mcp`, such as `127.0.0.1:8080`. Each
+    /// view of the file is served at its own path.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<SocketAddr>,
     /// Accepts requests whose `Host` header has this name, such as `tools.example.com` or
@@ -169,6 +180,8 @@ pub(crate) struct Serve {
     /// contain data of users.
     #[arg(long, requires = "observer")]
     pub(crate) show_data: bool,
+    #[command(flatten)]
+    pub(crate) view: ViewOption,
 }
 
 #[derive(Args, Debug)]
@@ -193,12 +206,15 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) offline: bool,
     /// Prints a JSON object with the members `backends`, `tools`, `composites`, `not_advertised`,
-    /// `remarks` and `problems`.
+    /// `views`, `remarks` and `problems`. Each view has a `path` and `tools`, `composites` and
+    /// `not_advertised` of its own.
     ///
     /// With `--offline`, the `server` of each backend is `null`, `tools` and `not_advertised` are
     /// empty, and composites have only a `name`: the rest depends on the backends.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) view: ViewOption,
 }
 
 #[derive(Args, Debug)]
@@ -211,6 +227,8 @@ pub(crate) struct Run {
     /// The arguments of the call, as a JSON object.
     #[arg(long, value_name = "JSON", default_value = "{}", value_parser = object)]
     pub(crate) input: JsonObject,
+    #[command(flatten)]
+    pub(crate) view: ViewOption,
 }
 
 fn object(text: &str) -> Result<JsonObject, String> {

@@ -1,11 +1,11 @@
 //! Checks a file, and lists the tools that clients would see.
 
-use std::{env, error::Error, io::Write, path::Path};
+use std::{env, error::Error, io::Write};
 
 use mcp_composite::{
-    adapter::router::Problem,
+    adapter::{Router, router::Problem},
     advertise::AdvertiseLayer,
-    config::{Config, Gateway},
+    config::{Config, View},
     message::{BackendError, Context, Reply, Request},
 };
 use rmcp::model::{
@@ -14,7 +14,10 @@ use rmcp::model::{
 use tower::{Layer, Service, ServiceExt};
 
 use crate::{
-    report::{BackendReport, OfflineReport, Report, described, json},
+    arguments::Check,
+    report::{
+        BackendReport, OfflineReport, Report, ViewReport, described, json, of_view_only, remarks,
+    },
     session::{Session, not_connected},
 };
 
@@ -62,16 +65,12 @@ pub(crate) async fn tools(
 /// # Errors
 ///
 /// Returns the errors of the file.
-pub(crate) fn offline(
-    file: &Path,
-    is_json: bool,
-    mut out: impl Write,
-) -> Result<(), Box<dyn Error>> {
-    let config = Config::load_with_env(file, |name| {
+pub(crate) fn offline(check: &Check, mut out: impl Write) -> Result<(), Box<dyn Error>> {
+    let config = Config::load_with_env(&check.file, |name| {
         Some(env::var(name).unwrap_or_else(|_| placeholder(name)))
     })?;
-    let report = OfflineReport::new(&config);
-    let text = if is_json { json(&report)? } else { report.to_string() };
+    let report = OfflineReport::new(&check.view.select(config)?);
+    let text = if check.json { json(&report)? } else { report.to_string() };
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
@@ -103,20 +102,20 @@ async fn report(session: &Session) -> Result<Report, Box<dyn Error>> {
         }
     }
 
-    let tools = list(gateway.service()).await?;
-    // The same, as if all of them were advertised.
-    let everything = config.stack_layer().advertise(AdvertiseLayer::new());
-    let all = list(everything.layer(backends.router().clone())).await?;
-    let is_hidden = |tool: &Tool| !tools.iter().any(|shown| shown.name == tool.name);
-    report.not_advertised =
-        all.into_iter().filter(is_hidden).map(|tool| tool.name.into_owned()).collect();
-    let composites = config.composite_tools();
-    (report.composites, report.tools) = tools
-        .into_iter()
-        .partition(|tool| composites.iter().any(|composite| composite.name() == tool.name));
-
-    list_the_rest(gateway).await?;
-    report.remarks = config.composite_layer().remarks();
+    let main = gateway.main();
+    let ViewReport { tools, composites, not_advertised, .. } =
+        view_report(&main, config, backends.router()).await?;
+    (report.tools, report.composites) = (tools, composites);
+    report.not_advertised = not_advertised;
+    let warnings = gateway.warnings();
+    let mut of_views = Vec::new();
+    for view in config.views() {
+        let path = view.path();
+        let (Some(view), Some(config)) = (gateway.view(path), config.view(path)) else { continue };
+        report.views.push(view_report(&view, &config, backends.router()).await?);
+        of_views.extend(of_view_only(path, &warnings, view.warnings()));
+    }
+    report.remarks = remarks(config);
     for problem in backends.router().problems() {
         let is_absent =
             |name: &str| connected.iter().any(|(other, reason)| other == name && reason.is_some());
@@ -128,12 +127,35 @@ async fn report(session: &Session) -> Result<Report, Box<dyn Error>> {
             _ => report.problems.push(problem.to_string()),
         }
     }
-    report.problems.extend(gateway.warnings());
+    report.problems.extend(warnings);
+    report.problems.extend(of_views);
     Ok(report)
 }
 
+/// Lists what clients of a view see. `config` is that of the view.
+async fn view_report(
+    view: &View,
+    config: &Config,
+    router: &Router,
+) -> Result<ViewReport, Box<dyn Error>> {
+    let tools = list(view.service()).await?;
+    // The same, as if all of them were advertised.
+    let everything = config.stack_layer().advertise(AdvertiseLayer::new());
+    let all = list(everything.layer(router.clone())).await?;
+    let is_hidden = |tool: &Tool| !tools.iter().any(|shown| shown.name == tool.name);
+    let not_advertised =
+        all.into_iter().filter(is_hidden).map(|tool| tool.name.into_owned()).collect();
+    let composites = config.composite_tools();
+    let (composites, tools) = tools
+        .into_iter()
+        .partition(|tool| composites.iter().any(|composite| composite.name() == tool.name));
+    list_the_rest(view).await?;
+    let path = view.path().unwrap_or_default().to_owned();
+    Ok(ViewReport { path, tools, composites, not_advertised })
+}
+
 /// Lists prompts and resources too, since that finds their problems.
-async fn list_the_rest(gateway: &Gateway) -> Result<(), BackendError> {
+async fn list_the_rest(view: &View) -> Result<(), BackendError> {
     let requests: [ClientRequest; 3] = [
         ListPromptsRequest::default().into(),
         ListResourcesRequest::default().into(),
@@ -141,7 +163,7 @@ async fn list_the_rest(gateway: &Gateway) -> Result<(), BackendError> {
     ];
     for request in requests {
         let request = Request::new(request, Context::default());
-        gateway.service().oneshot(request).await?;
+        view.service().oneshot(request).await?;
     }
     Ok(())
 }

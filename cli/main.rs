@@ -5,6 +5,7 @@ mod auth;
 mod call;
 mod check;
 mod drain;
+mod endpoints;
 mod init;
 mod listener;
 mod logs;
@@ -21,6 +22,7 @@ mod telemetry;
 mod traces;
 mod ui;
 mod view;
+mod view_option;
 mod watch;
 
 use std::{
@@ -69,7 +71,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
     };
     match command {
         Command::Serve(serve) => {
-            let config = Config::load(&serve.file)?;
+            let config = serve.view.load(&serve.file)?;
             serve::check_address(&serve, config.auth().is_some())?;
             let page = serve.ui.map(|address| Page::bind(address, serve.insecure)).transpose()?;
             let metrics = serve.metrics.map(|_| Metrics::install()).transpose()?;
@@ -82,27 +84,29 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
                 ui::serve_with_page(page, session, file, serve::serve(session, &serve)).await
             })
         }
-        Command::Check(check) if check.offline => check::offline(&check.file, check.json, out),
-        Command::Check(check) => Session::run(Config::load(&check.file)?, quiet, async |session| {
-            check::check(session, check.json, out).await
-        }),
-        Command::Plan(run) => Session::run(Config::load(&run.file)?, quiet, async |session| {
+        Command::Check(check) if check.offline => check::offline(&check, out),
+        Command::Check(check) => {
+            Session::run(check.view.load(&check.file)?, quiet, async |session| {
+                check::check(session, check.json, out).await
+            })
+        }
+        Command::Plan(run) => Session::run(run.view.load(&run.file)?, quiet, async |session| {
             call::plan(session, run, out).await
         }),
         Command::Call(run) => {
             let telemetry = Telemetry { progress: Progress::on_terminal(), ..Telemetry::default() };
             let setup = Setup { telemetry, ..quiet };
-            Session::run(Config::load(&run.file)?, setup, async |session| {
+            Session::run(run.view.load(&run.file)?, setup, async |session| {
                 call::call(session, run, out).await
             })
         }
-        Command::Tools { file, json } => {
-            Session::run(Config::load(file)?, quiet, async |session| {
+        Command::Tools { file, json, view } => {
+            Session::run(view.load(&file)?, quiet, async |session| {
                 check::tools(session, json, out).await
             })
         }
-        Command::Draw { file, composite } => {
-            let flowchart = Config::load(file)?.composite_layer().flowchart(&composite)?;
+        Command::Draw { file, composite, view } => {
+            let flowchart = view.load(&file)?.composite_layer().flowchart(&composite)?;
             Ok(write!(out, "{flowchart}")?)
         }
         Command::View(view) => view::view(&view, out),

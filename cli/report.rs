@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Write};
 
-use mcp_composite::config::Config;
+use mcp_composite::{
+    composite::CompositeTool,
+    config::{Config, ViewConfig},
+};
 use rmcp::model::Tool;
 use serde::Serialize;
 use serde_json::Value;
@@ -17,10 +20,20 @@ pub(crate) struct Report {
     pub(crate) composites: Vec<Tool>,
     /// The names of the tools that `[advertise]` hides.
     pub(crate) not_advertised: Vec<String>,
+    pub(crate) views: Vec<ViewReport>,
     /// Remarks that need no change of the file.
     pub(crate) remarks: Vec<String>,
     /// Problems; the check succeeds if there are none.
     pub(crate) problems: Vec<String>,
+}
+
+/// The tools of a view, like those of the file in [`Report`].
+#[derive(Debug, Serialize)]
+pub(crate) struct ViewReport {
+    pub(crate) path: String,
+    pub(crate) tools: Vec<Tool>,
+    pub(crate) composites: Vec<Tool>,
+    pub(crate) not_advertised: Vec<String>,
 }
 
 /// The same members as far as a file without its backends determines them.
@@ -33,9 +46,19 @@ pub(crate) struct OfflineReport {
     composites: Vec<Named>,
     /// Empty, like `tools`.
     not_advertised: Vec<String>,
+    views: Vec<OfflineView>,
     remarks: Vec<String>,
     /// Empty: a file with errors has no report.
     problems: Vec<String>,
+}
+
+/// A view, like the file in [`OfflineReport`].
+#[derive(Debug, Serialize)]
+struct OfflineView {
+    path: String,
+    tools: Vec<Tool>,
+    composites: Vec<Named>,
+    not_advertised: Vec<String>,
 }
 
 /// A composite whose schema depends on tools of backends.
@@ -62,12 +85,9 @@ impl fmt::Display for Report {
         for BackendReport { name, server } in &self.backends {
             writeln!(f, "  {name}: {}", server.as_deref().unwrap_or("not connected"))?;
         }
-        for (title, tools) in [("tools", &self.tools), ("composites", &self.composites)] {
-            writeln!(f, "\n{title}")?;
-            tools.iter().try_for_each(|tool| f.write_str(&described(tool)))?;
-        }
-        if !self.not_advertised.is_empty() {
-            writeln!(f, "\nnot advertised\n  {}", self.not_advertised.join("\n  "))?;
+        write_tools(f, "", &self.tools, &self.composites, &self.not_advertised)?;
+        for ViewReport { path, tools, composites, not_advertised } in &self.views {
+            write_tools(f, &format!("view {path}: "), tools, composites, not_advertised)?;
         }
         if !self.remarks.is_empty() {
             writeln!(f, "\nremarks\n  {}", self.remarks.join("\n  "))?;
@@ -81,13 +101,13 @@ impl fmt::Display for Report {
 impl OfflineReport {
     pub(crate) fn new(config: &Config) -> Self {
         let backends = config.backends().iter().map(|backend| backend.name().to_owned());
-        let composites = config.composite_tools().iter().map(|tool| tool.name().to_owned());
         Self {
             backends: backends.map(|name| BackendReport { name, server: None }).collect(),
             tools: Vec::new(),
-            composites: composites.map(|name| Named { name }).collect(),
+            composites: Named::all(config.composite_tools()),
             not_advertised: Vec::new(),
-            remarks: config.composite_layer().remarks(),
+            views: config.views().iter().map(OfflineView::new).collect(),
+            remarks: remarks(config),
             problems: Vec::new(),
         }
     }
@@ -99,11 +119,75 @@ impl fmt::Display for OfflineReport {
         self.backends.iter().try_for_each(|backend| writeln!(f, "  {}", backend.name))?;
         f.write_str("\ncomposites\n")?;
         self.composites.iter().try_for_each(|composite| writeln!(f, "  {}", composite.name))?;
+        for OfflineView { path, composites, .. } in &self.views {
+            writeln!(f, "\nview {path}: composites")?;
+            composites.iter().try_for_each(|composite| writeln!(f, "  {}", composite.name))?;
+        }
         if !self.remarks.is_empty() {
             writeln!(f, "\nremarks\n  {}", self.remarks.join("\n  "))?;
         }
         Ok(())
     }
+}
+
+// === impl OfflineView ===
+
+impl OfflineView {
+    fn new(view: &ViewConfig) -> Self {
+        Self {
+            path: view.path().to_owned(),
+            tools: Vec::new(),
+            composites: Named::all(view.composite_tools()),
+            not_advertised: Vec::new(),
+        }
+    }
+}
+
+// === impl Named ===
+
+impl Named {
+    fn all(composites: &[CompositeTool]) -> Vec<Self> {
+        composites.iter().map(|tool| Self { name: tool.name().to_owned() }).collect()
+    }
+}
+
+/// Writes the tools of a file or a view. `of` precedes the headings.
+fn write_tools(
+    f: &mut fmt::Formatter<'_>,
+    of: &str,
+    tools: &[Tool],
+    composites: &[Tool],
+    not_advertised: &[String],
+) -> fmt::Result {
+    for (title, tools) in [("tools", tools), ("composites", composites)] {
+        writeln!(f, "\n{of}{title}")?;
+        tools.iter().try_for_each(|tool| f.write_str(&described(tool)))?;
+    }
+    if not_advertised.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\n{of}not advertised\n  {}", not_advertised.join("\n  "))
+}
+
+/// Returns the remarks on a file, and those on its views that are not on the file as well.
+pub(crate) fn remarks(config: &Config) -> Vec<String> {
+    let mut remarks = config.composite_layer().remarks();
+    let of_file = remarks.clone();
+    for view in config.views() {
+        let of_view = config.view(view.path()).map(|view| view.composite_layer().remarks());
+        remarks.extend(of_view_only(view.path(), &of_file, of_view.unwrap_or_default()));
+    }
+    remarks
+}
+
+/// Returns those messages about a view that are not about the file as well.
+pub(crate) fn of_view_only(
+    path: &str,
+    of_file: &[String],
+    of_view: Vec<String>,
+) -> impl Iterator<Item = String> {
+    let of_view = of_view.into_iter().filter(|message| !of_file.contains(message));
+    of_view.map(move |message| format!("view `{path}`: {message}"))
 }
 
 /// Returns a value as indented JSON that ends in a line break.

@@ -6,7 +6,7 @@ use axum::middleware::from_fn_with_state;
 use futures::future::Either;
 use mcp_composite::{
     adapter::{ConnectionLimit, LineTransport, Router, ServeService},
-    config::{AuthConfig, Gateway},
+    config::{AuthConfig, Gateway, View},
     reload::Reload,
     stack::Stack,
 };
@@ -14,18 +14,15 @@ use rmcp::{
     ServiceExt,
     model::{Implementation, ServerCapabilities, ServerConfig},
     service::ServerInitializeError,
-    transport::{
-        StreamableHttpServerConfig, StreamableHttpService,
-        streamable_http_server::session::local::LocalSessionManager,
-    },
+    transport::StreamableHttpServerConfig,
 };
 use tokio_util::sync::CancellationToken;
-use tower::Layer;
 
 use crate::{
     arguments::Serve,
     auth::{self, Authentication},
     drain::{self, Drain},
+    endpoints::Endpoints,
     listener::{Limits, Listener},
     probes,
     session::Session,
@@ -111,7 +108,7 @@ pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dy
             Some(listener) => {
                 serve_http(gateway, serve, listener, authentication.clone(), stop).await
             }
-            None => serve_stdio(server(gateway), stop).await,
+            None => serve_stdio(server(&gateway.main()), stop).await,
         }
     };
     tokio::select! {
@@ -138,9 +135,10 @@ async fn wait_for_backends(session: &Session) {
     let _ = session.stop.run_until_cancelled(connected).await;
 }
 
-fn server(gateway: &Gateway) -> Server {
+/// Returns the server for the clients of a view.
+pub(crate) fn server(view: &View) -> Server {
     let name = Implementation::new("mcp-composite", env!("CARGO_PKG_VERSION"));
-    gateway.serve(ServerConfig::new(ServerCapabilities::default()).with_server_info(name))
+    view.serve(ServerConfig::new(ServerCapabilities::default()).with_server_info(name))
 }
 
 async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box<dyn Error>> {
@@ -164,7 +162,6 @@ async fn serve_http(
     authentication: Option<Authentication>,
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
-    let limit = limit(serve, gateway.connection_limit());
     let drain = Drain::new(stop);
     let origins = LOOPBACK_ORIGINS.iter().copied();
     let origins = origins.chain(serve.allow_origin.iter().map(String::as_str));
@@ -178,13 +175,8 @@ async fn serve_http(
         // In one piece, unless a notification comes before the answer.
         .with_json_response(true)
         .with_cancellation_token(drain.ended().clone());
-    let (server, admission) = (server(gateway), limit.clone());
-    let service = StreamableHttpService::new(
-        move || admission.admit(&server),
-        LocalSessionManager::default().into(),
-        config,
-    );
-    let service = limit.layer(service);
+    let limit = limit(serve, gateway.connection_limit());
+    let endpoints = Endpoints::new(gateway, limit, config, serve.drain);
     let address = listener.address()?;
     if authentication.is_some() && !address.ip().is_loopback() {
         tracing::warn!(
@@ -192,16 +184,20 @@ async fn serve_http(
         );
     }
     tracing::info!("serving http://{address}/mcp");
-    let mut app = axum::Router::new().nest_service("/mcp", service);
+    let mut app = endpoints.routes();
     if let Some(authentication) = authentication {
-        app = auth::protect(app, authentication);
+        app = auth::protect(app, authentication, gateway);
     }
     // Probes need no token.
-    let app = app
+    let app = endpoints
+        .select_view(app)
         .merge(probes::routes(gateway, stop))
         .layer(from_fn_with_state(drain.clone(), drain::track));
-    tokio::join!(listener.serve(app, &drain), drain.run(serve.drain));
-    Ok(())
+    let served = async { tokio::join!(listener.serve(app, &drain), drain.run(serve.drain)) };
+    tokio::select! {
+        _ = served => Ok(()),
+        never = endpoints.end_removed() => match never {},
+    }
 }
 
 /// Returns the limits of connections. Each connection is an open file. So the limit of open files

@@ -6,7 +6,7 @@ use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
 use crate::{
     arguments::Serve, auth::Authentication, observed::Observed, redacted::Redacted,
-    session::Session, telemetry::Telemetry,
+    session::Session, telemetry::Telemetry, view_option::ViewOption,
 };
 
 /// The interval between checks of the files.
@@ -15,6 +15,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Keeps a gateway up to date with its file.
 pub(crate) struct Watch {
     file: PathBuf,
+    view: ViewOption,
     gateway: Gateway,
     /// The authentication of callers over HTTP.
     authentication: Option<Authentication>,
@@ -45,6 +46,7 @@ impl Watch {
         let sources = session.config.sources().clone();
         Self {
             file: serve.file.clone(),
+            view: serve.view.clone(),
             gateway: session.gateway.clone(),
             authentication,
             is_http: serve.http.is_some(),
@@ -102,7 +104,7 @@ impl Watch {
 
     async fn try_to_reload(&self) -> Result<Config, String> {
         let config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
-        let mut config = self.telemetry.apply(config);
+        let mut config = self.telemetry.apply(self.view.select(config)?);
         // Before anything connects that could log them.
         self.redacted.learn(&config);
         let auth = config.take_auth().filter(|_| self.is_http);

@@ -5,13 +5,14 @@
 use std::{convert::Infallible, sync::Arc};
 
 use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
-use mcp_composite::config::JwtConfig;
+use mcp_composite::config::{JwtConfig, View};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     Rejection,
     key_set::{Key, KeySet},
+    metadata::url_of_view,
 };
 
 /// The maximum length of the claim `sub` in bytes. Budgets and stores keep it.
@@ -19,6 +20,8 @@ const MAX_SUBJECT: usize = 256;
 
 /// Verifies the tokens of one authorization server.
 pub(super) struct JwtVerifier {
+    /// The public URL of the endpoint of the file itself.
+    resource: String,
     config: JwtConfig,
     keys: KeySet,
 }
@@ -51,9 +54,9 @@ impl JwtVerifier {
     /// # Errors
     ///
     /// Returns an error if the keys cannot be read.
-    pub(super) async fn new(config: &JwtConfig) -> Result<Self, String> {
+    pub(super) async fn new(resource: &str, config: &JwtConfig) -> Result<Self, String> {
         let keys = KeySet::new(config.jwks().clone()).await?;
-        Ok(Self { config: config.clone(), keys })
+        Ok(Self { resource: resource.to_owned(), config: config.clone(), keys })
     }
 
     /// Reads the keys again at intervals, and when a token has an unknown key.
@@ -66,27 +69,40 @@ impl JwtVerifier {
         self.keys.refresh().await;
     }
 
-    /// Returns the subject of a token.
-    pub(super) async fn verify(&self, token: &str) -> Result<String, Rejection> {
+    /// Returns the subject of a token. `view` is the view of the request; `None` for `/mcp`.
+    pub(super) async fn verify(
+        &self,
+        token: &str,
+        view: Option<&View>,
+    ) -> Result<String, Rejection> {
         let header = decode_header(token)
             .map_err(|_| invalid("it is not a JWT with a supported algorithm"))?;
         check_header(&header)?;
         let id = header.kid.as_deref();
         let mut keys = self.keys.find(id, header.alg);
-        let mut decoded = self.decode(token, &header, &keys);
+        let audiences = self.audiences(view);
+        let mut decoded = self.decode(token, &header, &audiences, &keys);
         // A new key may have signed the token, unless a key with this id was tried.
         if matches!(&decoded, Err(error) if is_unsigned(error))
             && !keys.iter().any(|key| key.is(id))
             && self.keys.reread().await
         {
             keys = self.keys.find(id, header.alg);
-            decoded = self.decode(token, &header, &keys);
+            decoded = self.decode(token, &header, &audiences, &keys);
         }
         match decoded {
-            Ok(claims) => self.check(&claims),
+            Ok(claims) => self.check(&claims, view),
             Err(_) if keys.is_empty() => Err(invalid("the key set has no key for it")),
             Err(error) => Err(Rejection::InvalidToken(reason_of(error.kind()))),
         }
+    }
+
+    /// Returns the accepted audiences. A view also accepts tokens for its own URL, unless the file
+    /// sets another audience than the URL of the file itself.
+    fn audiences(&self, view: Option<&View>) -> Vec<String> {
+        let own = view.filter(|_| self.config.audience() == self.resource);
+        let own = own.and_then(|view| url_of_view(&self.resource, view));
+        [self.config.audience().to_owned()].into_iter().chain(own).collect()
     }
 
     /// Verifies the signature of a token and the claims `iss`, `aud`, `exp` and `nbf`.
@@ -94,6 +110,7 @@ impl JwtVerifier {
         &self,
         token: &str,
         header: &Header,
+        audiences: &[String],
         keys: &[Arc<Key>],
     ) -> Result<Claims, jsonwebtoken::errors::Error> {
         let mut validation = Validation::new(header.alg);
@@ -101,7 +118,7 @@ impl JwtVerifier {
         validation.validate_nbf = true;
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[self.config.issuer()]);
-        validation.set_audience(&[self.config.audience()]);
+        validation.set_audience(audiences);
         for key in keys {
             match decode::<Claims>(token, key.decoding(), &validation) {
                 Err(error) if is_unsigned(&error) => (),
@@ -111,7 +128,7 @@ impl JwtVerifier {
         Err(ErrorKind::InvalidSignature.into())
     }
 
-    fn check(&self, claims: &Claims) -> Result<String, Rejection> {
+    fn check(&self, claims: &Claims, view: Option<&View>) -> Result<String, Rejection> {
         // The library also accepts a list that contains the issuer.
         if claims.iss != self.config.issuer() {
             return Err(invalid("the claim `iss` is wrong"));
@@ -125,7 +142,9 @@ impl JwtVerifier {
         };
         let granted = [&claims.scope, &claims.scp];
         let has = |scope: &String| granted.into_iter().flatten().any(|it| it.contains(scope));
-        if !self.config.scopes().iter().all(has) {
+        // Those of the running file, which may have been reloaded while keys were read.
+        let of_view = view.map(View::scopes).unwrap_or_default();
+        if !self.config.scopes().iter().chain(&*of_view).all(has) {
             return Err(Rejection::InsufficientScope(sub));
         }
         Ok(sub)

@@ -9,19 +9,22 @@ use axum::{
     Router,
     extract::{Request, State},
     http::{
-        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        HeaderMap, HeaderName, HeaderValue, StatusCode, Uri,
         header::{AUTHORIZATION, WWW_AUTHENTICATE},
     },
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
 };
-use mcp_composite::adapter::AuthenticatedCaller;
+use mcp_composite::{
+    adapter::AuthenticatedCaller,
+    config::{Gateway, View},
+};
 use tokio::time::Instant;
 
 use super::{
     Authentication, Authenticator, Rejection, bearer,
-    metadata::{Metadata, WELL_KNOWN},
+    metadata::{self, Metadata, WELL_KNOWN},
 };
 
 /// The minimum time between two log messages about rejected tokens. A client without a valid token
@@ -37,9 +40,16 @@ pub(super) struct RejectionLog(Mutex<(Option<Instant>, u64)>);
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Adds authentication to all routes of a router, and the route of the metadata, which needs none.
-pub(crate) fn protect(router: Router, authentication: Authentication) -> Router {
-    let of = authentication.clone();
-    let metadata = get(async move || Metadata::response(of.current().metadata.as_ref()));
+/// Each request for a view must have the view in its extensions.
+pub(crate) fn protect(router: Router, authentication: Authentication, gateway: &Gateway) -> Router {
+    let (of, gateway) = (authentication.clone(), gateway.clone());
+    let metadata = get(async move |uri: Uri| {
+        let authenticator = of.current();
+        let path = authenticator.config.resource();
+        let path = path.and_then(|resource| metadata::path_of_view(resource, uri.path()));
+        let view = path.and_then(|path| gateway.view(path));
+        Metadata::response(authenticator.metadata(view.as_ref()).as_deref())
+    });
     router
         .layer(from_fn_with_state(authentication, authenticate))
         .route(WELL_KNOWN, metadata.clone())
@@ -52,15 +62,16 @@ async fn authenticate(
     next: Next,
 ) -> Response {
     let authenticator = authentication.current();
+    let view = request.extensions().get::<View>().cloned();
     let verified = match bearer::token(request.headers()) {
-        Ok(token) => authenticator.caller(token).await,
+        Ok(token) => authenticator.caller(token, view.as_ref()).await,
         Err(rejection) => Err(rejection),
     };
     let caller = match verified {
         Ok(caller) => caller,
         Err(rejection) => {
             authentication.0.rejections.log(&rejection);
-            return authenticator.reject(&rejection);
+            return authenticator.reject(&rejection, view.as_ref());
         }
     };
     // No layer, log or backend needs the token.
@@ -136,7 +147,7 @@ impl Authenticator {
     /// 3].
     ///
     /// [RFC 6750, section 3]: https://www.rfc-editor.org/rfc/rfc6750#section-3
-    fn reject(&self, rejection: &Rejection) -> Response {
+    fn reject(&self, rejection: &Rejection, view: Option<&View>) -> Response {
         let (status, error, text) = match rejection {
             Rejection::NoToken => (StatusCode::UNAUTHORIZED, None, "a bearer token is required"),
             Rejection::Malformed => (
@@ -154,7 +165,7 @@ impl Authenticator {
             ),
         };
         let error = error.map(|error| format!("error=\"{error}\""));
-        let metadata = self.metadata.as_ref().map(|it| it.challenge().to_owned());
+        let metadata = self.metadata(view).map(|it| it.challenge().to_owned());
         let parameters: Vec<_> = error.into_iter().chain(metadata).collect();
         let challenge = format!("Bearer {}", parameters.join(", "));
         let mut response = (status, format!("{text}\n")).into_response();

@@ -11,13 +11,14 @@ mod session_id;
 mod static_tokens;
 
 use std::{
+    borrow::Cow,
     convert::Infallible,
     future::pending,
     mem::discriminant,
     sync::{Arc, PoisonError, RwLock},
 };
 
-use mcp_composite::config::{AuthConfig, AuthMethod};
+use mcp_composite::config::{AuthConfig, AuthMethod, View};
 use tokio::sync::Notify;
 
 pub(crate) use self::middleware::protect;
@@ -145,8 +146,8 @@ impl Authenticator {
     async fn new(config: AuthConfig) -> Result<Self, String> {
         let (method, metadata) = match (config.method(), config.resource()) {
             (AuthMethod::Jwt(jwt), Some(resource)) => {
-                let verifier = JwtVerifier::new(jwt).await?;
-                (Method::Jwt(Box::new(verifier)), Some(Metadata::new(resource, jwt)))
+                let verifier = JwtVerifier::new(resource, jwt).await?;
+                (Method::Jwt(Box::new(verifier)), Some(Metadata::new(resource, jwt, &[])))
             }
             (AuthMethod::Tokens(tokens), _) => (Method::Tokens(Tokens::new(tokens)), None),
             _ => return Err("`[auth]` has a method that this program does not know".to_owned()),
@@ -154,11 +155,21 @@ impl Authenticator {
         Ok(Self { config, method, metadata })
     }
 
-    /// Returns the name of the caller who has this token.
-    async fn caller(&self, token: &str) -> Result<String, Rejection> {
+    /// Returns the name of the caller who has this token. `view` is the view of the request; `None`
+    /// for `/mcp`.
+    async fn caller(&self, token: &str, view: Option<&View>) -> Result<String, Rejection> {
         match &self.method {
-            Method::Jwt(jwt) => jwt.verify(token).await,
+            Method::Jwt(jwt) => jwt.verify(token, view).await,
             Method::Tokens(tokens) => tokens.caller(token),
         }
+    }
+
+    /// Returns the metadata for a view, or for `/mcp` without one. `None` with static tokens.
+    fn metadata(&self, view: Option<&View>) -> Option<Cow<'_, Metadata>> {
+        let own = view.and_then(|view| match self.config.method() {
+            AuthMethod::Jwt(jwt) => Metadata::of_view(self.config.resource()?, jwt, view),
+            _ => None,
+        });
+        own.map(Cow::Owned).or_else(|| self.metadata.as_ref().map(Cow::Borrowed))
     }
 }

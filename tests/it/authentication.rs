@@ -45,11 +45,11 @@ use crate::{
 };
 
 /// The public URL of the program in tests.
-const RESOURCE: &str = "https://tools.example.com/mcp";
-const ALICE: &str = "alice-has-this-token";
-const BOB: &str = "bob-has-that-token-";
+pub(crate) const RESOURCE: &str = "https://tools.example.com/mcp";
+pub(crate) const ALICE: &str = "alice-has-this-token";
+pub(crate) const BOB: &str = "bob-has-that-token-";
 /// The static tokens of Alice and Bob.
-const TOKENS: &str = "[[auth.tokens]]\ncaller = 'alice'\ntoken = 'alice-has-this-token'\n\
+pub(crate) const TOKENS: &str = "[[auth.tokens]]\ncaller = 'alice'\ntoken = 'alice-has-this-token'\n\
                       [[auth.tokens]]\ncaller = 'bob'\ntoken = 'bob-has-that-token-'\n";
 
 /// A private key for P-256, which nothing else uses.
@@ -58,21 +58,21 @@ const EC_KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgsE3vXgk6j2
 const RSA_KEY: &str = "MIIEowIBAAKCAQEAucuNKxarnFbfqaoqJs7BsTQFhw8hyRVStrc9QZRxjqwM8N0WPsiWybCG22wCnPP6Cg8PmPRrPJ/kjLAkJOFMnJUQRENljebk/l/7or9GkxPk30BoJOB4Q+9bghwAolFlpRkMPuk6S4OKvf1uS9E4AMhFoCtznxr8X3JUMUs1FZFRAJycgCYLX+/I6kxtjvgFWncyYs9d5iwVCOoDn+KiZpdrgo/LqNIf3sst3x4v6fVChfH6/sYWXEh9qt9w88zB3Biem7Ke5wpx8n2NE/UWyqJUB/B0gV97/JV89CIxRne34upcUo6x6jPiVMkL7NoDDhYRIvpr4YhjdjpSjhGGkwIDAQABAoIBAAnOryYfH6kP3y6SIqUwooHyZQqWWeWiRxXAT5N3xe/qC+34q2CCwY5T9EpsRbucYMVburzCfHRcgOdnspMEX0Eyat8dT6S/E2v6C++MeTwVtncgIqhY0QBgdZVFNSNcVASrA4cKCvG4XG3x1jHIEXlLYjPH8tOiFZvB6cj06aK4lV7xryqudSXtIPEbvp8OFoArqqnchgreHg5sxXhJkvgg+e2syzTVgvy4ev/n6WwZgGIEP+lXuSMvJdbPRjj83DWuQ3+YNtbYqsKLZZi2c+w7R63bKH+kbO5jvCG7bCW+rckJoOFvPdaXw6yXzimqRHC3LE81yezdBx4at44bSYECgYEA5X5Ss94edBGiYKwY5pK6H6rmr+13bUxjuJblN9maVKh3BLpqJpUHzvX027Rj0kJ0n27fsFEsrAB83WujnzODtcUsZyM+0uAQbzWdK/lRIXFBVp1XePm3LaBI1Gi3/dkmI0u0Dt92wZxIzTuYZgxyCDHvOOChu13wkklN+sV1+9kCgYEAz0EnShNHSVgdB/YNfWQAbMq4jmWWsxPEJhFQB96Kc6yU9XhnzLStkyIsmvR4jhIvdFCpHEHL+amUqbN69e255567VM5w8+4mH4ImkFRbeazTdwgdYAxTOfCBVFQ44hEYUUrNYCrGdwTbLymX4DUH9igrH9ehVmrkD3FKec4l7ksCgYBmMPUk0RDggIW85IWGDupAdbqZtnWKvwxcwxy43PYDIq009smT+qLqfs2VE+OrWhpScG29Nrhcsy7m7iqDFs5cn7thBenQvyOyUb52OWPuL1938UJlRVVTRN+JbkQYDp0T9H7ubIWWO0CT2yjGsF4K1il/O0/pfjBFA81skIc0KQKBgQC++kSgB5+6wA0QVvUbRFj35t2lqYryPRaUFYPvnGtsJ+2jPG45vYvsdqMvrnKgR7Wesu0B8sdoqZEpxw9ZKtQR0LzCavC+dgZ/Jkku2ezo9A5wMvQOm4zdaPdjo7A+8I296vXQ1dnHtpvam7MtkPBjLaR/VQ2AOkMoz7ZXA1UEfQKBgHhGy9dJOQ8imAdfzX/Tl3xS7MbteaabEHv/AbHOCXShBBIwHa9UAsQcor7QCRwNCBCmNAX6hpj2Ai3D7xRilOXZf0mB4KQb2/h9sNUuw6xCSyyKOzGNmAtDyV/O0eayKdysQK8d7Pek4JEzWFc/AWDAl5aG/uvewpjD7WoaBMhY";
 
 /// The program, which serves a file over HTTP.
-struct Program {
+pub(crate) struct Program {
     folder: TempDir,
     child: Child,
-    url: String,
-    client: reqwest::Client,
+    pub(crate) url: String,
+    pub(crate) client: reqwest::Client,
 }
 
 /// A backend with the tool `echo`, which records the headers of its requests.
-struct Backend {
+pub(crate) struct Backend {
     server: Server,
     headers: Arc<Mutex<Vec<HeaderMap>>>,
 }
 
 /// An authorization server: a key, and the key set that contains it.
-struct Issuer {
+pub(crate) struct Issuer {
     key: EncodingKey,
     id: &'static str,
     jwk: Value,
@@ -81,12 +81,18 @@ struct Issuer {
 // === impl Program ===
 
 impl Program {
-    async fn start(text: &str, address: &str) -> Self {
+    pub(crate) async fn start(text: &str, address: &str) -> Self {
+        Self::start_with(text, address, &[]).await
+    }
+
+    /// Starts the program with more arguments.
+    pub(crate) async fn start_with(text: &str, address: &str, more: &[&str]) -> Self {
         let folder = tempdir().unwrap();
         let file = folder.path().join("tools.toml");
         fs::write(&file, text).unwrap();
         let child = Command::new(PROGRAM)
             .args(["serve", path(&file), "--http", address])
+            .args(more)
             .env_remove("RUST_LOG")
             .stderr(fs::File::create(folder.path().join("log")).unwrap())
             .kill_on_drop(true)
@@ -104,23 +110,33 @@ impl Program {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    async fn logs(&self, text: &str) {
+    pub(crate) async fn logs(&self, text: &str) {
         until(async || self.log().contains(text)).await;
     }
 
     /// Replaces the file, and requests a reload.
-    fn reload(&self, text: &str) {
+    pub(crate) fn reload(&self, text: &str) {
         fs::write(self.folder.path().join("tools.toml"), text).unwrap();
         assert!(signal(self.child.id().unwrap().into(), "HUP"));
     }
 
     /// Starts a request of a client of 2026-07-28.
-    fn request(&self, method: &str, mut params: Value) -> reqwest::RequestBuilder {
+    fn request(&self, method: &str, params: Value) -> reqwest::RequestBuilder {
+        self.request_at("/mcp", method, params)
+    }
+
+    /// Starts a request of a client of 2026-07-28 at a path.
+    pub(crate) fn request_at(
+        &self,
+        path: &str,
+        method: &str,
+        mut params: Value,
+    ) -> reqwest::RequestBuilder {
         let meta = &mut params["_meta"];
         meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
         meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "0" });
         meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
-        let mut request = self.post().header("mcp-protocol-version", "2026-07-28");
+        let mut request = self.post_at(path).header("mcp-protocol-version", "2026-07-28");
         if let Some(name) = params["name"].as_str() {
             request = request.header("mcp-name", name);
         }
@@ -129,7 +145,12 @@ impl Program {
     }
 
     fn post(&self) -> reqwest::RequestBuilder {
-        let request = self.client.post(&self.url).header("content-type", "application/json");
+        self.post_at("/mcp")
+    }
+
+    pub(crate) fn post_at(&self, path: &str) -> reqwest::RequestBuilder {
+        let url = self.url.replace("/mcp", path);
+        let request = self.client.post(url).header("content-type", "application/json");
         request.header("accept", "application/json, text/event-stream")
     }
 
@@ -146,20 +167,20 @@ impl Program {
     }
 }
 
-async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
+pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
     let response = soon(request.send()).await.unwrap();
     let status = response.status().as_u16();
     let text = soon(response.text()).await.unwrap();
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
-fn challenge(response: &reqwest::Response) -> (u16, String) {
+pub(crate) fn challenge(response: &reqwest::Response) -> (u16, String) {
     let header = response.headers().get(WWW_AUTHENTICATE);
     let header = header.map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
     (response.status().as_u16(), header)
 }
 
-fn path(path: &Path) -> &str {
+pub(crate) fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -177,7 +198,7 @@ async fn fails(text: &str) -> (Option<i32>, String) {
 // === impl Backend ===
 
 impl Backend {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let echo = service_fn(async |message: Message| {
             let Some(call) = message.tool_call() else {
                 let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
@@ -206,7 +227,7 @@ impl Backend {
     }
 
     /// Returns the sections of a file with this backend and a composite that calls it.
-    fn sections(&self) -> String {
+    pub(crate) fn sections(&self) -> String {
         format!(
             "[[backends]]\nname = 'b'\nurl = 'http://{}/'\n\
              [[composite_tools]]\nname = 'both'\ndescription = 'Calls it'\ntools = ['b_echo']\n\
@@ -226,7 +247,7 @@ impl Backend {
 
 impl Issuer {
     /// Creates an issuer whose Ed25519 key has this seed.
-    fn new(id: &'static str, seed: u8) -> Self {
+    pub(crate) fn new(id: &'static str, seed: u8) -> Self {
         // The fixed bytes of PKCS #8 before the seed of an Ed25519 key, as in RFC 8410.
         let mut der = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20".to_vec();
         der.extend([seed; 32]);
@@ -236,11 +257,11 @@ impl Issuer {
         Self { key, id, jwk: serde_json::to_value(jwk).unwrap() }
     }
 
-    fn key_set(&self) -> Value {
+    pub(crate) fn key_set(&self) -> Value {
         json!({ "keys": [self.jwk] })
     }
 
-    fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         let header = Header { kid: Some(self.id.to_owned()), ..Header::new(Algorithm::EdDSA) };
         encode(&header, claims, &self.key).unwrap()
     }
@@ -256,7 +277,7 @@ impl Issuer {
 }
 
 /// Returns the `[auth]` section for the tokens of an issuer.
-fn jwt(keys: &str, more: &str) -> String {
+pub(crate) fn jwt(keys: &str, more: &str) -> String {
     format!(
         "[auth]\nresource = '{RESOURCE}'\n\
          [auth.jwt]\nissuer = 'https://id.example.com'\njwks = '{keys}'\n{more}\n"
@@ -264,7 +285,7 @@ fn jwt(keys: &str, more: &str) -> String {
 }
 
 /// Returns the claims of a valid token, with some of them replaced. A null removes a claim.
-fn claims(changed: &Value) -> Value {
+pub(crate) fn claims(changed: &Value) -> Value {
     let mut claims = json!({
         "iss": "https://id.example.com", "sub": "alice", "aud": RESOURCE, "exp": now() + 60,
         "scope": "read write",

@@ -108,6 +108,8 @@ mod testing;
 mod traces;
 mod truncate;
 mod validate;
+#[cfg(feature = "cli")]
+mod view_endpoints;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod views;
 #[cfg(all(unix, feature = "cli"))]

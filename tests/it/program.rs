@@ -68,6 +68,8 @@ async fn invalid_arguments_exit_with_2_and_failures_with_1() {
         (&["serve", "/nowhere/tools.toml"], 1, "/nowhere/tools.toml"),
         (&["serve", FILE, "--http", &taken], 1, "cannot listen at 127.0.0.1:"),
         (&["call", FILE, "nothing"], 1, "unknown tool `nothing`"),
+        (&["tools", FILE, "--view", "/a"], 1, "unknown view `/a`: the file has no `[[views]]`"),
+        (&["serve", FILE, "--http", "127.0.0.1:0", "--view", "/a"], 2, "'--view <PATH>'"),
         (&["init", FILE], 1, "hide_the_parts.toml: "),
     ] {
         let (got, errors) = failed(arguments).await;
@@ -134,6 +136,7 @@ async fn offline_check_needs_neither_backends_nor_variables() {
         "tools": [],
         "composites": [{ "name": "all" }],
         "not_advertised": [],
+        "views": [],
         "remarks": remarks,
         "problems": [],
     });
