@@ -268,7 +268,7 @@ impl Settings {
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Takes over the store of another file or view (`before`) if the store's settings are unchanged.
+    /// Takes over the store of another file or view (`before`) if its settings are the same.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();

@@ -245,7 +245,10 @@ impl Config {
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         let observer = Arc::new(observer);
-        self.each_layers(|layers| layers.observe(observer.clone()));
+        for view in &mut self.views {
+            view.layers.observe(observer.clone());
+        }
+        self.layers.observe(observer);
         self
     }
 
@@ -255,14 +258,11 @@ impl Config {
     /// configuration that you pass to a reload.
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
-        self.each_layers(|layers| layers.trace(trace.clone()));
+        for view in &mut self.views {
+            view.layers.trace(trace.clone());
+        }
+        self.layers.trace(trace);
         self
-    }
-
-    /// Calls `change` for the layers of the file and of each view.
-    fn each_layers(&mut self, mut change: impl FnMut(&mut Layers)) {
-        change(&mut self.layers);
-        self.views.iter_mut().for_each(|view| change(&mut view.layers));
     }
 
     /// Returns the views, in the order of the file.

@@ -70,7 +70,8 @@ pub struct Gateway(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    views: Arc<Views>,
+    /// The file itself.
+    main: View,
     /// Held during a reload.
     reloading: tokio::sync::Mutex<()>,
     /// A handle to stop each backend that has not stopped yet, including backends of previous
@@ -99,12 +100,12 @@ impl Gateway {
     pub fn connect(config: &Config) -> Result<Self, ConnectError> {
         let running = Running::new(config, config.connect()?, None);
         let shared = Shared {
-            views: Arc::new(Views::new(running)),
+            main: Views::start(running),
             endings: Mutex::default(),
             reloading: tokio::sync::Mutex::default(),
             closed: CancellationToken::new(),
         };
-        shared.note(&shared.views.lock().backends);
+        shared.note(&shared.main.views().lock().backends);
         Ok(Self(Arc::new(shared)))
     }
 
@@ -112,13 +113,13 @@ impl Gateway {
     /// configuration has no such view.
     #[must_use]
     pub fn view(&self, path: &str) -> Option<View> {
-        self.0.views.get(Some(path.into()))
+        self.0.main.views().get(path)
     }
 
     /// Returns the file itself as a view.
     #[must_use]
     pub fn main(&self) -> View {
-        self.0.views.get(None).expect("each file is a view of itself")
+        self.0.main.clone()
     }
 
     /// Returns the service that handles client requests with the configured layers and backends.
@@ -139,7 +140,7 @@ impl Gateway {
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {
-        let views = self.0.views.clone();
+        let views = self.0.main.views().clone();
         ConnectionLimit::new()
             .caller_of(move |parts| views.lock().stores()?.caller.account_in(parts))
     }
@@ -154,7 +155,7 @@ impl Gateway {
     /// Returns the backends of the running configuration.
     #[must_use]
     pub fn backends(&self) -> Backends {
-        self.0.views.lock().backends.clone()
+        self.0.main.views().lock().backends.clone()
     }
 
     /// Returns the channel of changes for notifying clients. See [`View::changes`].
@@ -227,16 +228,16 @@ impl Gateway {
         let before = self.backends();
         let (backends, reloaded) = before.reconnect(config)?;
         shared.note(&backends);
-        let running = Running::new(config, backends, Some(&shared.views.running()));
+        let running = Running::new(config, backends, Some(&shared.main.views().running()));
         let stacks = running.stacks();
         // Closing the gateway does not wait for new backends.
         let ready = shared.closed.run_until_cancelled(running.warm(&stacks));
         ready.await.ok_or_else(ConnectError::closed)?;
 
         running.backends.take_over(&before);
-        shared.views.replace(running, stacks);
+        shared.main.views().replace(running, stacks);
         // Clients are notified after the switch, since they list the items immediately.
-        let changes = shared.views.changes();
+        let changes = shared.main.views().changes();
         for epoch in [changes.tools(), changes.prompts(), changes.resources()] {
             epoch.bump();
         }
@@ -252,7 +253,7 @@ impl Gateway {
         let _reloading = shared.reloading.lock().await;
         let endings = shared.endings().clone();
         join_all(endings.iter().map(Ending::end)).await;
-        let running = shared.views.running();
+        let running = shared.main.views().running();
         let flushed = join_all(running.views().map(|view| view.stores.budget.store.flush()));
         if timeout(FLUSHING, flushed).await.is_err() {
             tracing::warn!(
@@ -307,7 +308,7 @@ mod tests {
     }
 
     fn stores(gateway: &Gateway) -> Stores {
-        gateway.0.views.running().stores().cloned().unwrap()
+        gateway.0.main.views().running().stores().cloned().unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -316,7 +317,7 @@ mod tests {
         let store = stores(&gateway).state.store();
         let put = store.put(b"state".to_vec(), b"", None).now_or_never();
         let kept = || {
-            format!("{:?}", gateway.0.views.running().views().next().map(|view| &view.layer))
+            format!("{:?}", gateway.0.main.views().running().views().next().map(|view| &view.layer))
                 .contains("items: 1")
         };
         assert!(matches!(put, Some(Ok(_))) && kept());

@@ -17,6 +17,7 @@
 //!   one server;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): validation, filtering,
 //!   renaming and advertising of tools, prompts and resources;
+//! - [`[[views]]`](#views): other layers and composites over the same backends, at other paths;
 //! - [`include`](#several-files): the paths of files with more composites.
 //!
 //! [`Config::stack_layer`] returns the layers of all sections except `[[backends]]` and `[router]`,
@@ -415,6 +416,44 @@
 //! The default of an argument may be secret, such as a key for the server. Defaults never appear in
 //! error messages or `Debug` output. The server receives them unchanged. If the server repeats a
 //! default in its output, the default is not redacted.
+//!
+//! # Views
+//!
+//! ```toml
+//! [[views]]
+//! path = "/team-a"                             # required
+//! scopes = ["tools:a"]                         # of each token, only with `[auth.jwt]`
+//!
+//! [views.filter]                               # replaces `[filter]`
+//! expose_tools = ["docs_*"]
+//!
+//! [[views.budget.limits]]                      # counted separately
+//! name = "calls"
+//! limit = 1000
+//!
+//! [[views.composite_tools]]                    # replaces all `[[composite_tools]]`
+//! name = "search_docs"
+//! description = "Search the docs"
+//! tools = ["docs_search"]
+//! ```
+//!
+//! A view is the file with some sections replaced: `composite_tools`, `limits`, `progress`,
+//! `validate`, `filter`, `aliases`, `advertise`, `redactions`, `budget`, `truncate` and `results`.
+//! Each of these sections that the view has replaces the whole section of the file, even if it is
+//! empty. All other sections are those of the file. So a view without `redactions` redacts what the
+//! file redacts. An inherited section must also be valid in the view: if the view replaces
+//! `aliases`, the targets of inherited composites are the names that its aliases define.
+//!
+//! All views share the backends and their connections, callers, waiting runs, and the stores of
+//! inherited sections. A view with its own `[budget]` or `[results]` has a separate store with the
+//! settings of its section; with `store = "redis"`, its budgets have their own keys. A waiting run
+//! can be resumed in another view only if that view has exactly the same composite.
+//!
+//! A `path` consists of `/` and letters, digits, `-`, `.`, `_` and `~`. It must not begin with
+//! `/mcp`, `/healthz`, `/readyz`, `/metrics` or `/.well-known`. The program `mcp-composite` serves
+//! the view at exactly this path, and the file itself at `/mcp`. In code, [`Config::view`] returns
+//! the configuration of a view, and `Gateway::view` a running view. A server of your own must check
+//! the `scopes`.
 //!
 //! # Several files
 //!

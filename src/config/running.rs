@@ -27,12 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum additional time that a reload waits for the layers to process the backends' lists.
 const WARMTH: Duration = Duration::from_secs(1);
 
-/// What clients of one path see of a [`Gateway`](super::Gateway): the backends of the gateway,
-/// through the layers and composites of a view of the file, or of the file itself.
+/// A view of a [`Gateway`](super::Gateway), which clients use at one path: its backends with the
+/// layers and composites of a view of the file, or of the file itself.
 ///
 /// A reload replaces the layers of all views at the same time. If a reload removes the view from
 /// the file, this handle and its services remain, but have no tools, prompts and resources until
-/// another reload adds the view again. [`Gateway::view`](super::Gateway::view) then returns `None`.
+/// another reload adds the view again. Meanwhile,
+/// [`Gateway::view`](super::Gateway::view) returns `None`.
 ///
 /// Clones refer to the same view.
 #[derive(Clone, Debug)]
@@ -45,12 +46,14 @@ pub struct View {
 /// The path of a view. `None` for the file itself.
 pub(super) type ViewPath = Option<Arc<str>>;
 
+type Reloaders = BTreeMap<ViewPath, Reloader<Stack<Router>>>;
+
 /// The running views of a gateway, with a service for each.
 #[derive(Debug)]
 pub(super) struct Views {
     running: Mutex<Running>,
     /// The services of the views, and those of removed views that are still in use.
-    reloaders: Mutex<BTreeMap<ViewPath, Reloader<Stack<Router>>>>,
+    reloaders: Mutex<Reloaders>,
     changes: Changes,
 }
 
@@ -73,6 +76,10 @@ pub(super) struct RunningView {
 // === impl View ===
 
 impl View {
+    pub(super) const fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
     /// Returns the path at which the view is served. `None` for the file itself.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
@@ -156,14 +163,17 @@ impl View {
 // === impl Views ===
 
 impl Views {
-    pub(super) fn new(running: Running) -> Self {
+    /// Creates the services of all views, and returns the file itself as a view.
+    pub(super) fn start(running: Running) -> View {
         let changes = running.backends.changes().clone();
-        let reloaders = running.views.keys().map(|path| {
-            let (_, reloader) = Reload::new(running.stack(path));
-            (path.clone(), reloader)
-        });
-        let reloaders = Mutex::new(reloaders.collect());
-        Self { running: Mutex::new(running), reloaders, changes }
+        let stacks = running.stacks().into_iter();
+        let reloaders = stacks.map(|(path, stack)| (path, Reload::new(stack).1));
+        let mut reloaders: BTreeMap<_, _> = reloaders.collect();
+        let main = reloaders.entry(None).or_insert_with(|| Reload::new(running.stack(&None)).1);
+        let reloader = main.clone();
+        let running = Mutex::new(running);
+        let views = Arc::new(Self { running, reloaders: Mutex::new(reloaders), changes });
+        View { views, path: None, reloader }
     }
 
     pub(super) const fn changes(&self) -> &Changes {
@@ -178,12 +188,13 @@ impl Views {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reloaders(&self) -> MutexGuard<'_, BTreeMap<ViewPath, Reloader<Stack<Router>>>> {
+    fn reloaders(&self) -> MutexGuard<'_, Reloaders> {
         self.reloaders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a view of the current configuration.
-    pub(super) fn get(self: &Arc<Self>, path: ViewPath) -> Option<View> {
+    pub(super) fn get(self: &Arc<Self>, path: &str) -> Option<View> {
+        let path: ViewPath = Some(path.into());
         // Locked during the look-up, so that a concurrent reload does not remove the service.
         let reloaders = self.reloaders();
         self.lock().views.get(&path)?;

@@ -176,7 +176,7 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Takes over the store of another file or view (`before`) if the store's settings are unchanged.
+    /// Takes over the store of another file or view (`before`) if its settings are the same.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();

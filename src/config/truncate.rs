@@ -114,7 +114,7 @@ impl TruncateTable {
 // === impl TruncateConfig ===
 
 impl TruncateConfig {
-    /// Takes over the store of another file or view (`before`) if the store's settings are unchanged.
+    /// Takes over the store of another file or view (`before`) if its settings are the same.
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
             (&mut self.results, &before.results)

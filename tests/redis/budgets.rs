@@ -8,9 +8,13 @@ use std::{
 use futures::future::join_all;
 use mcp_composite::{
     budget::{BudgetStore, Denied, Refill},
+    config::Config,
     redis::{RedisBudgets, RedisServer},
+    testing,
 };
+use serde_json::json;
 use tokio::time::{Instant, sleep};
+use tower::{Layer, ServiceExt};
 
 use super::{
     calls, is_over, replica, replicas, reserve, reserve_for,
@@ -309,4 +313,30 @@ async fn budgets_of_different_prefixes_are_separate() {
     let [one, other] = ["one", "other"].map(|prefix| replica(&server).prefix(prefix).budgets());
     let _held = reserve(&one, &calls(1), 1).await.unwrap();
     assert!(reserve(&other, &calls(1), 1).await.is_ok());
+}
+
+#[tokio::test]
+async fn budget_of_a_view_is_separate_and_shared_by_replicas() {
+    let server = Server::start();
+    let file = format!(
+        "redis = {{ url = '{}', timeout = '60s' }}\n\
+         budget = {{ store = 'redis', limits = [{{ name = 'calls', limit = 1 }}] }}\n\
+         [[views]]\npath = '/inherits'\n\
+         [[views]]\npath = '/own'\n\
+         budget = {{ store = 'redis', limits = [{{ name = 'calls', limit = 1 }}] }}\n",
+        server.url()
+    );
+    let [one, other] = [(); 2].map(|()| Config::from_toml_str(&file).unwrap());
+    let is_admitted = async |config: &Config| {
+        let tools = testing::Server::new().says("search", "found");
+        let stack = config.stack_layer().layer(tools);
+        let reply = soon(stack.oneshot(testing::request("search", json!({})))).await.unwrap();
+        reply.tool_result().is_some_and(|result| result.is_error != Some(true))
+    };
+    assert!(is_admitted(&one).await);
+    assert!(!is_admitted(&one.view("/inherits").unwrap()).await);
+    assert!(is_admitted(&one.view("/own").unwrap()).await);
+    assert!(!is_admitted(&other.view("/own").unwrap()).await);
+    let keys = server.keys();
+    assert_eq!(keys.iter().filter(|key| key.contains("mcp-composite:/own:budget:")).count(), 1);
 }

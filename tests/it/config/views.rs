@@ -171,7 +171,7 @@ fn full_results_are_kept_only_while_results_are_truncated() {
 #[test]
 fn errors_in_views_contain_no_secrets() {
     for mistake in [
-        "aliases = [{ tool = 'shop_price', arguments.key = { hide = true, defalt = 'hunter2' } }]",
+        "aliases = [{ tool = 'shop_price', arguments.key = { hide = true, value = 'hunter2' } }]",
         "aliases = [{ tool = 'shop_price', arguments = { key = { default = 'hunter2' } }, x = 1 }]",
         "backends = [{ name = 'a', env = { KEY = 'hunter2' } }]",
         "redis.url = 'redis://:hunter2@cache'",
