@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn stores(gateway: &Gateway) -> Stores {
-        gateway.0.main.views().running().stores().cloned().unwrap()
+        gateway.0.main.views().running().stores().cloned().expect("the file itself is a view")
     }
 
     #[tokio::test(start_paused = true)]
