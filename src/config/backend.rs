@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::{secret::Secret, variables::Text};
+use super::{backend_auth::BackendAuth, secret::Secret, variables::Text};
 use crate::{adapter::secrets::Secrets, stack::BackendLayer, url};
 
 /// The timeout of each call of a backend if the file sets none.
@@ -51,6 +51,7 @@ pub struct StdioConfig {
 pub struct HttpConfig {
     pub(super) url: Text,
     pub(super) headers: Secret<BTreeMap<String, String>>,
+    pub(super) auth: Option<BackendAuth>,
 }
 
 // === impl BackendConfig ===
@@ -120,9 +121,10 @@ impl BackendConfig {
     /// - The value of each `${VAR}` variable.
     /// - Each value of `env` and `headers`, and the part of a header's value after its first word,
     ///   such as the token after `Bearer`.
-    /// - The user information, the query and the fragment of the URL, each as a whole.
-    /// - The user name and the password in the URL, and each value in the query.
-    /// - Each segment in the path of the URL that may be a token. Such a segment has at least 20
+    /// - The `client_secret` of `auth`.
+    /// - The user information, the query and the fragment of each URL, each as a whole.
+    /// - The user name and the password in a URL, and each value in the query.
+    /// - Each segment in the path of a URL that may be a token. Such a segment has at least 20
     ///   characters, or at least 8 characters if one of them is a digit.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
@@ -181,6 +183,13 @@ impl HttpConfig {
     pub const fn headers(&self) -> &BTreeMap<String, String> {
         self.headers.expose()
     }
+
+    /// Returns how the access tokens for the server are obtained. `None` if the file has no `auth`
+    /// for the backend.
+    #[must_use]
+    pub const fn auth(&self) -> Option<&BackendAuth> {
+        self.auth.as_ref()
+    }
 }
 
 impl fmt::Debug for HttpConfig {
@@ -188,6 +197,7 @@ impl fmt::Debug for HttpConfig {
         f.debug_struct("HttpConfig")
             .field("url", &format_args!("{:?}", url::displayed(&self.url.written)))
             .field("headers", &self.headers)
+            .field("auth", &self.auth)
             .finish()
     }
 }

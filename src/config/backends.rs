@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::{
     aliases::{self, AliasTable},
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
+    backend_auth::{self, BackendAuth, BackendAuthTable},
     duration::Duration,
     filter::{self, FilterTable},
     header, hints,
@@ -69,6 +70,8 @@ pub(super) struct BackendTable {
     url: Option<Secret<String>>,
     /// Headers to send to the server at `url` with every request.
     headers: Option<Secret<BTreeMap<String, String>>>,
+    /// How access tokens for the server at `url` are obtained from an authorization server.
+    auth: Option<BackendAuthTable>,
     /// Patterns of the backend's tools that clients may see and call. Defaults to all tools.
     expose_tools: Option<Vec<String>>,
     /// Patterns of the backend's tools that clients may neither see nor call.
@@ -274,7 +277,11 @@ impl Builder<'_, '_, '_> {
             ("env", table.env.is_some()),
             ("cwd", table.cwd.is_some()),
         ];
-        let of_http = [("url", table.url.is_some()), ("headers", table.headers.is_some())];
+        let of_http = [
+            ("url", table.url.is_some()),
+            ("headers", table.headers.is_some()),
+            (backend_auth::KEY, table.auth.is_some()),
+        ];
         match name {
             TransportName::Stdio => {
                 self.refuse(&of_http, "http");
@@ -332,7 +339,25 @@ impl Builder<'_, '_, '_> {
             .and_then(|url| Url::parse(&url.value))
             .is_some_and(|parts| parts.user.is_some());
         let headers = self.headers(table.headers.unwrap_or_default().into_exposed(), has_user);
-        Some(HttpConfig { url: url?, headers: Secret::new(headers) })
+        let has_header = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let auth = table.auth.and_then(|auth| self.auth(auth, has_user, has_header));
+        Some(HttpConfig { url: url?, headers: Secret::new(headers), auth })
+    }
+
+    fn auth(
+        &mut self,
+        table: BackendAuthTable,
+        has_user: bool,
+        has_header: bool,
+    ) -> Option<BackendAuth> {
+        let other = if has_user { Some("the user in `url`") } else { None };
+        if let Some(other) = other.or(has_header.then_some("the header `Authorization`")) {
+            let message = format!("`auth` and {other} say the same: expected one of them");
+            self.report([backend_auth::KEY], message);
+        }
+        let path = self.at([backend_auth::KEY]);
+        let Self { environment, secrets, reader, .. } = self;
+        backend_auth::Build { path, environment, secrets, reader }.build(table)
     }
 
     fn url(&mut self, url: String) -> Option<Text> {

@@ -16,11 +16,13 @@ use tower_layer::Layer;
 #[cfg(feature = "http")]
 use http::{HeaderName, HeaderValue};
 
-#[cfg(feature = "http")]
-use super::HttpConfig;
 #[cfg(feature = "stdio")]
 use super::StdioConfig;
+#[cfg(feature = "http")]
+use super::{BackendAuth, HttpConfig, OAuthClientConfig};
 use super::{BackendConfig, Config, Reloaded, Transport};
+#[cfg(feature = "http")]
+use crate::adapter::remote::oauth::{OAuth, OAuthClient};
 #[cfg(feature = "stdio")]
 use crate::adapter::remote::stdio::ChildProcess;
 use crate::{
@@ -304,6 +306,9 @@ impl BackendConfig {
         let (transport, feature, is_there) = match self.transport() {
             Transport::Stdio(_) => ("stdio", "stdio", cfg!(feature = "stdio")),
             Transport::Http(http) if http.is_secure() => ("https", "tls", cfg!(feature = "tls")),
+            Transport::Http(http) if http.auth().is_some_and(|auth| auth.client().is_secure()) => {
+                ("http with a token endpoint at https", "tls", cfg!(feature = "tls"))
+            }
             Transport::Http(_) => ("http", "http", cfg!(feature = "http")),
         };
         if is_there {
@@ -326,7 +331,10 @@ impl BackendConfig {
             Transport::Http(http) => {
                 let headers = headers(http)
                     .map_err(|header| ConnectError(Reason::Header(self.name().to_owned(), header)));
-                Ok(builder.http(http.url(), headers?))
+                Ok(match http.auth() {
+                    Some(auth) => builder.http_with_oauth(http.url(), headers?, oauth(auth)),
+                    None => builder.http(http.url(), headers?),
+                })
             }
             // Rejected by `check` before.
             #[cfg(not(all(feature = "stdio", feature = "http")))]
@@ -357,6 +365,31 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
     };
     let headers = config.headers().iter();
     headers.map(|pair| header(pair).ok_or_else(|| pair.0.clone())).collect()
+}
+
+/// Returns the settings with which access tokens are requested.
+#[cfg(feature = "http")]
+fn oauth(auth: &BackendAuth) -> OAuth {
+    match auth {
+        BackendAuth::ClientCredentials(client) => OAuth::ClientCredentials(oauth_client(client)),
+    }
+}
+
+#[cfg(feature = "http")]
+fn oauth_client(config: &OAuthClientConfig) -> OAuthClient {
+    let mut client =
+        OAuthClient::new(config.token_url(), config.client_id(), config.client_secret())
+            .scopes(config.scopes());
+    if config.secret_in_body() {
+        client = client.secret_in_body();
+    }
+    if let Some(audience) = config.audience() {
+        client = client.audience(audience);
+    }
+    match config.resource() {
+        Some(resource) => client.resource(resource),
+        None => client,
+    }
 }
 
 // === impl ConnectError ===

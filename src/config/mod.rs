@@ -547,6 +547,7 @@ mod aliases;
 mod annotations;
 mod auth;
 mod backend;
+mod backend_auth;
 mod backends;
 mod budget;
 mod caller;
@@ -602,6 +603,7 @@ mod word;
 pub use self::{
     auth::{AuthConfig, AuthMethod, JwksSource, JwtConfig, StaticToken},
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
+    backend_auth::{BackendAuth, OAuthClientConfig},
     error::{ConfigError, Mistake},
     file::Config,
     include::{Sources, Stamp},

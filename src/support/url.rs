@@ -122,7 +122,6 @@ fn may_be_token(part: &str) -> bool {
 ///
 /// `written` is the URL as the operator wrote it, before its variables such as `${HOST}` are
 /// replaced.
-#[cfg(feature = "config")]
 pub(crate) fn displayed(written: &str) -> String {
     let Some((scheme, rest)) = written.split_once("://") else {
         return "…".to_owned();

@@ -65,7 +65,15 @@ pub(crate) async fn serve<S: ServerHandler + Clone>(server: S, sessions: bool) -
 }
 
 pub(crate) async fn listen(router: axum::Router, shutdown: CancellationToken) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listen_at(([127, 0, 0, 1], 0).into(), router, shutdown).await
+}
+
+pub(crate) async fn listen_at(
+    address: SocketAddr,
+    router: axum::Router,
+    shutdown: CancellationToken,
+) -> Server {
+    let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut serving = JoinSet::new();
     serving.spawn(async move { axum::serve(listener.tap_io(send_at_once), router).await.unwrap() });

@@ -9,6 +9,8 @@ mod alias;
 mod authentication;
 #[cfg(feature = "http")]
 mod authorization;
+#[cfg(feature = "http")]
+mod backend_auth;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
 mod budget;

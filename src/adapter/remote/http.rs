@@ -21,11 +21,16 @@ use std::collections::HashMap;
 
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::{
-    StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+    StreamableHttpClientTransport,
+    streamable_http_client::{StreamableHttpClient, StreamableHttpClientTransportConfig},
 };
+use tower::BoxError;
 
 use self::{reconnect_pause::ReconnectPause, send_timeout::SendTimeout};
-use super::service::{RemoteBuilder, RemoteService};
+use super::{
+    oauth::{Bearer, BearerClient, Grant, OAuth, TokenEndpoint, TokenSource},
+    service::{RemoteBuilder, RemoteService},
+};
 use crate::{
     adapter::{Secrets, secrets::credentials},
     url::Url,
@@ -70,6 +75,58 @@ impl RemoteBuilder {
         url: &str,
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
     ) -> RemoteService {
+        let config = self.http_config(url, headers);
+        self.transport(move || {
+            let client = ReconnectPause::new();
+            let config = config.clone();
+            async move { client.map(|client| transport(client, config)) }
+        })
+    }
+
+    /// Creates a service that connects like [`http`](Self::http), and sends an access token with
+    /// every request. See [`oauth`](super::oauth) for the use of tokens.
+    ///
+    /// The secrets of the client are added to the [secrets](Self::secrets). The `headers` should
+    /// not contain `Authorization`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if called outside a Tokio runtime, or in one whose time or I/O driver is not enabled.
+    #[must_use]
+    pub fn http_with_oauth(
+        mut self,
+        url: &str,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        oauth: OAuth,
+    ) -> RemoteService {
+        let config = self.http_config(url, headers);
+        let OAuth::ClientCredentials(client) = oauth;
+        self.about.secrets = self.about.secrets.and(&client.secrets());
+        let endpoint = TokenEndpoint::new(client);
+        let source =
+            TokenSource::new(endpoint, Grant::ClientCredentials, self.about.tokens.clone());
+        self.bearer(config, Bearer::new(source))
+    }
+
+    /// Creates a service whose requests have the tokens of `bearer`.
+    fn bearer(self, config: StreamableHttpClientTransportConfig, bearer: Bearer) -> RemoteService {
+        self.transport(move || {
+            let (config, bearer) = (config.clone(), bearer.clone());
+            async move {
+                // Requested here, so that its error is the reason why the attempt to connect fails.
+                bearer.source().token().await?;
+                let client = BearerClient::new(ReconnectPause::new()?, bearer);
+                Ok::<_, BoxError>(transport(client, config))
+            }
+        })
+    }
+
+    /// Returns the settings of connections to the server at `url`, and adds its secrets.
+    fn http_config(
+        &mut self,
+        url: &str,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    ) -> StreamableHttpClientTransportConfig {
         let mut secrets = Url::parse(url).map(|url| url.secrets()).unwrap_or_default();
         let headers: HashMap<_, _> = headers
             .into_iter()
@@ -85,15 +142,20 @@ impl RemoteBuilder {
             })
             .collect();
         self.about.secrets = self.about.secrets.and(&Secrets::new(secrets));
-        let config = StreamableHttpClientTransportConfig::with_uri(url)
+        StreamableHttpClientTransportConfig::with_uri(url)
             .custom_headers(headers)
             .max_concurrent_requests(CONCURRENT_REQUESTS)
-            .reinit_on_expired_session(false);
-        self.transport(move || {
-            // Each connection has its own HTTP client, created with its transport.
-            let transport = ReconnectPause::new()
-                .map(|client| StreamableHttpClientTransport::with_client(client, config.clone()));
-            async move { transport.map(SendTimeout::new) }
-        })
+            .reinit_on_expired_session(false)
     }
+}
+
+/// Returns the transport of one connection, which has an HTTP client of its own.
+fn transport<C>(
+    client: C,
+    config: StreamableHttpClientTransportConfig,
+) -> SendTimeout<StreamableHttpClientTransport<C>>
+where
+    C: StreamableHttpClient<Error = reqwest::Error> + Sync,
+{
+    SendTimeout::new(StreamableHttpClientTransport::with_client(client, config))
 }

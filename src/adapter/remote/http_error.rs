@@ -21,3 +21,8 @@ pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Err
 pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }
+
+/// Returns `true` if the error only wraps an error of [`oauth`](super::oauth).
+pub(super) fn is_wrapper(error: &(dyn Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::Io(_)))
+}

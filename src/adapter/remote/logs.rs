@@ -133,7 +133,7 @@ impl LogRoutes {
         message.meta = None;
         about.redact_value(&mut message.data);
         if let Some(logger) = &mut message.logger
-            && let Cow::Owned(redacted) = about.secrets.redact(logger)
+            && let Cow::Owned(redacted) = about.redact(logger)
         {
             *logger = redacted;
         }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn message_is_relayed_only_if_all_requests_are_of_one_client() {
         let routes = Arc::<LogRoutes>::default();
-        let about = About { name: "far".into(), secrets: Default::default() };
+        let about = About::new("far");
         let (one, other) = (client(), client());
         let is_of = |client: &Logs| {
             routes.only_client().is_some_and(|(it, _)| Arc::ptr_eq(it.client(), client.client()))

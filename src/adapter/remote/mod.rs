@@ -95,10 +95,13 @@ pub mod http;
 #[cfg(feature = "http")]
 mod http_error;
 mod logs;
+#[cfg(feature = "http")]
+pub mod oauth;
 mod ordered_transport;
 mod paced_epoch;
 mod pending_calls;
 mod redaction;
+mod sent_tokens;
 mod service;
 mod state;
 #[cfg(feature = "stdio")]

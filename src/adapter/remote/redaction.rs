@@ -15,6 +15,7 @@ use rmcp::{
 };
 use serde_json::Value;
 
+use super::sent_tokens::SentTokens;
 use crate::{adapter::secrets::Secrets, message::BackendErrorKind};
 
 /// The maximum number of characters of a server's text in a log message.
@@ -25,15 +26,26 @@ const TOLD: usize = 512;
 pub(super) struct About {
     pub(super) name: Arc<str>,
     pub(super) secrets: Secrets,
+    /// The access tokens that were sent to the server lately.
+    pub(super) tokens: SentTokens,
 }
 
 // === impl About ===
 
 impl About {
+    pub(super) fn new(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), secrets: Secrets::default(), tokens: SentTokens::default() }
+    }
+
+    /// Replaces every secret in the text by `***`.
+    pub(super) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.tokens.redact(self.secrets.redact(text))
+    }
+
     /// Returns a text that is safe to log: secrets are redacted, control characters become spaces,
     /// and the text is truncated.
     pub(super) fn redact_text(&self, text: &str) -> String {
-        let text = self.secrets.redact(text);
+        let text = self.redact(text);
         let mut characters = text.chars();
         let mut told: String = characters
             .by_ref()
@@ -65,7 +77,7 @@ impl About {
 
     /// Redacts secrets in the message and data of a JSON-RPC error.
     pub(super) fn redact_error(&self, error: &mut ErrorData) {
-        if let Cow::Owned(message) = self.secrets.redact(&error.message) {
+        if let Cow::Owned(message) = self.redact(&error.message) {
             error.message = message.into();
         }
         if let Some(data) = &mut error.data {
@@ -76,7 +88,7 @@ impl About {
     pub(super) fn redact_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
-                if let Cow::Owned(redacted) = self.secrets.redact(text) {
+                if let Cow::Owned(redacted) = self.redact(text) {
                     *text = redacted;
                 }
             }
@@ -84,7 +96,7 @@ impl About {
             Value::Object(map) => {
                 let members = mem::take(map).into_iter().map(|(name, mut value)| {
                     self.redact_value(&mut value);
-                    let redacted = match self.secrets.redact(&name) {
+                    let redacted = match self.redact(&name) {
                         Cow::Owned(redacted) => Some(redacted),
                         Cow::Borrowed(_) => None,
                     };
@@ -150,6 +162,10 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
 
 /// Returns `true` if the error's text only names a type or a step, and its source has the details.
 fn says_nothing(error: &(dyn Error + 'static)) -> bool {
+    #[cfg(feature = "http")]
+    if super::http_error::is_wrapper(error) {
+        return true;
+    }
     error.is::<DynamicTransportError>()
         || matches!(error.downcast_ref(), Some(ServiceError::TransportSend(_)))
         || matches!(

@@ -87,7 +87,7 @@ impl RemoteService {
     /// Returns a builder for a service. Errors and logs refer to the server by `name`.
     pub fn builder(name: impl Into<Arc<str>>) -> RemoteBuilder {
         RemoteBuilder {
-            about: About { name: name.into(), secrets: Secrets::default() },
+            about: About::new(name),
             connect_timeout: CONNECT_TIMEOUT,
             passed_meta: Vec::new(),
             elicitation: true,

@@ -496,7 +496,7 @@ mod tests {
 
     #[test]
     fn updates_with_long_uris_take_no_memory() {
-        let about = About { name: "far".into(), secrets: Secrets::default() };
+        let about = About::new("far");
         let changes = Changes::default();
         let mut updates = changes.watch_resources();
         let remote = Remote::new(about, FIRST_PAUSE, Arc::default(), true, changes);

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 222] = [
+const KEYS: [(&str, &str, &str, &str); 231] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -222,6 +222,30 @@ const KEYS: [(&str, &str, &str, &str); 222] = [
     ("backends", "cwd", "\"/other\"", "cwd: Some(\"/other\")"),
     ("backends", "url", "\"http://other\"", "url: \"http://other\""),
     ("backends", "headers", "{ A = \"b\" }", "headers: {\"A\": …}"),
+    (
+        "backends",
+        "auth",
+        "{ client_credentials = { token_url = \"https://a.example/t\", client_id = \"a\", client_secret = \"b\" } }",
+        "auth: Some(ClientCredentials(",
+    ),
+    (
+        "backends.auth",
+        "client_credentials",
+        "{ token_url = \"https://a.example/t\", client_id = \"a\", client_secret = \"b\" }",
+        "auth: Some(ClientCredentials(",
+    ),
+    ("client_credentials", "token_url", "\"https://c.example/token\"", "\"https://c.example/…\""),
+    ("client_credentials", "client_id", "\"other\"", "client_id: \"other\""),
+    ("client_credentials", "client_secret", "\"other\"", "client_secret: …"),
+    (
+        "client_credentials",
+        "token_endpoint_auth_method",
+        "\"client_secret_post\"",
+        "secret_in_body: true",
+    ),
+    ("client_credentials", "scopes", "[\"read\"]", "scopes: [\"read\"]"),
+    ("client_credentials", "audience", "\"others\"", "audience: Some(\"others\")"),
+    ("client_credentials", "resource", "\"urn:x\"", "resource: Some(\"urn:x\")"),
     ("backends", "expose_tools", "[\"erase\"]", "base lists erase\n"),
     ("backends", "hide_tools", "[\"erase\"]", "base lists search, note\n"),
     ("backends", "expose_prompts", "[\"other\"]", "base prompts none\n"),
@@ -321,7 +345,7 @@ const KEYS: [(&str, &str, &str, &str); 222] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 37] = [
+const TABLES: [&str; 39] = [
     "",
     "composite_tools",
     "targets",
@@ -341,6 +365,8 @@ const TABLES: [&str; 37] = [
     "router",
     "backends",
     "backends.validate",
+    "backends.auth",
+    "client_credentials",
     "validate",
     "filter",
     "aliases",
@@ -517,6 +543,17 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("backends.validate", _) => {
             format!("{}[backends.validate]\n{}", backend(None), lines(entry))
         }
+        ("backends.auth", _) => format!("{}[backends.auth]\n{}", of_http(), lines(entry)),
+        ("client_credentials", _) => {
+            let base = [
+                ("token_url", "\"https://base.example/token\""),
+                ("client_id", "\"base\""),
+                ("client_secret", "\"base\""),
+            ];
+            let base = if entry.is_some() { &base[..] } else { &base[..1] };
+            let entries = lines(replaced(base, &[], entry));
+            format!("{}[backends.auth.{table}]\n{entries}", of_http())
+        }
         (
             "steps" | "on_error" | "on_decline" | "on_cancel" | "cases" | "default" | "output"
             | "properties",
@@ -609,10 +646,15 @@ fn composite(table: &str, entry: Option<(&str, &str)>) -> String {
 
 fn backend(entry: Option<(&str, &str)>) -> String {
     let command = match entry {
-        Some(("transport" | "url" | "headers", _)) => ("url", "\"http://base\""),
+        Some(("transport" | "url" | "headers" | "auth", _)) => ("url", "\"http://base\""),
         _ => ("command", "\"base\""),
     };
     format!("[[backends]]\n{}", lines(replaced(&[command, ("name", "\"base\"")], &[], entry)))
+}
+
+/// Returns a backend over HTTP.
+fn of_http() -> String {
+    backend(Some(("url", "\"http://base\"")))
 }
 
 /// A budget of five units, for seven calls.

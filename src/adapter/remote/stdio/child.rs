@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn endless_line_of_standard_error_takes_bounded_memory() {
-        let about = About { name: "far".into(), secrets: Secrets::default() };
+        let about = About::new("far");
         let remote = Remote::new(about, GRACE, Arc::default(), true, Changes::default());
         let (remote, last) = (Arc::new(remote), ExitReason::default());
         let endless = repeat(b'x').take(16 << 20);

@@ -1,0 +1,154 @@
+//! Requests access tokens from a token endpoint.
+//!
+//! rmcp's feature `auth` is not used: it discovers the endpoint with requests to the server, and
+//! has no token exchange for a caller. Neither does the crate `oauth2`, and it would add second
+//! versions of several dependencies. The request and its answer are small.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderValue,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use reqwest::{Response, redirect::Policy};
+use tokio::time::timeout;
+
+use super::{
+    access_token::{AccessToken, reason_of_refusal},
+    client::OAuthClient,
+    grant::Grant,
+    token_error::TokenError,
+};
+use crate::{adapter::Secrets, url::displayed};
+
+/// The timeout of a request to the token endpoint, with its answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum size in bytes of an answer of the token endpoint.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// The token endpoint of an authorization server, and the client that requests tokens from it.
+pub(in crate::adapter::remote) struct TokenEndpoint {
+    client: OAuthClient,
+    http: Result<reqwest::Client, String>,
+    secrets: Secrets,
+}
+
+// === impl TokenEndpoint ===
+
+impl TokenEndpoint {
+    pub(in crate::adapter::remote) fn new(client: OAuthClient) -> Arc<Self> {
+        // A redirect would send the secret to another server. A server may close an idle connection
+        // at any time, so each request has its own.
+        let http = reqwest::Client::builder().redirect(Policy::none()).pool_max_idle_per_host(0);
+        let http = http.build().map_err(|error| chain(&error));
+        let secrets = client.secrets();
+        Arc::new(Self { client, http, secrets })
+    }
+
+    /// Requests a token.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the endpoint cannot be reached, refuses the token, or gives an invalid
+    /// answer. The error contains no secrets.
+    pub(super) async fn request(&self, grant: &Grant) -> Result<AccessToken, TokenError> {
+        let answered = timeout(TIMEOUT, self.answer(grant)).await;
+        let answered = answered.unwrap_or_else(|_| {
+            Err(TokenError::failure(format!("it did not answer within {TIMEOUT:?}")))
+        });
+        answered.map_err(|error| {
+            let url = displayed(&self.client.token_url);
+            let text = grant.secrets().and(&self.secrets).redact(&error.to_string()).into_owned();
+            let text = format!("no token from `{url}`: {text}");
+            if error.is_refusal() { TokenError::refusal(text) } else { TokenError::failure(text) }
+        })
+    }
+
+    async fn answer(&self, grant: &Grant) -> Result<AccessToken, TokenError> {
+        let http = self.http.as_ref().map_err(|error| TokenError::failure(error.clone()))?;
+        let OAuthClient { token_url, id, secret, secret_in_body, .. } = &self.client;
+        let mut request = http.post(token_url).header(ACCEPT, "application/json");
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        request = request.header(CONTENT_TYPE, form).body(self.form(grant));
+        if !secret_in_body {
+            // Both are encoded before the scheme `Basic` encodes them, see RFC 6749, section 2.3.1.
+            let [id, secret] = [id, secret].map(|text| encoded(text));
+            request = request.basic_auth(id, Some(secret));
+        }
+        let unreachable = |error: reqwest::Error| TokenError::failure(chain(&error.without_url()));
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        if status.is_redirection() {
+            let text = format!("it answered {status}, and redirects are not followed");
+            return Err(TokenError::failure(text));
+        }
+        let body = body(response).await?;
+        if status.is_success() {
+            return AccessToken::parse(&body)
+                .map_err(|reason| TokenError::failure(reason.to_owned()));
+        }
+        let text = match reason_of_refusal(&body) {
+            Some(reason) => format!("it answered {status}: {reason}"),
+            None => format!("it answered {status}"),
+        };
+        Err(if status.is_client_error() {
+            TokenError::refusal(text)
+        } else {
+            TokenError::failure(text)
+        })
+    }
+
+    /// Returns the parameters of a request for a token.
+    fn form(&self, grant: &Grant) -> String {
+        let OAuthClient { id, secret, secret_in_body, scopes, audience, resource, .. } =
+            &self.client;
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.extend_pairs(grant.parameters());
+        if !scopes.is_empty() {
+            form.append_pair("scope", &scopes.join(" "));
+        }
+        let optional = [("audience", audience), ("resource", resource)];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                form.append_pair(name, value);
+            }
+        }
+        if *secret_in_body {
+            form.append_pair("client_id", id).append_pair("client_secret", secret);
+        }
+        form.finish()
+    }
+}
+
+fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+/// Reads the body of a response, which may be larger than the limit.
+async fn body(mut response: Response) -> Result<Vec<u8>, TokenError> {
+    let mut body = Vec::new();
+    loop {
+        let chunk: Option<Bytes> = response
+            .chunk()
+            .await
+            .map_err(|error| TokenError::failure(chain(&error.without_url())))?;
+        let Some(chunk) = chunk else { return Ok(body) };
+        if body.len() + chunk.len() > MAX_ANSWER {
+            let text = format!("its answer has more than {MAX_ANSWER} bytes");
+            return Err(TokenError::failure(text));
+        }
+        body.extend_from_slice(&chunk);
+    }
+}
+
+/// Returns the messages of an error and its sources, separated by colons.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,126 @@
+//! Keeps an access token, and requests a new one when it is needed.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, WeakShared},
+};
+use tokio::time::Instant;
+
+use super::{
+    access_token::AccessToken, endpoint::TokenEndpoint, grant::Grant, token_error::TokenError,
+};
+use crate::adapter::remote::sent_tokens::SentTokens;
+
+/// The time before its expiry from which a token is no longer used, so that it does not expire on
+/// its way. At most a quarter of the lifetime of the token.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// A source of access tokens, which keeps the last token until shortly before it expires.
+///
+/// The `Debug` output does not contain the token.
+pub(in crate::adapter::remote) struct TokenSource {
+    endpoint: Arc<TokenEndpoint>,
+    grant: Grant,
+    /// Receives each token, so that it is redacted in errors and logs.
+    sent: SentTokens,
+    slot: Mutex<Slot>,
+}
+
+type Request = BoxFuture<'static, Result<Arc<str>, TokenError>>;
+
+#[derive(Default)]
+struct Slot {
+    token: Option<Kept>,
+    /// The pending request for a token, while anyone waits for it.
+    request: Option<WeakShared<Request>>,
+}
+
+struct Kept {
+    value: Arc<str>,
+    /// The time from which the token is no longer used. `None` if it does not expire.
+    until: Option<Instant>,
+}
+
+// === impl TokenSource ===
+
+impl TokenSource {
+    pub(in crate::adapter::remote) fn new(
+        endpoint: Arc<TokenEndpoint>,
+        grant: Grant,
+        sent: SentTokens,
+    ) -> Arc<Self> {
+        Arc::new(Self { endpoint, grant, sent, slot: Mutex::default() })
+    }
+
+    /// Returns the kept token, or requests a new one. Concurrent callers wait for the same request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no token is issued.
+    pub(in crate::adapter::remote) async fn token(
+        self: &Arc<Self>,
+    ) -> Result<Arc<str>, TokenError> {
+        let request = {
+            let mut slot = self.slot();
+            if let Some(token) = slot.usable() {
+                return Ok(token);
+            }
+            match slot.request.as_ref().and_then(WeakShared::upgrade) {
+                Some(request) => request,
+                None => {
+                    let request: Request = self.clone().request().boxed();
+                    let request = request.shared();
+                    slot.request = request.downgrade();
+                    request
+                }
+            }
+        };
+        request.await
+    }
+
+    /// Drops a token that the server has rejected, unless it was already replaced.
+    pub(super) fn reject(&self, token: &str) {
+        let mut slot = self.slot();
+        if slot.token.as_ref().is_some_and(|kept| *kept.value == *token) {
+            slot.token = None;
+        }
+    }
+
+    async fn request(self: Arc<Self>) -> Result<Arc<str>, TokenError> {
+        let issued = self.endpoint.request(&self.grant).await;
+        let mut slot = self.slot();
+        slot.request = None;
+        let AccessToken { value, lifetime } = issued?;
+        self.sent.add(&value);
+        let until = lifetime.map(|lifetime| Instant::now() + (lifetime - MARGIN.min(lifetime / 4)));
+        slot.token = Some(Kept { value: value.clone(), until });
+        Ok(value)
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        // No code panics while it holds the lock.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenSource").finish_non_exhaustive()
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn usable(&self) -> Option<Arc<str>> {
+        let kept = self.token.as_ref()?;
+        let is_usable = kept.until.is_none_or(|until| Instant::now() < until);
+        is_usable.then(|| kept.value.clone())
+    }
+}

@@ -1,0 +1,283 @@
+//! The key `auth` of a backend: access tokens from an OAuth authorization server.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::{
+    auth::is_scope,
+    read::Reader,
+    secret::Secret,
+    variables::{Environment, Text},
+};
+use crate::{
+    composite::Segment,
+    url::{Url, displayed},
+};
+
+/// The key of a backend's table.
+pub(super) const KEY: &str = "auth";
+
+/// How the access tokens for the server at `url` are obtained.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct BackendAuthTable {
+    /// All requests have one token, which belongs to this program.
+    client_credentials: Option<OAuthClientTable>,
+}
+
+/// The client that requests tokens from an authorization server.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["token_url", "client_id", "client_secret"])))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct OAuthClientTable {
+    /// URL of the token endpoint. Each `${VAR}` is replaced by the value of an environment
+    /// variable.
+    token_url: Option<Secret<String>>,
+    /// The id of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    client_id: Option<String>,
+    /// The secret of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    client_secret: Option<Secret<String>>,
+    /// How the client sends its secret. Defaults to `client_secret_basic`.
+    token_endpoint_auth_method: Option<AuthMethodName>,
+    /// Scopes to request. Defaults to those that the authorization server chooses.
+    scopes: Vec<String>,
+    /// The parameter `audience` of a request for a token. Defaults to none.
+    audience: Option<String>,
+    /// The parameter `resource` of a request for a token: the URL of the backend. Defaults to none.
+    resource: Option<String>,
+}
+
+/// How a client sends its secret to the token endpoint.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum AuthMethodName {
+    /// In the header `Authorization`, with the scheme `Basic`.
+    #[default]
+    ClientSecretBasic,
+    /// In the body of the request.
+    ClientSecretPost,
+}
+
+/// How the access tokens for a backend are obtained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackendAuth {
+    /// All requests have one token, which belongs to this program.
+    ClientCredentials(OAuthClientConfig),
+}
+
+/// The client that requests access tokens from an authorization server.
+///
+/// The `Debug` output contains neither the secret nor the parts of the URL that may be secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OAuthClientConfig {
+    token_url: Text,
+    client_id: String,
+    client_secret: Secret<String>,
+    secret_in_body: bool,
+    scopes: Vec<String>,
+    audience: Option<String>,
+    resource: Option<String>,
+}
+
+/// Reads the key `auth` of one backend.
+pub(super) struct Build<'b, 'a, 't> {
+    /// The path of the key in the file.
+    pub(super) path: Vec<Segment>,
+    pub(super) environment: Environment<'b>,
+    /// The secrets of the backend, to which those of the key are added.
+    pub(super) secrets: &'b mut Vec<String>,
+    pub(super) reader: &'b mut Reader<'a, 't>,
+}
+
+// === impl Build ===
+
+impl Build<'_, '_, '_> {
+    /// Converts the table to a configuration. Errors in the table are recorded in the reader.
+    ///
+    /// If an error is reported, the returned value must not be used.
+    pub(super) fn build(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
+        if let Some(client) = table.client_credentials {
+            return self.client("client_credentials", client).map(BackendAuth::ClientCredentials);
+        }
+        if !self.reader.has_fault_in(&self.path.clone()) {
+            self.report(&[], "missing key `client_credentials`");
+        }
+        None
+    }
+
+    fn client(&mut self, key: &str, table: OAuthClientTable) -> Option<OAuthClientConfig> {
+        let OAuthClientTable { scopes, token_endpoint_auth_method, .. } = table;
+        let token_url = table.token_url.map(Secret::into_exposed);
+        let token_url = self.required(&[key, "token_url"], token_url);
+        let token_url = token_url.and_then(|url| self.token_url(&[key, "token_url"], url));
+        let client_id = self.required(&[key, "client_id"], table.client_id);
+        let secret = table.client_secret.map(Secret::into_exposed);
+        let secret = self.required(&[key, "client_secret"], secret);
+        if let Some(secret) = &secret {
+            self.secrets.push(secret.value.clone());
+        }
+        if scopes.iter().any(|scope| !is_scope(scope)) {
+            let message = "illegal scope: expected visible characters without `\"` and `\\`";
+            self.report(&[key, "scopes"], message);
+        }
+        let audience = table.audience.and_then(|text| self.text(&[key, "audience"], text));
+        let resource = table.resource.and_then(|text| self.text(&[key, "resource"], text));
+        if resource.as_ref().is_some_and(|resource| !is_resource(&resource.value)) {
+            let message = "illegal URL: expected one with a scheme such as `https://`, without `#`";
+            self.report(&[key, "resource"], message);
+        }
+        Some(OAuthClientConfig {
+            token_url: token_url?,
+            client_id: client_id?.value,
+            client_secret: Secret::new(secret?.value),
+            secret_in_body: token_endpoint_auth_method.unwrap_or_default()
+                == AuthMethodName::ClientSecretPost,
+            scopes,
+            audience: audience.map(|audience| audience.value),
+            resource: resource.map(|resource| resource.value),
+        })
+    }
+
+    /// Returns a value with its variables replaced. Reports a missing or empty value.
+    fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<Text> {
+        if value.is_none() {
+            self.report(keys, format!("missing key `{}`", keys[keys.len() - 1]));
+        }
+        self.text(keys, value?)
+    }
+
+    /// Returns a value with its variables replaced. Reports an empty value.
+    fn text(&mut self, keys: &[&str], written: String) -> Option<Text> {
+        match Text::expand(written, self.environment) {
+            Ok(text) => {
+                self.secrets.extend(text.replaced.iter().cloned());
+                if text.value.trim().is_empty() {
+                    self.report(keys, "the value is empty");
+                    return None;
+                }
+                Some(text)
+            }
+            Err(message) => {
+                self.report(keys, message);
+                None
+            }
+        }
+    }
+
+    fn token_url(&mut self, keys: &[&str], url: Text) -> Option<Text> {
+        match Url::parse(&url.value) {
+            None => self.report(keys, "no URL: expected `https://` and a host"),
+            Some(parts) if !parts.is_secure() => self.report(
+                keys,
+                "insecure URL: expected `https://`, or `http://` and a loopback host such as \
+                 `localhost`",
+            ),
+            Some(parts) if parts.user.is_some() || parts.fragment.is_some() => {
+                self.report(keys, "illegal URL: expected no user and no `#`");
+            }
+            Some(parts) => {
+                self.secrets.extend(parts.secrets());
+                return Some(url);
+            }
+        }
+        None
+    }
+
+    fn report(&mut self, keys: &[&str], message: impl Into<String>) {
+        let mut path = self.path.clone();
+        path.extend(keys.iter().map(|&key| Segment::from(key)));
+        self.reader.report(&path, message.into());
+    }
+}
+
+/// Returns `true` if the text is an absolute URI without a fragment, as RFC 8707 requires.
+fn is_resource(text: &str) -> bool {
+    let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        && !text.contains(|c: char| c == '#' || c.is_whitespace() || c.is_control())
+}
+
+// === impl BackendAuth ===
+
+impl BackendAuth {
+    /// Returns the client that requests tokens.
+    #[must_use]
+    pub const fn client(&self) -> &OAuthClientConfig {
+        match self {
+            Self::ClientCredentials(client) => client,
+        }
+    }
+}
+
+// === impl OAuthClientConfig ===
+
+impl OAuthClientConfig {
+    /// Returns the URL of the token endpoint.
+    #[must_use]
+    pub fn token_url(&self) -> &str {
+        &self.token_url.value
+    }
+
+    /// Returns `true` if the token endpoint is reached over TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        // The scheme was validated when the file was read; letter case is ignored.
+        self.token_url().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
+    }
+
+    /// Returns the id of the client.
+    #[must_use]
+    pub fn client_id(&self) -> &str {
+        &self.client_id
+    }
+
+    /// Returns the secret of the client, which must not be displayed.
+    #[must_use]
+    pub fn client_secret(&self) -> &str {
+        self.client_secret.expose()
+    }
+
+    /// Returns `true` if the client sends its secret in the body of a request, and not in a header.
+    #[must_use]
+    pub const fn secret_in_body(&self) -> bool {
+        self.secret_in_body
+    }
+
+    /// Returns the scopes to request.
+    #[must_use]
+    pub fn scopes(&self) -> &[String] {
+        &self.scopes
+    }
+
+    /// Returns the parameter `audience` of a request for a token.
+    #[must_use]
+    pub fn audience(&self) -> Option<&str> {
+        self.audience.as_deref()
+    }
+
+    /// Returns the parameter `resource` of a request for a token.
+    #[must_use]
+    pub fn resource(&self) -> Option<&str> {
+        self.resource.as_deref()
+    }
+}
+
+impl fmt::Debug for OAuthClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuthClientConfig")
+            .field("token_url", &format_args!("{:?}", displayed(&self.token_url.written)))
+            .field("client_id", &self.client_id)
+            .field("client_secret", &self.client_secret)
+            .field("secret_in_body", &self.secret_in_body)
+            .field("scopes", &self.scopes)
+            .field("audience", &self.audience)
+            .field("resource", &self.resource)
+            .finish()
+    }
+}

@@ -1,0 +1,5 @@
+//! Backends over HTTP that require access tokens, and the authorization server that issues them.
+
+mod client_credentials;
+mod issuer;
+mod protected;
