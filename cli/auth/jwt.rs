@@ -2,7 +2,11 @@
 //!
 //! [RFC 9068]: https://www.rfc-editor.org/rfc/rfc9068
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
 use mcp_composite::config::{JwtConfig, View};
@@ -10,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Rejection,
+    Rejection, Verified,
     key_set::{Key, KeySet},
     metadata::url_of_view,
 };
@@ -34,6 +38,8 @@ struct Claims {
     iss: Value,
     #[serde(default)]
     sub: Value,
+    #[serde(default)]
+    exp: Value,
     scope: Option<Scopes>,
     /// The same in tokens of Microsoft and Okta.
     scp: Option<Scopes>,
@@ -69,12 +75,13 @@ impl JwtVerifier {
         self.keys.refresh().await;
     }
 
-    /// Returns the subject of a token. `view` is the view of the request; `None` for `/mcp`.
+    /// Returns the subject of a token, and the time at which the token expires. `view` is the view
+    /// of the request; `None` for `/mcp`.
     pub(super) async fn verify(
         &self,
         token: &str,
         view: Option<&View>,
-    ) -> Result<String, Rejection> {
+    ) -> Result<Verified, Rejection> {
         let header = decode_header(token)
             .map_err(|_| invalid("it is not a JWT with a supported algorithm"))?;
         check_header(&header)?;
@@ -128,7 +135,7 @@ impl JwtVerifier {
         Err(ErrorKind::InvalidSignature.into())
     }
 
-    fn check(&self, claims: &Claims, view: Option<&View>) -> Result<String, Rejection> {
+    fn check(&self, claims: &Claims, view: Option<&View>) -> Result<Verified, Rejection> {
         // The library also accepts a list that contains the issuer.
         if claims.iss != self.config.issuer() {
             return Err(invalid("the claim `iss` is wrong"));
@@ -147,7 +154,10 @@ impl JwtVerifier {
         if !self.config.scopes().iter().chain(&*of_view).all(has) {
             return Err(Rejection::InsufficientScope(sub));
         }
-        Ok(sub)
+        // A number, which was compared with the clock.
+        let expires = claims.exp.as_f64().and_then(|exp| Duration::try_from_secs_f64(exp).ok());
+        let expires = expires.and_then(|exp| UNIX_EPOCH.checked_add(exp));
+        Ok(Verified { caller: sub, expires })
     }
 }
 

@@ -17,13 +17,13 @@ use axum::{
     routing::get,
 };
 use mcp_composite::{
-    adapter::AuthenticatedCaller,
+    adapter::{AuthenticatedCaller, CallerToken},
     config::{Gateway, View},
 };
 use tokio::time::Instant;
 
 use super::{
-    Authentication, Authenticator, Rejection, bearer,
+    Authentication, Authenticator, Rejection, Verified, bearer,
     metadata::{self, Metadata, WELL_KNOWN},
 };
 
@@ -67,14 +67,24 @@ async fn authenticate(
         Ok(token) => authenticator.caller(token, view.as_ref()).await,
         Err(rejection) => Err(rejection),
     };
-    let caller = match verified {
-        Ok(caller) => caller,
+    let Verified { caller, expires } = match verified {
+        Ok(verified) => verified,
         Err(rejection) => {
             authentication.0.rejections.log(&rejection);
             return authenticator.reject(&rejection, view.as_ref());
         }
     };
-    // No layer, log or backend needs the token.
+    // No layer, log or backend needs the token, unless it is exchanged for one of a backend.
+    if authenticator.config.needs_caller_tokens()
+        && let Ok(token) = bearer::token(request.headers())
+    {
+        let token = CallerToken::new(token);
+        let token = match expires {
+            Some(expires) => token.expires_at(expires),
+            None => token,
+        };
+        request.extensions_mut().insert(token);
+    }
     request.headers_mut().remove(AUTHORIZATION);
     let ids = &authentication.0.session_ids;
     if !rename_session(request.headers_mut(), |id| ids.unbind(id, &caller).map(str::to_owned)) {

@@ -16,6 +16,7 @@ use std::{
     future::pending,
     mem::discriminant,
     sync::{Arc, PoisonError, RwLock},
+    time::SystemTime,
 };
 
 use mcp_composite::config::{AuthConfig, AuthMethod, View};
@@ -53,6 +54,14 @@ struct Authenticator {
 enum Method {
     Jwt(Box<JwtVerifier>),
     Tokens(Tokens),
+}
+
+/// The caller who has a valid token.
+struct Verified {
+    /// The name of the caller.
+    caller: String,
+    /// The time at which the token expires. `None` if it does not expire.
+    expires: Option<SystemTime>,
 }
 
 /// The reason why a request is rejected.
@@ -155,12 +164,13 @@ impl Authenticator {
         Ok(Self { config, method, metadata })
     }
 
-    /// Returns the name of the caller who has this token. `view` is the view of the request; `None`
-    /// for `/mcp`.
-    async fn caller(&self, token: &str, view: Option<&View>) -> Result<String, Rejection> {
+    /// Returns the caller who has this token. `view` is the view of the request; `None` for `/mcp`.
+    async fn caller(&self, token: &str, view: Option<&View>) -> Result<Verified, Rejection> {
         match &self.method {
             Method::Jwt(jwt) => jwt.verify(token, view).await,
-            Method::Tokens(tokens) => tokens.caller(token),
+            Method::Tokens(tokens) => {
+                tokens.caller(token).map(|caller| Verified { caller, expires: None })
+            }
         }
     }
 

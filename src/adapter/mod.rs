@@ -116,6 +116,8 @@
 mod authenticated_caller;
 mod branch_client;
 #[cfg(feature = "http")]
+mod caller_token;
+#[cfg(feature = "http")]
 mod connections;
 pub mod handler;
 mod line_transport;
@@ -137,6 +139,7 @@ pub use self::remote::RemoteService;
 #[cfg(feature = "http")]
 pub use self::{
     authenticated_caller::AuthenticatedCaller,
+    caller_token::CallerToken,
     connections::{ConnectionLimit, CountedBody, LimitConnections, LimitedBody},
 };
 pub use self::{

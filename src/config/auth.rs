@@ -81,6 +81,7 @@ struct TokenTable {
 pub struct AuthConfig {
     resource: Option<String>,
     method: AuthMethod,
+    needs_caller_tokens: bool,
 }
 
 /// How the bearer token of a request is verified.
@@ -122,13 +123,15 @@ pub struct StaticToken {
     token: Secret<String>,
 }
 
-/// Converts the `[auth]` section to an [`AuthConfig`]. Errors in the section are recorded in
+/// Converts the `[auth]` section to an [`AuthConfig`]. With `needs_caller_tokens`, a backend
+/// exchanges the tokens of callers. Errors in the section are recorded in
 /// `reader`.
 ///
 /// If an error is reported, the returned value must not be used.
 pub(super) fn build(
     table: Option<AuthTable>,
     environment: Environment<'_>,
+    needs_caller_tokens: bool,
     reader: &mut Reader<'_, '_>,
 ) -> Option<AuthConfig> {
     let AuthTable { resource, jwt, tokens } = table?;
@@ -150,7 +153,7 @@ pub(super) fn build(
             return None;
         }
     };
-    Some(AuthConfig { resource, method })
+    Some(AuthConfig { resource, method, needs_caller_tokens })
 }
 
 struct Build<'b, 's, 't> {
@@ -320,6 +323,13 @@ impl AuthConfig {
     #[must_use]
     pub const fn method(&self) -> &AuthMethod {
         &self.method
+    }
+
+    /// Returns `true` if a backend exchanges the tokens of callers. The server then also inserts a
+    /// `CallerToken` into the extensions of each request.
+    #[must_use]
+    pub const fn needs_caller_tokens(&self) -> bool {
+        self.needs_caller_tokens
     }
 
     /// Returns the static tokens, and the parts of the URL of the key set that may be secret. Logs

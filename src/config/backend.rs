@@ -103,6 +103,14 @@ impl BackendConfig {
         &self.layer
     }
 
+    /// Returns `true` if the tokens of callers are exchanged for tokens of the backend.
+    pub(super) const fn exchanges_tokens(&self) -> bool {
+        match &self.transport {
+            Transport::Http(http) => matches!(http.auth(), Some(BackendAuth::Exchange(_))),
+            Transport::Stdio(_) => false,
+        }
+    }
+
     /// Returns `true` if the connection of a backend with one of the two configurations can be
     /// reused with the other configuration.
     #[cfg(any(feature = "stdio", feature = "http"))]

@@ -1,11 +1,12 @@
 //! The key `auth` of a backend: access tokens from an OAuth authorization server.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::Deserialize;
 
 use super::{
     auth::is_scope,
+    duration,
     read::Reader,
     secret::Secret,
     variables::{Environment, Text},
@@ -17,14 +18,21 @@ use crate::{
 
 /// The key of a backend's table.
 pub(super) const KEY: &str = "auth";
+/// The default maximum number of callers that have a connection to a backend.
+pub(super) const MAX_CALLERS: usize = 100;
+/// The default time after which the unused connection of a caller is closed.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// How the access tokens for the server at `url` are obtained.
+/// How the access tokens for the server at `url` are obtained. Has one of the two keys.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BackendAuthTable {
     /// All requests have one token, which belongs to this program.
     client_credentials: Option<OAuthClientTable>,
+    /// Each request has a token that is issued in exchange for the token of its caller, whom
+    /// `[auth]` authenticates.
+    exchange: Option<ExchangeTable>,
 }
 
 /// The client that requests tokens from an authorization server.
@@ -50,6 +58,33 @@ pub(super) struct OAuthClientTable {
     resource: Option<String>,
 }
 
+/// The client that exchanges the tokens of callers, and the connections of the callers.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["token_url", "client_id", "client_secret"])))]
+#[serde(default, deny_unknown_fields)]
+struct ExchangeTable {
+    /// URL of the token endpoint. Each `${VAR}` is replaced by the value of an environment
+    /// variable.
+    token_url: Option<Secret<String>>,
+    /// The id of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    client_id: Option<String>,
+    /// The secret of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    client_secret: Option<Secret<String>>,
+    /// How the client sends its secret. Defaults to `client_secret_basic`.
+    token_endpoint_auth_method: Option<AuthMethodName>,
+    /// Scopes to request. Defaults to those that the authorization server chooses.
+    scopes: Vec<String>,
+    /// The parameter `audience` of a request for a token. Defaults to none.
+    audience: Option<String>,
+    /// The parameter `resource` of a request for a token: the URL of the backend. Defaults to none.
+    resource: Option<String>,
+    /// Maximum number of callers that have a connection. Defaults to 100.
+    max_callers: Option<usize>,
+    /// Time after which the unused connection of a caller is closed. Defaults to 5 minutes.
+    idle_timeout: Option<duration::Duration>,
+}
+
 /// How a client sends its secret to the token endpoint.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -68,6 +103,16 @@ enum AuthMethodName {
 pub enum BackendAuth {
     /// All requests have one token, which belongs to this program.
     ClientCredentials(OAuthClientConfig),
+    /// Each request has a token that is issued in exchange for the token of its caller.
+    Exchange(ExchangeConfig),
+}
+
+/// The client that exchanges the tokens of callers, and the connections of the callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExchangeConfig {
+    client: OAuthClientConfig,
+    max_callers: usize,
+    idle_timeout: Duration,
 }
 
 /// The client that requests access tokens from an authorization server.
@@ -89,6 +134,8 @@ pub(super) struct Build<'b, 'a, 't> {
     /// The path of the key in the file.
     pub(super) path: Vec<Segment>,
     pub(super) environment: Environment<'b>,
+    /// Whether the file has the section `[auth]`.
+    pub(super) has_callers: bool,
     /// The secrets of the backend, to which those of the key are added.
     pub(super) secrets: &'b mut Vec<String>,
     pub(super) reader: &'b mut Reader<'a, 't>,
@@ -101,13 +148,56 @@ impl Build<'_, '_, '_> {
     ///
     /// If an error is reported, the returned value must not be used.
     pub(super) fn build(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
-        if let Some(client) = table.client_credentials {
-            return self.client("client_credentials", client).map(BackendAuth::ClientCredentials);
+        match (table.client_credentials, table.exchange) {
+            (Some(client), None) => {
+                self.client("client_credentials", client).map(BackendAuth::ClientCredentials)
+            }
+            (None, Some(exchange)) => self.exchange(exchange).map(BackendAuth::Exchange),
+            (Some(_), Some(_)) => {
+                let message =
+                    "`auth` has both `client_credentials` and `exchange`: remove one of them";
+                self.report(&["exchange"], message);
+                None
+            }
+            (None, None) => {
+                if !self.reader.has_fault_in(&self.path.clone()) {
+                    let message =
+                        "missing key `client_credentials` or `exchange`: expected one of them";
+                    self.report(&[], message);
+                }
+                None
+            }
         }
-        if !self.reader.has_fault_in(&self.path.clone()) {
-            self.report(&[], "missing key `client_credentials`");
+    }
+
+    fn exchange(&mut self, table: ExchangeTable) -> Option<ExchangeConfig> {
+        let key = "exchange";
+        if !self.has_callers {
+            let message = "`exchange` needs the tokens of callers: add the section `[auth]`";
+            self.report(&[key], message);
         }
-        None
+        if table.max_callers == Some(0) {
+            self.report(&[key, "max_callers"], "`max_callers` is zero: expected at least 1");
+        }
+        let idle_timeout = table.idle_timeout.map(|duration::Duration(timeout)| timeout);
+        if idle_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            let message = "`idle_timeout` is zero: expected more, or leave the key out";
+            self.report(&[key, "idle_timeout"], message);
+        }
+        let client = OAuthClientTable {
+            token_url: table.token_url,
+            client_id: table.client_id,
+            client_secret: table.client_secret,
+            token_endpoint_auth_method: table.token_endpoint_auth_method,
+            scopes: table.scopes,
+            audience: table.audience,
+            resource: table.resource,
+        };
+        Some(ExchangeConfig {
+            client: self.client(key, client)?,
+            max_callers: table.max_callers.unwrap_or(MAX_CALLERS),
+            idle_timeout: idle_timeout.unwrap_or(IDLE_TIMEOUT),
+        })
     }
 
     fn client(&mut self, key: &str, table: OAuthClientTable) -> Option<OAuthClientConfig> {
@@ -210,8 +300,27 @@ impl BackendAuth {
     #[must_use]
     pub const fn client(&self) -> &OAuthClientConfig {
         match self {
-            Self::ClientCredentials(client) => client,
+            Self::ClientCredentials(client) | Self::Exchange(ExchangeConfig { client, .. }) => {
+                client
+            }
         }
+    }
+}
+
+// === impl ExchangeConfig ===
+
+impl ExchangeConfig {
+    /// Returns the maximum number of callers that have a connection. Defaults to 100.
+    #[must_use]
+    pub const fn max_callers(&self) -> usize {
+        self.max_callers
+    }
+
+    /// Returns the time after which the unused connection of a caller is closed. Defaults to five
+    /// minutes.
+    #[must_use]
+    pub const fn idle_timeout(&self) -> Duration {
+        self.idle_timeout
     }
 }
 

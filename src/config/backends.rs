@@ -115,6 +115,8 @@ enum TransportName {
 struct Builder<'b, 'a, 't> {
     index: usize,
     environment: Environment<'b>,
+    /// Whether the file has the section `[auth]`.
+    has_callers: bool,
     /// The secrets found in the table of the backend so far.
     secrets: Vec<String>,
     reader: &'b mut Reader<'a, 't>,
@@ -127,13 +129,14 @@ pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,
     environment: Environment<'_>,
+    has_callers: bool,
     reader: &mut Reader<'_, '_>,
 ) -> Vec<BackendConfig> {
     let mut names = HashMap::new();
     let mut prefixes = HashMap::new();
     let mut backends = Vec::with_capacity(tables.len());
     for (index, table) in tables.into_iter().enumerate() {
-        let mut builder = Builder { index, environment, secrets: Vec::new(), reader };
+        let mut builder = Builder { index, environment, has_callers, secrets: Vec::new(), reader };
         let own_prefix = table.prefix.is_some();
         let Some(backend) = builder.build(table, router) else { continue };
         if names.insert(backend.name.clone(), index).is_some() {
@@ -356,8 +359,9 @@ impl Builder<'_, '_, '_> {
             self.report([backend_auth::KEY], message);
         }
         let path = self.at([backend_auth::KEY]);
-        let Self { environment, secrets, reader, .. } = self;
-        backend_auth::Build { path, environment, secrets, reader }.build(table)
+        let Self { environment, has_callers, secrets, reader, .. } = self;
+        backend_auth::Build { path, environment, has_callers: *has_callers, secrets, reader }
+            .build(table)
     }
 
     fn url(&mut self, url: String) -> Option<Text> {

@@ -22,7 +22,7 @@ use super::StdioConfig;
 use super::{BackendAuth, HttpConfig, OAuthClientConfig};
 use super::{BackendConfig, Config, Reloaded, Transport};
 #[cfg(feature = "http")]
-use crate::adapter::remote::oauth::{OAuth, OAuthClient};
+use crate::adapter::remote::oauth::{OAuth, OAuthClient, TokenExchange};
 #[cfg(feature = "stdio")]
 use crate::adapter::remote::stdio::ChildProcess;
 use crate::{
@@ -372,6 +372,11 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
 fn oauth(auth: &BackendAuth) -> OAuth {
     match auth {
         BackendAuth::ClientCredentials(client) => OAuth::ClientCredentials(oauth_client(client)),
+        BackendAuth::Exchange(exchange) => OAuth::TokenExchange(
+            TokenExchange::new(oauth_client(auth.client()))
+                .max_callers(exchange.max_callers())
+                .idle_timeout(exchange.idle_timeout()),
+        ),
     }
 }
 

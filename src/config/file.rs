@@ -210,10 +210,11 @@ impl Config {
             reader.report(&[include::KEY.into(), (*place).into()], message.clone());
         }
         let router = router::build(file.router, reader);
-        let backends = backends::build(file.backends, &router, environment, reader);
-        let redis = redis::build(file.redis, environment, reader);
         let has_auth = file.auth.is_some();
-        let auth = auth::build(file.auth, environment, reader);
+        let backends = backends::build(file.backends, &router, environment, has_auth, reader);
+        let redis = redis::build(file.redis, environment, reader);
+        let exchanges = backends.iter().any(BackendConfig::exchanges_tokens);
+        let auth = auth::build(file.auth, environment, exchanges, reader);
         let caller = caller::build(file.caller, has_auth, reader);
         let state = state::build(file.state, &redis, &caller, environment, reader);
         let shared = Shared { auth, backends, router, redis, caller, state };

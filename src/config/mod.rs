@@ -280,19 +280,41 @@
 //! transport = "http"                           # default with a `url`
 //! url = "https://docs.example/mcp"             # required
 //! headers = { Authorization = "Bearer ${DOCS_TOKEN}" }
+//!
+//! [[backends]]
+//! name = "mail"
+//! url = "https://mail.example/mcp"
+//!
+//! [backends.auth.exchange]                     # or `client_credentials`
+//! token_url = "https://id.example.com/token"   # required
+//! client_id = "gateway"                        # required
+//! client_secret = "${GATEWAY_SECRET}"          # required
+//! token_endpoint_auth_method = "client_secret_basic" # or "client_secret_post"
+//! scopes = ["mail.read"]                       # to request; default: none
+//! audience = "mail"                            # to request; default: none
+//! resource = "https://mail.example/mcp"        # to request; default: none
+//! max_callers = 100                            # with a connection; only with `exchange`
+//! idle_timeout = "5m"                          # of a connection; only with `exchange`
 //! ```
 //!
-//! In `command`, `args`, `cwd`, `url`, and the values of `env` and `headers`, each `${VAR}` is
-//! replaced by the value of an environment variable. This value is not expanded again. A variable
-//! that is not set is an error, but an empty variable is not.
+//! With `auth`, requests to a backend have an access token from an OAuth authorization server. With
+//! `client_credentials`, one token of this program is used for all requests. With `exchange`, which
+//! needs `[auth]`, the token of each caller is exchanged for a token of the backend, and each
+//! caller has a connection of its own. The [guide](crate::guide::deployment#tokens-for-backends)
+//! describes both. A `token_url` must use `https`, unless the server is on the same machine.
+//!
+//! In `command`, `args`, `cwd`, `url`, the values of `env` and `headers`, and the texts of `auth`
+//! except `scopes`, each `${VAR}` is replaced by the value of an environment variable. This value
+//! is not expanded again. A variable that is not set is an error, but an empty variable is not.
 //!
 //! To write a literal `$` directly before a `{`, double it: `$${VAR}` is the text `${VAR}`, and
 //! `$$${VAR}` is a `$` followed by the value of the variable. Everywhere else, a `$` is literal.
 //!
-//! The following are secret: the values of `env` and `headers`, all of a `url` except its server,
-//! and the values of variables. Secrets never appear in error messages or `Debug` output, and
-//! [`BackendConfig::secrets`] redacts them in the output of the backend. The [defaults of
-//! arguments](#layers) never appear in error messages or `Debug` output either.
+//! The following are secret: the values of `env` and `headers`, all of a `url` and `token_url`
+//! except its server, the `client_secret`, and the values of variables. Secrets never appear in
+//! error messages or `Debug` output, and [`BackendConfig::secrets`] redacts them in the output of
+//! the backend. The [defaults of arguments](#layers) never appear in error messages or `Debug`
+//! output either.
 //!
 //! An error is displayed with its line of the file, in which `***` replaces everything that may be
 //! secret. If the file is not valid TOML, that is nearly the whole line. An unknown key is
@@ -603,7 +625,7 @@ mod word;
 pub use self::{
     auth::{AuthConfig, AuthMethod, JwksSource, JwtConfig, StaticToken},
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
-    backend_auth::{BackendAuth, OAuthClientConfig},
+    backend_auth::{BackendAuth, ExchangeConfig, OAuthClientConfig},
     error::{ConfigError, Mistake},
     file::Config,
     include::{Sources, Stamp},

@@ -106,7 +106,7 @@ impl Program {
         this
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
@@ -121,7 +121,7 @@ impl Program {
     }
 
     /// Starts a request of a client of 2026-07-28.
-    fn request(&self, method: &str, params: Value) -> reqwest::RequestBuilder {
+    pub(crate) fn request(&self, method: &str, params: Value) -> reqwest::RequestBuilder {
         self.request_at("/mcp", method, params)
     }
 
@@ -155,7 +155,7 @@ impl Program {
     }
 
     /// Calls a tool, and returns the status and the JSON-RPC message.
-    async fn call(&self, token: &str, name: &str, arguments: Value) -> (u16, Value) {
+    pub(crate) async fn call(&self, token: &str, name: &str, arguments: Value) -> (u16, Value) {
         let params = json!({ "name": name, "arguments": arguments });
         answer(self.request("tools/call", params).bearer_auth(token)).await
     }

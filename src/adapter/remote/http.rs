@@ -28,11 +28,13 @@ use tower::BoxError;
 
 use self::{reconnect_pause::ReconnectPause, send_timeout::SendTimeout};
 use super::{
-    oauth::{Bearer, BearerClient, Grant, OAuth, TokenEndpoint, TokenSource},
+    callers::Callers,
+    oauth::{Bearer, BearerClient, CallerPool, Grant, OAuth, TokenEndpoint, TokenSource},
     service::{RemoteBuilder, RemoteService},
 };
 use crate::{
     adapter::{Secrets, secrets::credentials},
+    changes::Changes,
     url::Url,
 };
 
@@ -100,17 +102,36 @@ impl RemoteBuilder {
         oauth: OAuth,
     ) -> RemoteService {
         let config = self.http_config(url, headers);
-        let OAuth::ClientCredentials(client) = oauth;
+        let (client, exchange) = match oauth {
+            OAuth::ClientCredentials(client) => (client, None),
+            OAuth::TokenExchange(exchange) => (exchange.client.clone(), Some(exchange)),
+        };
         self.about.secrets = self.about.secrets.and(&client.secrets());
         let endpoint = TokenEndpoint::new(client);
+        let callers = exchange.map(|exchange| -> Box<dyn Callers> {
+            // The lists that callers see are those of the program, so only their changes count.
+            let (of_caller, config) = (self.clone().changes(Changes::default()), config.clone());
+            let connect = move |bearer, tokens| {
+                let mut builder = of_caller.clone();
+                builder.about.tokens = tokens;
+                builder.bearer(config.clone(), bearer, None)
+            };
+            let (about, endpoint) = (self.about.clone(), endpoint.clone());
+            Box::new(CallerPool::new(about, &exchange, endpoint, Box::new(connect)))
+        });
         let source =
             TokenSource::new(endpoint, Grant::ClientCredentials, self.about.tokens.clone());
-        self.bearer(config, Bearer::new(source))
+        self.bearer(config, Bearer::new(source), callers)
     }
 
     /// Creates a service whose requests have the tokens of `bearer`.
-    fn bearer(self, config: StreamableHttpClientTransportConfig, bearer: Bearer) -> RemoteService {
-        self.transport(move || {
+    fn bearer(
+        self,
+        config: StreamableHttpClientTransportConfig,
+        bearer: Bearer,
+        callers: Option<Box<dyn Callers>>,
+    ) -> RemoteService {
+        let open = move || {
             let (config, bearer) = (config.clone(), bearer.clone());
             async move {
                 // Requested here, so that its error is the reason why the attempt to connect fails.
@@ -118,7 +139,8 @@ impl RemoteBuilder {
                 let client = BearerClient::new(ReconnectPause::new()?, bearer);
                 Ok::<_, BoxError>(transport(client, config))
             }
-        })
+        };
+        self.transport_with(open, callers)
     }
 
     /// Returns the settings of connections to the server at `url`, and adds its secrets.

@@ -88,6 +88,7 @@
 //! [`Context`]: crate::message::Context
 
 mod call;
+mod callers;
 mod client;
 mod exit_reason;
 #[cfg(feature = "http")]

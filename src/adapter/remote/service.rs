@@ -24,6 +24,7 @@ use tower_service::Service;
 
 use super::{
     call,
+    callers::{Callers, belongs_to_caller},
     client::Session,
     ordered_transport::OrderedTransport,
     redaction::About,
@@ -79,6 +80,8 @@ struct Owner {
     /// The supervisor task, which connects to the server and reconnects when the connection is
     /// lost.
     supervisor: JoinSet<()>,
+    /// The connections of single callers, which serve their requests.
+    callers: Option<Box<dyn Callers>>,
 }
 
 // === impl RemoteService ===
@@ -109,7 +112,7 @@ impl RemoteService {
         let connection = Connection::over(&remote, peer, tokens, stop.clone());
         remote.connected(info);
         remote.state.send_replace(State::Connected(Arc::new(connection)));
-        Self(Arc::new(Owner { remote, stop, supervisor: JoinSet::new() }))
+        Self(Arc::new(Owner { remote, stop, supervisor: JoinSet::new(), callers: None }))
     }
 
     /// Returns the name of the server.
@@ -158,6 +161,9 @@ impl RemoteService {
     /// finished yet, the process is killed at once. This method returns when the process has ended.
     pub async fn close(&self) {
         self.0.stop.cancel();
+        if let Some(callers) = &self.0.callers {
+            callers.close().await;
+        }
         let state = &self.0.remote.state;
         if self.0.supervisor.is_empty() {
             state.send_replace(State::Closed);
@@ -181,12 +187,22 @@ impl RemoteService {
         Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
     }
 
-    pub(super) fn supervised(remote: Remote, open: Open) -> Self {
+    /// Returns `true` if there is no connection, and no attempt to connect is in progress.
+    #[cfg(feature = "http")]
+    pub(super) fn is_down(&self) -> bool {
+        matches!(*self.0.remote.state.borrow(), State::Down | State::Closed)
+    }
+
+    pub(super) fn supervised(
+        remote: Remote,
+        open: Open,
+        callers: Option<Box<dyn Callers>>,
+    ) -> Self {
         let remote = Arc::new(remote);
         let stop = CancellationToken::new();
         let mut supervisor = JoinSet::new();
         supervisor.spawn(supervise(Closes(remote.clone()), open, stop.clone()));
-        Self(Arc::new(Owner { remote, stop, supervisor }))
+        Self(Arc::new(Owner { remote, stop, supervisor, callers }))
     }
 }
 
@@ -203,7 +219,15 @@ impl Service<Request> for RemoteService {
 
     fn call(&mut self, request: Request) -> ResponseFuture {
         let owner = self.0.clone();
-        ResponseFuture(async move { owner.remote.answer(request).await }.boxed())
+        let answer = async move {
+            match &owner.callers {
+                Some(callers) if belongs_to_caller(request.message()) => {
+                    callers.answer(request).await
+                }
+                _ => owner.remote.answer(request).await,
+            }
+        };
+        ResponseFuture(answer.boxed())
     }
 }
 
@@ -281,11 +305,27 @@ impl RemoteBuilder {
         E: std::error::Error + Send + Sync + 'static,
         O: Into<BoxError>,
     {
+        self.transport_with(open, None)
+    }
+
+    /// Creates a service like [`transport`](Self::transport), which has connections of callers.
+    pub(super) fn transport_with<F, C, T, E, A, O>(
+        self,
+        open: F,
+        callers: Option<Box<dyn Callers>>,
+    ) -> RemoteService
+    where
+        F: Fn() -> C + Send + Sync + 'static,
+        C: Future<Output = Result<T, O>> + Send + 'static,
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+        O: Into<BoxError>,
+    {
         let open = move |attempt: Attempt| {
             let opened = open();
             async move { attempt.begin(opened.await.map_err(Into::into)?).await }.boxed()
         };
-        RemoteService::supervised(self.into_remote(), Box::new(open))
+        RemoteService::supervised(self.into_remote(), Box::new(open), callers)
     }
 
     pub(super) fn into_remote(self) -> Remote {

@@ -459,7 +459,6 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::adapter::secrets::Secrets;
 
     #[test]
     fn subscriptions_are_limited_by_their_total_size() {

@@ -73,6 +73,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
     (
         "as good as for ever",
         &[
+            "adapter/remote/oauth/access_token.rs A_LIFETIME",
             "engine/limits.rs A_LIFETIME",
             "redis/budgets/settling.rs A_LIFETIME",
             "redis/store.rs A_LIFETIME",

@@ -128,9 +128,9 @@ async fn token(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Byte
         });
         return (StatusCode::UNAUTHORIZED, text.to_string()).into_response();
     }
-    let name = parameters
-        .get("subject_token")
-        .map_or("token", |subject| subject.split('/').next().unwrap_or_default());
+    let name = parameters.get("subject_token").map_or("token", |subject| {
+        subject.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
+    });
     let mut answer = json!({ "access_token": format!("{name}-{number}"), "token_type": "Bearer" });
     if let Some(lifetime) = *shared.lifetime.lock().unwrap() {
         answer["expires_in"] = lifetime.into();

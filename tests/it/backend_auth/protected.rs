@@ -2,16 +2,22 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, StatusCode},
+    http::{HeaderMap, Method, StatusCode},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
-use mcp_composite::{adapter::ServeService, message::Request as Message};
+use mcp_composite::{
+    adapter::ServeService,
+    message::{Reply, Request as Message},
+};
 use rmcp::{
     ErrorData,
     model::{
@@ -42,26 +48,18 @@ struct Shared {
     headers: Mutex<Vec<HeaderMap>>,
     revoked: Mutex<HashSet<String>>,
     challenges: bool,
+    ended_sessions: AtomicUsize,
+    /// The number of pending calls of the tool `wait`.
+    waiting: AtomicUsize,
 }
 
 // === impl Protected ===
 
 impl Protected {
     pub(super) async fn start(era: Era, challenges: bool) -> Self {
-        let whoami = service_fn(async |message: Message| {
-            let Some(call) = message.tool_call() else {
-                let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
-                let tools = vec![Tool::new("whoami", "Returns the token", schema)];
-                return Ok::<_, BoxError>(ListToolsResult::with_all_items(tools).into());
-            };
-            let parts = message.context().extensions().get::<http::request::Parts>().unwrap();
-            if call.name == "quote" {
-                let message = format!("no access for {}", bearer(&parts.headers).unwrap());
-                return Ok(ErrorData::internal_error(message, None).into());
-            }
-            let text = json!([call.arguments, bearer(&parts.headers)]).to_string();
-            Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
-        });
+        let shared = Arc::new(Shared { challenges, ..Shared::default() });
+        let of = shared.clone();
+        let whoami = service_fn(move |message: Message| whoami(message, of.clone()));
         let config = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
         let handler = ServeService::new(whoami, config);
         let shutdown = CancellationToken::new();
@@ -73,7 +71,6 @@ impl Protected {
             LocalSessionManager::default().into(),
             config,
         );
-        let shared = Arc::new(Shared { challenges, ..Shared::default() });
         let router = axum::Router::new().fallback_service(service);
         let check = from_fn_with_state((shared.clone(), era), check);
         Self { server: listen(router.layer(check), shutdown).await, shared }
@@ -88,10 +85,38 @@ impl Protected {
         self.shared.revoked.lock().unwrap().insert(token.to_owned());
     }
 
+    /// Returns the number of requests that ended a session.
+    pub(super) fn ended_sessions(&self) -> usize {
+        self.shared.ended_sessions.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+
     /// Returns the headers of all requests.
     pub(super) fn headers(&self) -> Vec<HeaderMap> {
         self.shared.headers.lock().unwrap().clone()
     }
+}
+
+async fn whoami(message: Message, shared: Arc<Shared>) -> Result<Reply, BoxError> {
+    let Some(call) = message.tool_call() else {
+        let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
+        let tools = vec![Tool::new("whoami", "Returns the token", schema)];
+        return Ok(ListToolsResult::with_all_items(tools).into());
+    };
+    let parts = message.context().extensions().get::<http::request::Parts>().unwrap();
+    if call.name == "wait" {
+        shared.waiting.fetch_add(1, Ordering::Relaxed);
+        return std::future::pending().await;
+    }
+    if call.name == "quote" {
+        let message = format!("no access for {}", bearer(&parts.headers).unwrap());
+        return Ok(ErrorData::internal_error(message, None).into());
+    }
+    let text = json!([call.arguments, bearer(&parts.headers)]).to_string();
+    Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
 }
 
 /// Returns the bearer token in the headers of a request.
@@ -107,6 +132,9 @@ async fn check(
 ) -> Response {
     shared.headers.lock().unwrap().push(request.headers().clone());
     let token = bearer(request.headers());
+    if request.method() == Method::DELETE {
+        shared.ended_sessions.fetch_add(1, Ordering::Relaxed);
+    }
     let is_valid = token.is_some_and(|token| !shared.revoked.lock().unwrap().contains(&token));
     if !is_valid {
         let response = StatusCode::UNAUTHORIZED.into_response();

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 231] = [
+const KEYS: [(&str, &str, &str, &str); 241] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -246,6 +246,21 @@ const KEYS: [(&str, &str, &str, &str); 231] = [
     ("client_credentials", "scopes", "[\"read\"]", "scopes: [\"read\"]"),
     ("client_credentials", "audience", "\"others\"", "audience: Some(\"others\")"),
     ("client_credentials", "resource", "\"urn:x\"", "resource: Some(\"urn:x\")"),
+    (
+        "backends.auth",
+        "exchange",
+        "{ token_url = \"https://a.example/t\", client_id = \"a\", client_secret = \"b\" }",
+        "auth: Some(Exchange(",
+    ),
+    ("exchange", "token_url", "\"https://c.example/token\"", "\"https://c.example/…\""),
+    ("exchange", "client_id", "\"other\"", "client_id: \"other\""),
+    ("exchange", "client_secret", "\"other\"", "client_secret: …"),
+    ("exchange", "token_endpoint_auth_method", "\"client_secret_post\"", "secret_in_body: true"),
+    ("exchange", "scopes", "[\"read\"]", "scopes: [\"read\"]"),
+    ("exchange", "audience", "\"others\"", "audience: Some(\"others\")"),
+    ("exchange", "resource", "\"urn:x\"", "resource: Some(\"urn:x\")"),
+    ("exchange", "max_callers", "7", "max_callers: 7"),
+    ("exchange", "idle_timeout", "\"7s\"", "idle_timeout: 7s"),
     ("backends", "expose_tools", "[\"erase\"]", "base lists erase\n"),
     ("backends", "hide_tools", "[\"erase\"]", "base lists search, note\n"),
     ("backends", "expose_prompts", "[\"other\"]", "base prompts none\n"),
@@ -367,6 +382,7 @@ const TABLES: [&str; 39] = [
     "backends.validate",
     "backends.auth",
     "client_credentials",
+    "exchange",
     "validate",
     "filter",
     "aliases",
@@ -386,6 +402,9 @@ const TABLES: [&str; 39] = [
     "redactions",
     "views",
 ];
+
+/// A section that authenticates callers.
+const CALLERS: &str = "[[auth.tokens]]\ncaller = \"base\"\ntoken = \"at-least-sixteen\"\n";
 
 #[tokio::test(start_paused = true)]
 async fn every_config_key_has_an_effect() {
@@ -543,8 +562,10 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("backends.validate", _) => {
             format!("{}[backends.validate]\n{}", backend(None), lines(entry))
         }
-        ("backends.auth", _) => format!("{}[backends.auth]\n{}", of_http(), lines(entry)),
-        ("client_credentials", _) => {
+        ("backends.auth", _) => {
+            format!("{CALLERS}{}[backends.auth]\n{}", of_http(), lines(entry))
+        }
+        ("client_credentials" | "exchange", _) => {
             let base = [
                 ("token_url", "\"https://base.example/token\""),
                 ("client_id", "\"base\""),
@@ -552,7 +573,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             ];
             let base = if entry.is_some() { &base[..] } else { &base[..1] };
             let entries = lines(replaced(base, &[], entry));
-            format!("{}[backends.auth.{table}]\n{entries}", of_http())
+            format!("{CALLERS}{}[backends.auth.{table}]\n{entries}", of_http())
         }
         (
             "steps" | "on_error" | "on_decline" | "on_cancel" | "cases" | "default" | "output"

@@ -10,7 +10,7 @@ const MAX_TOKEN: usize = 16 << 10;
 /// The maximum number of characters of each text of an authorization server in an error message.
 const MAX_TEXT: usize = 200;
 /// The maximum time for which a token is used, in seconds: ten years.
-const MAX_LIFETIME: u64 = 10 * 365 * 24 * 60 * 60;
+const A_LIFETIME: u64 = 10 * 365 * 24 * 60 * 60;
 
 /// An access token. Its `Debug` output does not contain the token.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl AccessToken {
         };
         let lifetime = match lifetime {
             None => None,
-            Some(Some(seconds)) => Some(Duration::from_secs(seconds.min(MAX_LIFETIME))),
+            Some(Some(seconds)) => Some(Duration::from_secs(seconds.min(A_LIFETIME))),
             Some(None) => return Err("`expires_in` in its answer is not a number of seconds"),
         };
         Ok(Self { value: value.into(), lifetime })
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(parse(answer(json!(3600))), token(Some(3600)));
         assert_eq!(parse(answer(json!("3600"))), token(Some(3600)));
         assert_eq!(parse(answer(json!(0))), token(Some(0)));
-        assert_eq!(parse(answer(json!(u64::MAX))), token(Some(MAX_LIFETIME)));
+        assert_eq!(parse(answer(json!(u64::MAX))), token(Some(A_LIFETIME)));
         assert_eq!(parse(json!({ "access_token": "abc", "token_type": "Bearer" })), token(None));
     }
 

@@ -9,7 +9,7 @@ use std::{
 use futures::stream::BoxStream;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rmcp::{
-    model::ClientJsonRpcMessage,
+    model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage},
     transport::streamable_http_client::{
         StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
         StreamableHttpResponseLimits,
@@ -35,6 +35,10 @@ pub(in crate::adapter::remote) struct BearerClient<C> {
 #[derive(Clone, Debug)]
 pub(in crate::adapter::remote) struct Bearer(Arc<RwLock<Arc<TokenSource>>>);
 
+/// The source of the token of one request, in the extensions of the request.
+#[derive(Clone, Debug)]
+pub(super) struct RequestToken(pub(super) Arc<TokenSource>);
+
 // === impl Bearer ===
 
 impl Bearer {
@@ -46,6 +50,10 @@ impl Bearer {
     pub(in crate::adapter::remote) fn source(&self) -> Arc<TokenSource> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    pub(super) fn replace(&self, source: Arc<TokenSource>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = source;
+    }
 }
 
 // === impl BearerClient ===
@@ -53,6 +61,15 @@ impl Bearer {
 impl<C> BearerClient<C> {
     pub(in crate::adapter::remote) const fn new(client: C, bearer: Bearer) -> Self {
         Self { client, bearer }
+    }
+
+    /// Returns the source of the token of a message.
+    fn source_of(&self, message: &ClientJsonRpcMessage) -> Arc<TokenSource> {
+        let own = match message {
+            JsonRpcMessage::Request(request) => request.request.extensions().get::<RequestToken>(),
+            _ => None,
+        };
+        own.map_or_else(|| self.bearer.source(), |RequestToken(source)| source.clone())
     }
 }
 
@@ -104,7 +121,7 @@ where
         _: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        authorized(self.bearer.source(), |token| {
+        authorized(self.source_of(&message), |token| {
             let (uri, message, session_id) = (uri.clone(), message.clone(), session_id.clone());
             self.client.post_message(uri, message, session_id, token, custom_headers.clone())
         })
@@ -120,7 +137,7 @@ where
         custom_headers: HashMap<HeaderName, HeaderValue>,
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        authorized(self.bearer.source(), |token| {
+        authorized(self.source_of(&message), |token| {
             self.client.post_message_with_response_limits(
                 uri.clone(),
                 message.clone(),

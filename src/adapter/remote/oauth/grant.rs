@@ -1,12 +1,19 @@
 //! The grants with which tokens are requested.
 
-use crate::adapter::Secrets;
+use tokio::time::Instant;
+
+use crate::adapter::{CallerToken, Secrets};
+
+/// The type of access tokens, as defined in RFC 8693, section 3.
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
 /// The grant with which a token is requested.
 #[derive(Clone)]
 pub(in crate::adapter::remote) enum Grant {
     /// The token belongs to this program.
     ClientCredentials,
+    /// The token is issued in exchange for this token of a caller.
+    Exchange(CallerToken),
 }
 
 // === impl Grant ===
@@ -16,6 +23,12 @@ impl Grant {
     pub(super) fn parameters(&self) -> Vec<(&'static str, &str)> {
         match self {
             Self::ClientCredentials => vec![("grant_type", "client_credentials")],
+            Self::Exchange(token) => vec![
+                ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+                ("subject_token", token.value()),
+                ("subject_token_type", ACCESS_TOKEN),
+                ("requested_token_type", ACCESS_TOKEN),
+            ],
         }
     }
 
@@ -23,6 +36,16 @@ impl Grant {
     pub(super) fn secrets(&self) -> Secrets {
         match self {
             Self::ClientCredentials => Secrets::default(),
+            Self::Exchange(token) => Secrets::new([token.value().to_owned()]),
+        }
+    }
+
+    /// Returns the time from which an issued token must not be used. `None` if there is no such
+    /// time.
+    pub(super) const fn ends(&self) -> Option<Instant> {
+        match self {
+            Self::ClientCredentials => None,
+            Self::Exchange(token) => token.expires(),
         }
     }
 }

@@ -3,6 +3,13 @@
 //! With [`OAuth::ClientCredentials`], all requests to a server have one token, which belongs to
 //! this program ([RFC 6749, section 4.4]).
 //!
+//! With [`OAuth::TokenExchange`], each request has a token of its caller. The token is issued in
+//! exchange for the [`CallerToken`](crate::adapter::CallerToken) in the extensions of the HTTP
+//! request ([RFC 8693]), which is never sent to the server. Each caller has a connection of its
+//! own, and requests of a caller use only this connection. Lists of tools, prompts and resources
+//! are kept for all callers. So they are requested with a token of this program, as are
+//! subscriptions to resources and log levels. A request without a caller and its token is an error.
+//!
 //! A token is requested before the first connection, and kept until shortly before it expires. If
 //! the server rejects a token with the status 401, the token is dropped, and the request is sent
 //! once more with a new token. Concurrent requests wait for the same new token.
@@ -12,22 +19,26 @@
 //! repeated after a delay like any other.
 //!
 //! [RFC 6749, section 4.4]: https://www.rfc-editor.org/rfc/rfc6749#section-4.4
+//! [RFC 8693]: https://www.rfc-editor.org/rfc/rfc8693
 
 mod access_token;
 mod bearer_client;
+mod caller_pool;
 mod client;
 mod endpoint;
 mod grant;
 mod token_error;
+mod token_exchange;
 mod token_source;
 
-pub use self::client::OAuthClient;
 pub(super) use self::{
     bearer_client::{Bearer, BearerClient},
+    caller_pool::CallerPool,
     endpoint::TokenEndpoint,
     grant::Grant,
     token_source::TokenSource,
 };
+pub use self::{client::OAuthClient, token_exchange::TokenExchange};
 
 /// How the access tokens for a server are obtained.
 #[derive(Clone, Debug)]
@@ -35,4 +46,6 @@ pub(super) use self::{
 pub enum OAuth {
     /// All requests have one token, which belongs to this program.
     ClientCredentials(OAuthClient),
+    /// Each request has a token that is issued in exchange for the token of its caller.
+    TokenExchange(TokenExchange),
 }

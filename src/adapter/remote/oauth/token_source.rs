@@ -98,7 +98,9 @@ impl TokenSource {
         slot.request = None;
         let AccessToken { value, lifetime } = issued?;
         self.sent.add(&value);
-        let until = lifetime.map(|lifetime| Instant::now() + (lifetime - MARGIN.min(lifetime / 4)));
+        let now = Instant::now();
+        let until = lifetime.map(|lifetime| now + (lifetime - MARGIN.min(lifetime / 4)));
+        let until = [until, self.grant.ends()].into_iter().flatten().min();
         slot.token = Some(Kept { value: value.clone(), until });
         Ok(value)
     }

@@ -356,10 +356,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, repeat};
 
     use super::*;
-    use crate::{
-        adapter::{remote::redaction::About, secrets::Secrets},
-        changes::Changes,
-    };
+    use crate::{adapter::remote::redaction::About, changes::Changes};
 
     #[test]
     fn endless_line_of_standard_error_takes_bounded_memory() {

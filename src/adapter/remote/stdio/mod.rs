@@ -182,6 +182,6 @@ impl RemoteBuilder {
             }
             .boxed()
         };
-        RemoteService::supervised(self.into_remote(), Box::new(open))
+        RemoteService::supervised(self.into_remote(), Box::new(open), None)
     }
 }

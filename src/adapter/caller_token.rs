@@ -1,0 +1,68 @@
+//! The bearer token of an authenticated caller.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::Instant;
+
+/// The bearer token of an [`AuthenticatedCaller`](super::AuthenticatedCaller), which a server has
+/// verified.
+///
+/// A server inserts this value into the extensions of an HTTP request, next to the caller. Only a
+/// backend whose tokens are [exchanged](super::remote::oauth::TokenExchange) uses it: it sends the
+/// token to the authorization server, and never to the backend. If there is no such backend, a
+/// server should not keep the token.
+///
+/// The `Debug` output does not contain the token.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::adapter::{AuthenticatedCaller, CallerToken};
+///
+/// // … after the token of the request was verified:
+/// let mut request = http::Request::new("the body");
+/// request.extensions_mut().insert(AuthenticatedCaller::new("alice"));
+/// request.extensions_mut().insert(CallerToken::new("hunter2"));
+///
+/// assert!(!format!("{:?}", CallerToken::new("hunter2")).contains("hunter2"));
+/// ```
+#[derive(Clone)]
+pub struct CallerToken {
+    value: Arc<str>,
+    expires: Option<Instant>,
+}
+
+// === impl CallerToken ===
+
+impl CallerToken {
+    /// Creates the token of a caller.
+    pub fn new(value: impl Into<Arc<str>>) -> Self {
+        Self { value: value.into(), expires: None }
+    }
+
+    /// Sets the time at which the token expires. Tokens that are issued in exchange for it are not
+    /// kept longer. Defaults to no expiry.
+    #[must_use]
+    pub fn expires_at(self, expires: SystemTime) -> Self {
+        let left = expires.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+        Self { expires: Instant::now().checked_add(left), ..self }
+    }
+
+    pub(in crate::adapter) fn value(&self) -> &str {
+        &self.value
+    }
+
+    pub(in crate::adapter) const fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+}
+
+impl fmt::Debug for CallerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallerToken").field("expires", &self.expires).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+//! The settings of a token exchange.
+
+use std::time::Duration;
+
+use super::client::OAuthClient;
+
+/// The default of [`TokenExchange::max_callers`].
+const MAX_CALLERS: usize = 100;
+/// The default of [`TokenExchange::idle_timeout`].
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// The settings with which the token of each caller is exchanged for a token of the server
+/// ([RFC 8693]).
+///
+/// [RFC 8693]: https://www.rfc-editor.org/rfc/rfc8693
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct TokenExchange {
+    pub(in crate::adapter::remote) client: OAuthClient,
+    pub(super) max_callers: usize,
+    pub(super) idle_timeout: Duration,
+}
+
+// === impl TokenExchange ===
+
+impl TokenExchange {
+    /// Creates the settings with the client that requests the tokens.
+    pub const fn new(client: OAuthClient) -> Self {
+        Self { client, max_callers: MAX_CALLERS, idle_timeout: IDLE_TIMEOUT }
+    }
+
+    /// Sets the maximum number of callers that have a connection. Defaults to 100.
+    ///
+    /// If another caller makes a request, the connection that was not in use for the longest time
+    /// is closed. If all connections are in use, the request fails.
+    pub const fn max_callers(mut self, max_callers: usize) -> Self {
+        self.max_callers = max_callers;
+        self
+    }
+
+    /// Sets the time after which the unused connection of a caller is closed. Defaults to five
+    /// minutes.
+    pub const fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        self.idle_timeout = idle_timeout;
+        self
+    }
+}

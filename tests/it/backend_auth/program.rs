@@ -1,0 +1,96 @@
+//! The program, which exchanges the tokens of its callers.
+
+use serde_json::json;
+
+use super::{
+    issuer::{CLIENT, Issuer, SECRET},
+    protected::{Protected, bearer},
+};
+use crate::{
+    authentication::{ALICE, BOB, Program, TOKENS, answer},
+    support::{Era, until},
+};
+
+/// Returns a file with a backend whose tokens are exchanged, and composites that call it.
+fn file(issuer: &Issuer, backend: &Protected, more: &str) -> String {
+    format!(
+        "{TOKENS}\n[[backends]]\nname = 'docs'\nurl = '{}'\n[backends.auth.exchange]\n\
+         token_url = '{}'\nclient_id = '{CLIENT}'\nclient_secret = '{SECRET}'\n{more}\n\
+         [[composite_tools]]\nname = 'both'\ndescription = 'Calls it'\ntools = ['docs_whoami']\n\
+         [[composite_tools]]\nname = 'careful'\ndescription = 'Asks first'\n\
+         strategy = 'pipeline'\n\
+         steps = [\n\
+           {{ id = 'ask', type = 'elicitation', message = 'Go on?', \
+              schema = {{ type = 'object', properties = {{}} }} }},\n\
+           {{ id = 'whoami', tool = 'docs_whoami' }},\n\
+         ]\n",
+        backend.url(),
+        issuer.url(),
+    )
+}
+
+/// Calls a tool, and returns the answer.
+async fn call(program: &Program, token: &str, tool: &str) -> String {
+    let (status, answer) = program.call(token, tool, json!({})).await;
+    assert_eq!(status, 200, "{answer}");
+    answer.to_string()
+}
+
+#[tokio::test]
+async fn program_exchanges_the_token_of_each_caller() {
+    for era in [Era::Legacy, Era::Modern] {
+        let (issuer, backend) = (Issuer::start().await, Protected::start(era, true).await);
+        let program = Program::start(&file(&issuer, &backend, ""), "127.0.0.1:0").await;
+        until(async || issuer.count() == 1 && !backend.headers().is_empty()).await;
+        until(async || call(&program, ALICE, "docs_whoami").await.contains("alice-")).await;
+        assert!(call(&program, BOB, "docs_whoami").await.contains("bob-"));
+        // The steps of a composite have the token of its caller, even after a question.
+        assert!(call(&program, ALICE, "both").await.contains("alice-"));
+        assert!(call(&program, BOB, "both").await.contains("bob-"));
+        for (token, name) in [(ALICE, "alice-"), (BOB, "bob-")] {
+            let (_, asked) = program.call(token, "careful", json!({})).await;
+            let result = &asked["result"];
+            assert_eq!(result["resultType"], "input_required", "{asked}");
+            let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap();
+            let params = json!({
+                "name": "careful",
+                "arguments": {},
+                "requestState": result["requestState"],
+                "inputResponses": { key: { "action": "accept", "content": {} } },
+            });
+            let resumed = program.request("tools/call", params).bearer_auth(token);
+            let (_, resumed) = answer(resumed).await;
+            assert!(resumed.to_string().contains(name), "{resumed}");
+        }
+        assert_eq!(issuer.count(), 3);
+        for headers in backend.headers() {
+            let text = format!("{headers:?}");
+            assert!(!text.contains(ALICE) && !text.contains(BOB), "{text}");
+        }
+        let log = program.log();
+        for secret in [ALICE, BOB, SECRET, "alice-2", "alice-3", "bob-2", "bob-3"] {
+            assert!(!log.contains(secret), "{log}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reload_keeps_the_connections_of_an_unchanged_backend() {
+    let (issuer, backend) = (Issuer::start().await, Protected::start(Era::Legacy, true).await);
+    let text = file(&issuer, &backend, "");
+    let program = Program::start(&text, "127.0.0.1:0").await;
+    until(async || call(&program, ALICE, "docs_whoami").await.contains("alice-")).await;
+    let count = issuer.count();
+
+    program.reload(&format!("{text}[[aliases]]\ntool = 'docs_whoami'\nname = 'me'\n"));
+    until(async || call(&program, ALICE, "me").await.contains("alice-")).await;
+    assert_eq!((issuer.count(), backend.ended_sessions()), (count, 0));
+
+    // Other settings need other connections: one of the program and one of the caller end.
+    program.reload(&file(&issuer, &backend, "max_callers = 7"));
+    until(async || backend.ended_sessions() == 2).await;
+    assert!(call(&program, ALICE, "docs_whoami").await.contains("alice-"));
+    assert_eq!(issuer.count(), count + 2);
+    let tokens: Vec<_> = backend.headers().iter().map(|headers| bearer(headers)).collect();
+    assert!(tokens.iter().all(Option::is_some));
+}
