@@ -281,6 +281,10 @@
 //! url = "https://docs.example/mcp"             # required
 //! headers = { Authorization = "Bearer ${DOCS_TOKEN}" }
 //!
+//! [[auth.tokens]]                              # or `[auth.jwt]`: `exchange` needs one of them
+//! caller = "ci"
+//! token = "${CI_TOKEN}"
+//!
 //! [[backends]]
 //! name = "mail"
 //! url = "https://mail.example/mcp"
