@@ -115,7 +115,7 @@ impl Program {
     }
 
     /// Replaces the file, and requests a reload.
-    fn reload(&self, text: &str) {
+    pub(crate) fn reload(&self, text: &str) {
         fs::write(self.folder.path().join("tools.toml"), text).unwrap();
         assert!(signal(self.child.id().unwrap().into(), "HUP"));
     }

@@ -360,7 +360,7 @@ const KEYS: [(&str, &str, &str, &str); 241] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 39] = [
+const TABLES: [&str; 40] = [
     "",
     "composite_tools",
     "targets",

@@ -159,7 +159,7 @@ impl Pool {
             );
             return Ok(ErrorData::invalid_request(text, None).into());
         };
-        let in_use = self.clone().enter(caller)?;
+        let in_use = self.clone().enter(&caller)?;
         let source = in_use.caller.source(&token, &self.endpoint);
         if let Err(error) = source.token().await {
             let reason = self.about.redact_text(&error.to_string());
@@ -182,7 +182,7 @@ impl Pool {
     /// # Errors
     ///
     /// Returns an error if all connections are in use, or if the pool is closed.
-    fn enter(self: Arc<Self>, name: AuthenticatedCaller) -> Result<InUse, BackendError> {
+    fn enter(self: Arc<Self>, name: &AuthenticatedCaller) -> Result<InUse, BackendError> {
         let name: Arc<str> = name.name().into();
         let mut entries = self.entries();
         let error = |kind| BackendError::new(self.about.name.clone(), kind);
