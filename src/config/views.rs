@@ -127,14 +127,14 @@ fn check_path(path: &str, paths: &mut HashSet<String>) -> Result<(), String> {
     let Some(segments) = path.strip_prefix('/').filter(|path| path.split('/').all(is_segment))
     else {
         return Err(format!(
-            "illegal path {:?}: expected such as `/team-a`, of letters, digits, `-`, `.`, `_` and \
+            "illegal path {:?}: expected one such as `/team-a`, of letters, digits, `-`, `.`, `_` and \
              `~` between slashes",
             sanitized(path)
         ));
     };
     let first = segments.split('/').next().unwrap_or_default();
     if let Some(first) = RESERVED.iter().find(|reserved| reserved.eq_ignore_ascii_case(first)) {
-        return Err(format!("`/{first}` is not available: expected another path"));
+        return Err(format!("`/{first}` is reserved: expected another path"));
     }
     if !paths.insert(path.to_owned()) {
         return Err(format!("duplicate path `{path}`"));

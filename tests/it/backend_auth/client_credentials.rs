@@ -1,6 +1,6 @@
 //! Tokens of the program itself.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io::ErrorKind, net::TcpListener, time::Duration};
 
 use axum::http::StatusCode;
 use futures::future::join_all;
@@ -12,6 +12,7 @@ use mcp_composite::{
     message::Request,
 };
 use serde_json::{Value, json};
+use tempfile::tempdir;
 use tower::ServiceExt;
 
 use super::{
@@ -95,6 +96,28 @@ async fn rejected_token_is_replaced_once() {
         assert_eq!(failed.unwrap_err().to_string(), "backend `docs` could not answer");
         assert_eq!(issuer.count(), 3, "{era:?}");
         assert_eq!(token_of_call(&remote).await, "token-4");
+    }
+}
+
+#[tokio::test]
+async fn metadata_of_a_backend_is_neither_fetched_nor_executed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let folder = tempdir().unwrap();
+    let executed = folder.path().join("executed");
+    let url =
+        format!("http://{}/$(touch${{IFS}}{})", listener.local_addr().unwrap(), executed.display());
+    let challenge = format!("Bearer resource_metadata=\"{url}\", authorization_uri=\"{url}\"");
+    let issuer = Issuer::start().await;
+    for era in [Era::Legacy, Era::Modern] {
+        let backend = Protected::start_with(era, Some(challenge.clone())).await;
+        let remote = connect(&backend, issuer.client());
+        let token = token_of_call(&remote).await;
+        let number: usize = token.strip_prefix("token-").unwrap().parse().unwrap();
+        [number, number + 1].iter().for_each(|number| backend.revoke(&format!("token-{number}")));
+        soon(remote.clone().oneshot(Request::call_tool("whoami"))).await.unwrap_err();
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "{era:?}");
+        assert!(!executed.exists(), "{era:?}");
     }
 }
 

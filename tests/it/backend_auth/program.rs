@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     issuer::{CLIENT, Issuer, SECRET},
-    protected::Protected,
+    protected::{Protected, bearer},
 };
 use crate::{
     authentication::{ALICE, BOB, Program, TOKENS, answer},
@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Returns a file with a backend whose tokens are exchanged, and composites that call it.
-fn file(issuer: &Issuer, backend: &Protected) -> String {
+fn file(issuer: &Issuer, backend: &Protected, more: &str) -> String {
     format!(
         "{TOKENS}\n[[backends]]\nname = 'docs'\nurl = '{}'\n[backends.auth.exchange]\n\
-         token_url = '{}'\nclient_id = '{CLIENT}'\nclient_secret = '{SECRET}'\n\
+         token_url = '{}'\nclient_id = '{CLIENT}'\nclient_secret = '{SECRET}'\n{more}\n\
          [[composite_tools]]\nname = 'both'\ndescription = 'Calls it'\ntools = ['docs_whoami']\n\
          [[composite_tools]]\nname = 'careful'\ndescription = 'Asks first'\n\
          strategy = 'pipeline'\n\
@@ -40,7 +40,7 @@ async fn call(program: &Program, token: &str, tool: &str) -> String {
 async fn program_exchanges_the_token_of_each_caller() {
     for era in [Era::Legacy, Era::Modern] {
         let (issuer, backend) = (Issuer::start().await, Protected::start(era, true).await);
-        let program = Program::start(&file(&issuer, &backend), "127.0.0.1:0").await;
+        let program = Program::start(&file(&issuer, &backend, ""), "127.0.0.1:0").await;
         until(async || issuer.count() == 1 && !backend.headers().is_empty()).await;
         until(async || call(&program, ALICE, "docs_whoami").await.contains("alice-")).await;
         assert!(call(&program, BOB, "docs_whoami").await.contains("bob-"));
@@ -72,4 +72,26 @@ async fn program_exchanges_the_token_of_each_caller() {
             assert!(!log.contains(secret), "{log}");
         }
     }
+}
+
+#[tokio::test]
+async fn reload_keeps_the_connections_of_an_unchanged_backend() {
+    let (issuer, backend) = (Issuer::start().await, Protected::start(Era::Legacy, true).await);
+    let text = file(&issuer, &backend, "");
+    let program = Program::start(&text, "127.0.0.1:0").await;
+    until(async || call(&program, ALICE, "docs_whoami").await.contains("alice-")).await;
+    let count = issuer.count();
+
+    let added = "[[composite_tools]]\nname = 'new'\ndescription = 'New'\ntools = ['docs_whoami']\n";
+    program.reload(&format!("{text}{added}"));
+    until(async || call(&program, ALICE, "new").await.contains("alice-")).await;
+    assert_eq!((issuer.count(), backend.ended_sessions()), (count, 0));
+
+    // Other settings need other connections: one of the program and one of the caller end.
+    program.reload(&file(&issuer, &backend, "max_callers = 7"));
+    until(async || backend.ended_sessions() == 2).await;
+    assert!(call(&program, ALICE, "docs_whoami").await.contains("alice-"));
+    assert_eq!(issuer.count(), count + 2);
+    let tokens: Vec<_> = backend.headers().iter().map(|headers| bearer(headers)).collect();
+    assert!(tokens.iter().all(Option::is_some));
 }

@@ -47,7 +47,8 @@ struct Shared {
     /// The headers of all requests.
     headers: Mutex<Vec<HeaderMap>>,
     revoked: Mutex<HashSet<String>>,
-    challenges: bool,
+    /// The value of `WWW-Authenticate` when a token is rejected.
+    challenge: Option<String>,
     ended_sessions: AtomicUsize,
     /// The number of pending calls of the tool `wait`.
     waiting: AtomicUsize,
@@ -57,7 +58,12 @@ struct Shared {
 
 impl Protected {
     pub(super) async fn start(era: Era, challenges: bool) -> Self {
-        let shared = Arc::new(Shared { challenges, ..Shared::default() });
+        let challenge = challenges.then(|| "Bearer error=\"invalid_token\"".to_owned());
+        Self::start_with(era, challenge).await
+    }
+
+    pub(super) async fn start_with(era: Era, challenge: Option<String>) -> Self {
+        let shared = Arc::new(Shared { challenge, ..Shared::default() });
         let of = shared.clone();
         let whoami = service_fn(move |message: Message| whoami(message, of.clone()));
         let config = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
@@ -138,11 +144,10 @@ async fn check(
     let is_valid = token.is_some_and(|token| !shared.revoked.lock().unwrap().contains(&token));
     if !is_valid {
         let response = StatusCode::UNAUTHORIZED.into_response();
-        if !shared.challenges {
-            return response;
-        }
-        return ([("www-authenticate", "Bearer error=\"invalid_token\"")], response)
-            .into_response();
+        return match &shared.challenge {
+            Some(challenge) => ([("www-authenticate", &**challenge)], response).into_response(),
+            None => response,
+        };
     }
     // A server of an older version does not know the first request of the newer one.
     let method = request.headers().get("mcp-method").cloned();

@@ -224,7 +224,7 @@ async fn number_of_questions_of_a_server_is_limited() {
 
     // The maximum number, again and again.
     let error = call_as(&person, serve(served(asks(32)))).await.unwrap_err();
-    assert!(error.contains("asked again after 10 answers"), "{error}");
+    assert!(error.contains("asked for input again after 10 answers"), "{error}");
     assert_eq!(person.all(), 320);
 }
 

@@ -308,7 +308,7 @@ fn calls_of_hermes_are_json_between_tags() {
             Err("malformed call of `f`: the arguments have to be an object, found a list".into()),
         ),
         (tagged(r#"{"arguments": {}}"#), Err("malformed call: it has no name".into())),
-        (tagged(r#"{"name": "f""#), Err("malformed call: the arguments are truncated".into())),
+        (tagged(r#"{"name": "f""#), Err("malformed call: it is truncated".into())),
         (
             tagged("{'name': 'f'}"),
             Err("malformed call: it is not JSON: key must be a string at line 2 column 2".into()),
