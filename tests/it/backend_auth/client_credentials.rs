@@ -192,7 +192,7 @@ async fn token_endpoint_has_a_timeout() {
 #[tokio::test]
 async fn connecting_is_retried_until_the_token_endpoint_is_up() {
     let backend = Protected::start(Era::Modern, true).await;
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
     let url = format!("http://{address}/token");

@@ -92,6 +92,6 @@ async fn reload_keeps_the_connections_of_an_unchanged_backend() {
     until(async || backend.ended_sessions() == 2).await;
     assert!(call(&program, ALICE, "docs_whoami").await.contains("alice-"));
     assert_eq!(issuer.count(), count + 2);
-    let tokens: Vec<_> = backend.headers().iter().map(|headers| bearer(headers)).collect();
+    let tokens: Vec<_> = backend.headers().iter().map(bearer).collect();
     assert!(tokens.iter().all(Option::is_some));
 }
