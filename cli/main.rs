@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod drain;
 mod endpoints;
+mod guard;
 mod init;
 mod listener;
 mod logs;

@@ -2,7 +2,6 @@
 
 mod catalog;
 mod graph;
-mod guard;
 mod stream;
 
 use std::{
@@ -27,8 +26,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use self::guard::Guard;
 use crate::{
+    guard::Guard,
     listener::{Limits, Listener},
     observed::Observed,
     redacted::Redacted,

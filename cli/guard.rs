@@ -25,7 +25,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 
 /// The rules for requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     /// Whether the host may be any IP address.
     allows_addresses: bool,
 }
@@ -33,12 +33,12 @@ pub(super) struct Guard {
 // === impl Guard ===
 
 impl Guard {
-    pub(super) const fn new(allows_addresses: bool) -> Self {
+    pub(crate) const fn new(allows_addresses: bool) -> Self {
         Self { allows_addresses }
     }
 
     /// Rejects requests of other sites, and sets the headers of responses.
-    pub(super) async fn check(self, request: Request, next: Next) -> Response {
+    pub(crate) async fn check(self, request: Request, next: Next) -> Response {
         let mut response = match self.accepts(request.headers(), request.uri().path()) {
             Ok(()) => next.run(request).await,
             Err(reason) => (StatusCode::FORBIDDEN, reason).into_response(),
