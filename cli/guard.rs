@@ -1,4 +1,4 @@
-//! Protects the page against other web pages.
+//! Protects a listener for this machine against web pages.
 //!
 //! A web page of another site can send requests to this machine, and with DNS rebinding even read
 //! the responses. So the name in `Host` must be one that no other site can have.
@@ -59,8 +59,8 @@ impl Guard {
         let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or(""));
         let host = text(HOST).unwrap_or("");
         if !self.accepts_host(host) {
-            return Err("the host of the request is not allowed: open the page as \
-                        http://127.0.0.1 or http://localhost, with its port\n");
+            return Err("the host of the request is not allowed: expected http://127.0.0.1 or \
+                        http://localhost, with the port\n");
         }
         let is_own = |origin: &str| origin.strip_prefix("http://") == Some(host);
         if text(ORIGIN).is_some_and(|origin| !is_own(origin)) {

@@ -2,12 +2,13 @@
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
-use axum::{Router, http::header::CONTENT_TYPE, routing::get};
+use axum::{Router, http::header::CONTENT_TYPE, middleware, routing::get};
 use mcp_composite::config::Gateway;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    guard::Guard,
     listener::{Limits, Listener},
     probes,
 };
@@ -64,7 +65,14 @@ impl Metrics {
         let render = async move || {
             ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], rendered.render())
         };
-        let app = Router::new().route("/metrics", get(render)).merge(probes::routes(gateway, stop));
+        let mut metrics = Router::new().route("/metrics", get(render));
+        // Other machines use any name of this one.
+        if address.ip().is_loopback() {
+            let guard = Guard::new(false);
+            let guarded = middleware::from_fn(move |request, next| guard.check(request, next));
+            metrics = metrics.layer(guarded);
+        }
+        let app = metrics.merge(probes::routes(gateway, stop));
         let upkeep = async move {
             loop {
                 tokio::time::sleep(UPKEEP).await;

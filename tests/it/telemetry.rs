@@ -51,6 +51,11 @@ async fn metrics_are_served_on_a_listener_of_their_own() {
     assert_eq!(get("/readyz").await.status, 200);
     assert_eq!(get("/mcp").await.status, 404);
 
+    // A web page cannot read them by DNS rebinding.
+    let mut rebound = Client::connect(&address).await;
+    rebound.write("GET /metrics HTTP/1.1\r\nHost: evil.example.com\r\n\r\n").await;
+    assert_eq!(rebound.response().await.status, 403);
+
     // The next version of the file is measured, too.
     gateway.signal("HUP");
     gateway.logs("reloaded: ").await;
