@@ -11,6 +11,13 @@ fn article() -> serde_json::Value {
     json!({ "article": "a1-private", "photos": [1, 2, 3] })
 }
 
+/// Returns the condition that this number of elements is visible. A click on a link shows another
+/// part of the page a moment later.
+fn visible(selector: &str, count: usize) -> String {
+    let elements = format!("[...document.querySelectorAll({selector:?})]");
+    format!("{elements}.filter((element) => element.checkVisibility()).length === {count}")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_composites_and_backends_are_listed() {
     let folder = Folder::new();
@@ -33,12 +40,13 @@ async fn tools_composites_and_backends_are_listed() {
     assert_eq!(browser.value("document.querySelectorAll('main img').length"), 0);
 
     browser.click("nav a[href='#backends']");
-    browser.wait("document.querySelectorAll('#backends-table tbody tr').length === 3");
+    browser.wait(&visible("#backends-table tbody tr", 3));
     let rows = browser.texts("#backends-table tbody tr");
     assert!(rows[0].contains("connected\tstdio\tmisbehaving"), "{rows:#?}");
     assert!(rows[2].contains("not connected: ") && rows[2].contains("refused"), "{rows:#?}");
 
     browser.click("nav a[href='#composites']");
+    browser.wait(&visible("#composites h3", 3));
     assert_eq!(browser.texts("#composites h3"), ["offer", "order", "broken"]);
     let nodes = "[...document.querySelectorAll('.diagram:first-child [data-node]')]\
                  .map((node) => node.dataset.node)";
