@@ -188,8 +188,8 @@ use self::telemetry::metrics;
 use self::{
     middleware::pattern_watch,
     support::{
-        fingerprint, json_pointer, json_size, named, names, pagination, random, suggest, uri,
-        warnings,
+        error_chain, fingerprint, json_pointer, json_size, named, names, pagination, random,
+        suggest, uri, warnings,
     },
     telemetry::spans,
 };

@@ -2,6 +2,8 @@
 
 pub(crate) mod warnings;
 
+pub(crate) mod error_chain;
+
 pub(crate) mod fingerprint;
 
 pub(crate) mod named;

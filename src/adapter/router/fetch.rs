@@ -8,6 +8,7 @@ use tower::BoxError;
 
 use super::{backend::BackendService, item::Item};
 use crate::{
+    error_chain::error_chain,
     message::{Context, Request},
     pagination::{NoEnd, Pages},
 };
@@ -80,21 +81,9 @@ async fn list_pages<I: Item>(
     }
 }
 
-/// Converts the error of a failed service to a text for the operator. Includes the texts of the
-/// error's sources.
+/// Converts the error of a failed service to a text for the operator.
 fn failure(error: &BoxError) -> ListError {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        // Many errors repeat the text of their source.
-        let told = error.to_string();
-        if !text.contains(&told) {
-            text.push_str(": ");
-            text.push_str(&told);
-        }
-        source = error.source();
-    }
-    ListError::Service(text)
+    ListError::Service(error_chain(&**error))
 }
 
 /// Returns the shorter of two cache lifetimes, or `None` if either is `None`.

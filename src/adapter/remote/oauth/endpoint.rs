@@ -4,7 +4,7 @@
 //! has no token exchange for a caller. Neither does the crate `oauth2`, and it would add second
 //! versions of several dependencies. The request and its answer are small.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -20,7 +20,7 @@ use super::{
     grant::Grant,
     token_error::TokenError,
 };
-use crate::{adapter::Secrets, url::displayed};
+use crate::{adapter::Secrets, error_chain::error_chain, url::displayed};
 
 /// The timeout of a request to the token endpoint, with its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ impl TokenEndpoint {
         // A redirect would send the secret to another server. A server may close an idle connection
         // at any time, so each request has its own.
         let http = reqwest::Client::builder().redirect(Policy::none()).pool_max_idle_per_host(0);
-        let http = http.build().map_err(|error| chain(&error));
+        let http = http.build().map_err(|error| error_chain(&error));
         let secrets = client.secrets();
         Arc::new(Self { client, http, secrets })
     }
@@ -76,7 +76,8 @@ impl TokenEndpoint {
             let [id, secret] = [id, secret].map(|text| encoded(text));
             request = request.basic_auth(id, Some(secret));
         }
-        let unreachable = |error: reqwest::Error| TokenError::failure(chain(&error.without_url()));
+        let unreachable =
+            |error: reqwest::Error| TokenError::failure(error_chain(&error.without_url()));
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         if status.is_redirection() {
@@ -132,7 +133,7 @@ async fn body(mut response: Response) -> Result<Vec<u8>, TokenError> {
         let chunk: Option<Bytes> = response
             .chunk()
             .await
-            .map_err(|error| TokenError::failure(chain(&error.without_url())))?;
+            .map_err(|error| TokenError::failure(error_chain(&error.without_url())))?;
         let Some(chunk) = chunk else { return Ok(body) };
         if body.len() + chunk.len() > MAX_ANSWER {
             let text = format!("its answer has more than {MAX_ANSWER} bytes");
@@ -140,15 +141,4 @@ async fn body(mut response: Response) -> Result<Vec<u8>, TokenError> {
         }
         body.extend_from_slice(&chunk);
     }
-}
-
-/// Returns the messages of an error and its sources, separated by colons.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
