@@ -6,8 +6,7 @@
 //!
 //! A connection over HTTP does not end when the server becomes unreachable. Requests fail until the
 //! server is reachable again, and its next response marks all of its lists as changed in
-//! [`Changes`]. If the server no longer knows the session, the connection
-//! is treated as lost.
+//! [`Changes`]. If the server no longer knows the session, the connection is treated as lost.
 //!
 //! Cancellations are sent to a server one at a time, and each is dropped after five seconds. So a
 //! slow server may not receive all of them.
