@@ -189,16 +189,13 @@ impl Build<'_, '_, '_> {
     /// machine.
     fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.text(keys, url)?;
-        match Url::parse(&url) {
-            None => self.report(keys, "not a URL: expected `https://` and a host"),
-            Some(parts) if !parts.is_secure() => self.report(
-                keys,
-                "insecure URL: expected `https://`, or `http://` and a loopback host such as \
-                 `localhost`",
-            ),
-            Some(_) => return Some(url),
+        match Url::parse_secure(&url) {
+            Ok(_) => Some(url),
+            Err(message) => {
+                self.report(keys, message);
+                None
+            }
         }
-        None
     }
 
     /// Returns a URL that identifies a server, and is sent to clients in a header.
@@ -235,8 +232,7 @@ impl Build<'_, '_, '_> {
             Some(audience) => self.text(&["jwt", "audience"], audience),
             None => resource.map(str::to_owned),
         };
-        if scopes.iter().any(|scope| !is_scope(scope)) {
-            let message = "illegal scope: expected visible characters without `\"` and `\\`";
+        if let Err(message) = check_scopes(&scopes) {
             self.report(&["jwt", "scopes"], message);
         }
         let leeway = leeway.map_or(LEEWAY, |duration::Duration(leeway)| leeway);
@@ -302,11 +298,16 @@ impl Build<'_, '_, '_> {
     }
 }
 
-/// Returns `true` if the text is a scope, as defined in [RFC 6749, section 3.3].
+/// Returns an error message unless all texts are scopes, as defined in [RFC 6749, section 3.3].
 ///
 /// [RFC 6749, section 3.3]: https://www.rfc-editor.org/rfc/rfc6749#section-3.3
-pub(super) fn is_scope(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
+pub(super) fn check_scopes(scopes: &[String]) -> Result<(), &'static str> {
+    let is_visible = |b: u8| b.is_ascii_graphic() && b != b'"' && b != b'\\';
+    let is_scope = |scope: &String| !scope.is_empty() && scope.bytes().all(is_visible);
+    match scopes.iter().all(is_scope) {
+        true => Ok(()),
+        false => Err("illegal scope: expected visible characters without `\"` and `\\`"),
+    }
 }
 
 // === impl AuthConfig ===

@@ -182,8 +182,7 @@ impl HttpConfig {
     /// Returns `true` if the URL begins with `https://`, so that the server is reached over TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
-        // The scheme was validated when the file was read; letter case is ignored.
-        self.url().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
+        url::is_https(self.url())
     }
 
     /// Returns the names and values of the headers to send with every request.

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::Deserialize;
 
 use super::{
-    auth::is_scope,
+    auth::check_scopes,
     duration,
     read::Reader,
     secret::Secret,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     composite::Segment,
-    url::{Url, displayed},
+    url::{Url, displayed, is_https},
 };
 
 /// The key of a backend's table.
@@ -211,8 +211,7 @@ impl Build<'_, '_, '_> {
         if let Some(secret) = &secret {
             self.secrets.push(secret.value.clone());
         }
-        if scopes.iter().any(|scope| !is_scope(scope)) {
-            let message = "illegal scope: expected visible characters without `\"` and `\\`";
+        if let Err(message) = check_scopes(&scopes) {
             self.report(&[key, "scopes"], message);
         }
         let audience = table.audience.and_then(|text| self.text(&[key, "audience"], text));
@@ -260,17 +259,12 @@ impl Build<'_, '_, '_> {
     }
 
     fn token_url(&mut self, keys: &[&str], url: Text) -> Option<Text> {
-        match Url::parse(&url.value) {
-            None => self.report(keys, "no URL: expected `https://` and a host"),
-            Some(parts) if !parts.is_secure() => self.report(
-                keys,
-                "insecure URL: expected `https://`, or `http://` and a loopback host such as \
-                 `localhost`",
-            ),
-            Some(parts) if parts.user.is_some() || parts.fragment.is_some() => {
+        match Url::parse_secure(&url.value) {
+            Err(message) => self.report(keys, message),
+            Ok(parts) if parts.user.is_some() || parts.fragment.is_some() => {
                 self.report(keys, "illegal URL: expected no user and no `#`");
             }
-            Some(parts) => {
+            Ok(parts) => {
                 self.secrets.extend(parts.secrets());
                 return Some(url);
             }
@@ -336,8 +330,7 @@ impl OAuthClientConfig {
     /// Returns `true` if the token endpoint is reached over TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
-        // The scheme was validated when the file was read; letter case is ignored.
-        self.token_url().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
+        is_https(self.token_url())
     }
 
     /// Returns the id of the client.

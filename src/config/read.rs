@@ -34,8 +34,8 @@ const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "
 /// Maximum number of characters of an error message. Longer messages, which quote a long text, are
 /// truncated.
 const MAX_MESSAGE: usize = 2000;
-/// The key of the views, each of which can have sections of its own.
-const VIEWS: &str = "views";
+/// The key of the section `[[views]]`. Each view can have sections of its own.
+pub(super) const VIEWS: &str = "views";
 
 /// Reads a parsed file, and collects all errors in it.
 pub(super) struct Reader<'a, 't> {

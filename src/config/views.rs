@@ -8,13 +8,13 @@ use super::{
     AuthConfig, AuthMethod,
     advertise::AdvertiseTable,
     aliases::AliasTable,
-    auth::is_scope,
+    auth,
     budget::BudgetTable,
     composite_tools,
     filter::FilterTable,
     limits::LimitsTable,
     progress::ProgressTable,
-    read::Reader,
+    read::{Reader, VIEWS},
     redactions::RedactionTable,
     sections::{Layers, Sections, Shared},
     source::sanitized,
@@ -24,8 +24,6 @@ use super::{
 };
 use crate::composite::{CompositeTool, Segment};
 
-/// The key of the section `[[views]]` in a configuration file.
-pub(super) const SECTION: &str = "views";
 /// Maximum number of views.
 const MAX_VIEWS: usize = 100;
 /// First segments of paths that the program serves itself.
@@ -90,13 +88,13 @@ pub(super) fn build(
     reader: &mut Reader<'_, '_>,
 ) -> Vec<ViewConfig> {
     if tables.len() > MAX_VIEWS {
-        reader.report(&[SECTION.into()], format!("too many views: expected at most {MAX_VIEWS}"));
+        reader.report(&[VIEWS.into()], format!("too many views: expected at most {MAX_VIEWS}"));
         return Vec::new();
     }
     let mut paths = HashSet::new();
     let mut views = Vec::with_capacity(tables.len());
     for (index, table) in tables.into_iter().enumerate() {
-        let at = [SECTION.into(), Segment::from(index)];
+        let at = [VIEWS.into(), Segment::from(index)];
         let path = reader.required(table.path.clone(), "path", &at);
         if table.path.is_some()
             && let Err(message) = check_path(&path, &mut paths)
@@ -151,10 +149,7 @@ fn check_scopes(
     if !has_jwt && !reader.has_fault_in(&["auth".into()]) {
         return Err("only access tokens have scopes: add `[auth.jwt]`, or remove `scopes`");
     }
-    match scopes.iter().all(|scope| is_scope(scope)) {
-        true => Ok(()),
-        false => Err("illegal scope: expected visible characters without `\"` and `\\`"),
-    }
+    auth::check_scopes(scopes)
 }
 
 // === impl ViewTable ===

@@ -65,6 +65,21 @@ impl<'t> Url<'t> {
         (legal_host && legal_port).then_some(Self { is_https, host, user, path, query, fragment })
     }
 
+    /// Parses a URL to which secrets are sent.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error message if the text is not a URL, or if requests to it are unencrypted and
+    /// leave this machine.
+    #[cfg(feature = "config")]
+    pub(crate) fn parse_secure(text: &'t str) -> Result<Self, &'static str> {
+        let url = Self::parse(text).ok_or("not a URL: expected `https://` and a host")?;
+        url.is_secure().then_some(url).ok_or(
+            "insecure URL: expected `https://`, or `http://` and a loopback host such as \
+             `localhost`",
+        )
+    }
+
     /// Returns `true` if requests to the URL are encrypted, or do not leave this machine.
     #[cfg(feature = "config")]
     pub(crate) fn is_secure(&self) -> bool {
@@ -115,6 +130,12 @@ fn split(text: &str, mark: char) -> (&str, Option<&str>) {
 fn may_be_token(part: &str) -> bool {
     let has_digit = part.contains(|c: char| c.is_ascii_digit());
     part.chars().count() >= if has_digit { MIN_TOKEN } else { MIN_TOKEN_OF_LETTERS }
+}
+
+/// Returns `true` if a text begins with the scheme `https`.
+#[cfg(feature = "config")]
+pub(crate) fn is_https(url: &str) -> bool {
+    url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
 }
 
 /// Returns the scheme and the host of a URL, which are never secret, with `…` in place of all other
