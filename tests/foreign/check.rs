@@ -74,7 +74,7 @@ fn all_errors_of_a_file_are_reported_at_once() {
         "backend `missing` is not connected: the command `/nowhere/to/be/found` could not be \
          started",
         "backend `twins` has two tools `twins_twin`: the second is ignored",
-        "the tool `names_with space` of backend `names` is left out: clients take names of",
+        "the tool `names_with space` of backend `names` is left out: expected a name of",
         "composite `unknown` is not listed: no `good_ehco`",
     ] {
         let told = warnings.lines().filter(|line| line.starts_with(mistake)).count();
