@@ -627,6 +627,46 @@ async fn headers_do_not_reveal_a_hidden_tool() {
     assert!(answer.contains("-32602") && !answer.contains("Region"), "{answer}");
 }
 
+// === Connections ===
+
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn calls_in_sequence_share_a_tcp_connection() {
+    use mcp_composite::{adapter::RemoteService, message::Request};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tower::ServiceExt;
+
+    const CALLS: usize = 10;
+
+    for answers_json in [true, false] {
+        let config = StreamableHttpServerConfig::default().with_json_response(answers_json);
+        let sessions = Arc::new(LocalSessionManager::default());
+        let service = StreamableHttpService::new(|| Ok(Regional), sessions, config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = accepted.clone();
+        let listener = listener.tap_io(move |stream| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            send_at_once(stream);
+        });
+        let mut serving = JoinSet::new();
+        let router = axum::Router::new().fallback_service(service);
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+
+        let remote = RemoteService::builder("regional").http(&url, []);
+        soon(remote.connected()).await.unwrap();
+        let before = accepted.load(Ordering::Relaxed);
+        for _ in 0..CALLS {
+            soon(remote.clone().oneshot(Request::call_tool("fine"))).await.unwrap();
+            // The end of the previous response is read after the call.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let opened = accepted.load(Ordering::Relaxed) - before;
+        assert!(opened <= 2, "{opened} connections for {CALLS} calls, JSON: {answers_json}");
+    }
+}
+
 // === Servers that end their streams ===
 
 /// Returns how often a stream is opened in three seconds, of a server whose streams end in this way

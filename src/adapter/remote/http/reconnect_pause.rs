@@ -23,6 +23,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The maximum pause that a server can demand in the `retry` field of an event. During the pause,
 /// rmcp receives nothing from the server.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+/// The time after which an unused TCP connection is closed.
+///
+/// Node.js and Uvicorn close one after five seconds. A request that is sent at that moment would
+/// fail, and a call of a tool cannot be repeated safely.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// The maximum number of redirects that are followed per request.
 const MAX_REDIRECTS: usize = 10;
 
@@ -41,8 +46,7 @@ type Error = StreamableHttpError<reqwest::Error>;
 
 impl ReconnectPause {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
-        // rmcp does not read responses to their end, so a connection serves only one request.
-        let client = reqwest::Client::builder().pool_max_idle_per_host(0);
+        let client = reqwest::Client::builder().pool_idle_timeout(IDLE_TIMEOUT);
         client.redirect(within_origin()).build().map(Self)
     }
 }
