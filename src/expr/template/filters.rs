@@ -2,8 +2,13 @@
 //!
 //! The filters work as in Jinja, but are limited in memory and time.
 
+mod dates;
 mod numbers;
+mod search;
+mod structures;
 mod texts;
+
+pub(super) use self::search::Pattern;
 
 use super::{
     arguments::{Arguments, Call},
@@ -56,7 +61,7 @@ const STRING: Option<&str> = Some("a string");
 const ARRAY: Option<&str> = Some("an array");
 
 /// All filters.
-pub(super) static FILTERS: [Filter; 46] = [
+pub(super) static FILTERS: [Filter; 51] = [
     filter("abs", Takes::Number, NUMBER, numbers::abs),
     filter("batch", Takes::List, ARRAY, batch),
     filter("bool", Takes::Anything, BOOLEAN, |Call { value, arguments, .. }| {
@@ -67,6 +72,7 @@ pub(super) static FILTERS: [Filter; 46] = [
     filter("chain", Takes::List, None, chain),
     filter("count", Takes::Anything, NUMBER, length),
     filter("d", Takes::AnythingOrUndefined, None, default),
+    filter("date", Takes::Scalar, STRING, dates::date),
     filter("default", Takes::AnythingOrUndefined, None, default),
     filter("dictsort", Takes::Map, ARRAY, order::sort_members),
     filter("first", Takes::TextOrList, None, |Call { budget, value, arguments }| {
@@ -76,7 +82,9 @@ pub(super) static FILTERS: [Filter; 46] = [
             None => value.element(budget, 0),
         }
     }),
+    filter("flatten", Takes::List, ARRAY, structures::flatten),
     filter("float", Takes::Scalar, NUMBER, numbers::float),
+    filter("format", Takes::Number, STRING, numbers::format),
     filter("fromjson", Takes::Text, None, from_json),
     filter("groupby", Takes::List, ARRAY, order::group_by),
     filter("indent", Takes::Text, STRING, texts::indent),
@@ -100,6 +108,7 @@ pub(super) static FILTERS: [Filter; 46] = [
     filter("lower", Takes::Text, STRING, |call| texts::change(call, str::to_lowercase)),
     filter("map", Takes::List, ARRAY, map),
     filter("max", Takes::List, None, order::max),
+    filter("merge", Takes::Map, Some("an object"), structures::merge),
     filter("min", Takes::List, None, order::min),
     filter("quote", Takes::Text, STRING, texts::quote),
     filter("reject", Takes::List, ARRAY, |Call { budget, value, arguments }| {
@@ -118,6 +127,7 @@ pub(super) static FILTERS: [Filter; 46] = [
         }
     }),
     filter("round", Takes::Number, NUMBER, numbers::round),
+    filter("search", Takes::Text, None, search::search),
     filter("select", Takes::List, ARRAY, |Call { budget, value, arguments }| {
         select(budget, &value, arguments, None, true)
     }),
@@ -263,10 +273,7 @@ fn chain<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<V
     if values.iter().all(Value::is_map) {
         let mut members = Vec::new();
         for map in &values {
-            for member in map.members(budget)? {
-                let (name, member) = member?;
-                members.push((name.to_name(budget)?, member));
-            }
+            members.extend(structures::named_members(budget, map)?);
         }
         return budget.map(members);
     }

@@ -4,7 +4,7 @@ mod members;
 
 use super::{
     super::ExpressionError,
-    filters::{FILTERS, Filter},
+    filters::{FILTERS, Filter, Pattern},
     names::{Path, Scope, WORDS, unknown},
     numeric::Numeric,
     predicates::{TESTS, Test},
@@ -273,8 +273,12 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Rejects an unknown filter or test whose name is passed as a string, as in `map('lower')`.
+    /// Rejects an unknown filter or test whose name is passed as a string, as in `map('lower')`,
+    /// and an invalid regular expression.
     fn check_named(&self, filter: &str, arguments: &[Argument], at: usize) -> Result<(), Mistake> {
+        if filter == "search" {
+            return check_pattern(arguments, at);
+        }
         let place = match filter {
             "map" | "select" | "reject" => 0,
             "selectattr" | "rejectattr" => 1,
@@ -285,7 +289,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             return Err(fault(at, format!("`{filter}` needs a literal name")));
         };
         if filter == "map" {
-            find_filter(name, at).map(drop)
+            find_filter(name, at)?;
+            self.check_named(name, &arguments[1..], at)
         } else {
             find_test(name, at).map(drop)
         }
@@ -517,6 +522,19 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
 
 /// The name of the only function that templates can call.
 const FUNCTION: &str = "range";
+
+/// Rejects a regular expression that is not a literal string, or invalid. An expression from data
+/// could take the whole time of an evaluation.
+fn check_pattern(arguments: &[Argument], at: usize) -> Result<(), Mistake> {
+    let is_pattern =
+        |argument: &&Argument| matches!(argument.name.as_deref(), None | Some("pattern"));
+    match arguments.iter().find(is_pattern).map(|argument| &argument.value) {
+        Some(Expr::Text(pattern)) => {
+            Pattern::new(pattern).map(drop).map_err(|reason| fault(at, reason))
+        }
+        _ => Err(fault(at, "`search` needs a regular expression as a literal string")),
+    }
+}
 
 fn find_filter(name: &str, at: usize) -> Result<&'static Filter, Mistake> {
     let known = || FILTERS.iter().map(|filter| filter.name).collect::<Vec<_>>();

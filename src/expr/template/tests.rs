@@ -1,3 +1,4 @@
+mod filters;
 mod guide;
 mod limits;
 mod meanings;
@@ -7,7 +8,7 @@ use std::borrow::Cow;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{filters::FILTERS, *};
 use crate::expr::{Collection, Condition, Expression, Field, Previous, RESERVED};
 
 /// A run with all data that expressions can refer to.
@@ -1058,9 +1059,9 @@ fn any_expression() -> impl Strategy<Value = String> {
         "range(99999)",
         "0.5",
     ]);
-    let filters = proptest::sample::select(
-        filters::FILTERS.iter().map(|filter| filter.name).collect::<Vec<_>>(),
-    );
+    // `search` needs a literal pattern.
+    let names = FILTERS.iter().map(|filter| filter.name).filter(|name| *name != "search");
+    let filters = proptest::sample::select(names.collect::<Vec<_>>());
     leaf.prop_map(str::to_owned).prop_recursive(6, 24, 3, move |inner| {
         let operators = proptest::sample::select(vec![
             "+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "not in", "and", "or",
@@ -1078,12 +1079,15 @@ fn any_expression() -> impl Strategy<Value = String> {
                 (!named.contains(&filter)).then(|| format!("({of})|{filter}({argument})"))
             },
         );
+        let searched =
+            inner.clone().prop_map(|of| format!("({of})|search('(?P<a>a*)|[0-9]', all=true)"));
         let two = (inner.clone(), inner.clone(), inner.clone())
             .prop_map(|(of, from, to)| format!("({of})|replace({from}, {to})"));
         prop_oneof![
             plain,
             mapped,
             with_argument,
+            searched,
             two,
             (inner.clone(), operators, inner.clone())
                 .prop_map(|(a, operator, b)| format!("({a}) {operator} ({b})")),

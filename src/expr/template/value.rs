@@ -1,11 +1,17 @@
 //! The values that a template computes with, and the limits on their memory and on the steps of an
 //! evaluation.
 
-use std::{borrow::Cow, cell::Cell, cmp::Ordering, ops::Deref, rc::Rc};
+use std::{
+    borrow::Cow,
+    cell::{Cell, RefCell},
+    cmp::Ordering,
+    ops::Deref,
+    rc::Rc,
+};
 
 use serde_json::{Map, Number, Value as Json};
 
-use super::numeric::Numeric;
+use super::{filters::Pattern, numeric::Numeric};
 use crate::expr::path_segment::place;
 
 /// The maximum size in bytes of the text that a template evaluates to.
@@ -88,6 +94,8 @@ pub(super) struct Budget {
     steps: Cell<usize>,
     /// The current nesting depth.
     depth: Cell<usize>,
+    /// The regular expression that was used last.
+    pub(super) pattern: RefCell<Option<Rc<Pattern>>>,
 }
 
 // === impl Failure ===
@@ -111,6 +119,7 @@ impl Default for Budget {
             bytes: Cell::new(MAX_MADE_BYTES),
             steps: Cell::new(MAX_EVALUATION_STEPS),
             depth: Cell::new(0),
+            pattern: RefCell::new(None),
         }
     }
 }

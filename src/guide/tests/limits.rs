@@ -20,6 +20,8 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "layers/advertise/index.rs BEGINNING",
             "layers/alias/schema.rs BRACES",
             "expr/template/order.rs COMPARISONS",
+            "expr/template/filters/search.rs BYTES_PER_STEP",
+            "expr/template/filters/search.rs STEPS_PER_STATE",
             "expr/template/value.rs BYTES_PER_STEP",
             "expr/template/evaluate.rs STEPS",
             "expr/template/value.rs MAP_BYTES",

@@ -136,6 +136,53 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
+/// The maximum number of decimal places in the text of a number.
+const MAX_DECIMALS: i64 = 20;
+
+/// Converts a number to a text with `decimals` decimal places. The argument `separator` is inserted
+/// between groups of three digits before the decimal point.
+pub(super) fn format<'v>(
+    Call { budget, value, mut arguments }: Call<'_, 'v>,
+) -> Evaluated<Value<'v>> {
+    let decimals = arguments.integer("decimals")?;
+    let separator = arguments.text("separator")?;
+    arguments.end()?;
+    if decimals.is_some_and(|decimals| !(0..=MAX_DECIMALS).contains(&decimals)) {
+        let reason = format!("`format` needs a number of decimals up to {MAX_DECIMALS}");
+        return Err(Failure::other(reason));
+    }
+    let decimals = decimals.and_then(|decimals| usize::try_from(decimals).ok());
+    let text = match (value.number(), decimals) {
+        (Some(Numeric::Integer(integer)), None | Some(0)) => integer.to_string(),
+        (Some(Numeric::Integer(integer)), Some(decimals)) => {
+            format!("{integer}.{}", "0".repeat(decimals))
+        }
+        (Some(Numeric::Float(float)), decimals) if float.is_finite() => match decimals {
+            Some(decimals) => format!("{float:.decimals$}"),
+            None => float.to_string(),
+        },
+        _ => return Err(Failure::Incalculable),
+    };
+    budget.text(match separator {
+        Some(separator) => grouped(&text, &separator),
+        None => text,
+    })
+}
+
+/// Inserts a separator between groups of three digits of the integer part of a number.
+fn grouped(number: &str, separator: &str) -> String {
+    let start = usize::from(number.starts_with('-'));
+    let end = number.find('.').unwrap_or(number.len());
+    let mut text = number[..start].to_owned();
+    for (index, digit) in number[start..end].chars().enumerate() {
+        if index > 0 && (end - start - index).is_multiple_of(3) {
+            text.push_str(separator);
+        }
+        text.push(digit);
+    }
+    text + &number[end..]
+}
+
 /// Returns the number that a filter has computed, or fails if the number is `None`.
 fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
     number.map(Value::from).ok_or(Failure::Incalculable)

@@ -1,0 +1,67 @@
+//! The filter for dates.
+
+use jiff::{SignedDuration, Span, Timestamp, Unit, Zoned, fmt::strtime, tz::TimeZone};
+
+use crate::expr::template::{
+    arguments::Call,
+    numeric::Numeric,
+    value::{Evaluated, Failure, Value},
+};
+
+/// The maximum length in bytes of the format of a date, since a format such as `%99Y` is shorter
+/// than its result.
+const MAX_FORMAT_BYTES: usize = 1024;
+
+/// Converts a date to a text. The input is a text as of RFC 3339, or the number of seconds since
+/// 1970-01-01T00:00:00Z.
+///
+/// The argument `format` is a format of `strftime`, and defaults to that of RFC 3339. The argument
+/// `add` is a duration, such as `7 days` or `-1h 30m`, that is added first. Results are in UTC.
+pub(super) fn date<'v>(
+    Call { budget, value, mut arguments }: Call<'_, 'v>,
+) -> Evaluated<Value<'v>> {
+    let format = arguments.text("format")?;
+    let duration = arguments.text("add")?;
+    arguments.end()?;
+    if format.as_ref().is_some_and(|format| format.len() > MAX_FORMAT_BYTES) {
+        let reason = format!("a format of a date has more than {MAX_FORMAT_BYTES} bytes");
+        return Err(Failure::other(reason));
+    }
+    let mut date = date_of(&value)?.to_zoned(TimeZone::UTC);
+    if let Some(duration) = duration {
+        date = later(&date, &duration)?;
+    }
+    budget.text(match format {
+        None => date.timestamp().to_string(),
+        Some(format) => {
+            let invalid = |error| Failure::other(format!("invalid format of a date: {error}"));
+            strtime::format(format.as_bytes(), &date).map_err(invalid)?
+        }
+    })
+}
+
+fn date_of(value: &Value<'_>) -> Evaluated<Timestamp> {
+    let date = match (value.as_str(), value.numeric()) {
+        (Some(text), _) => text.trim().parse().ok(),
+        (None, Some(Numeric::Integer(seconds))) => {
+            i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok())
+        }
+        (None, Some(Numeric::Float(seconds))) => {
+            // Microseconds: a float has no more digits for current dates.
+            let duration = SignedDuration::try_from_secs_f64(seconds).ok();
+            duration
+                .and_then(|duration| Timestamp::from_duration(duration).ok())
+                .and_then(|date| date.round(Unit::Microsecond).ok())
+        }
+        (None, None) => None,
+    };
+    let reason = "`date` needs a date such as `2026-01-31T12:00:00Z`, or seconds since 1970";
+    date.ok_or_else(|| Failure::other(reason))
+}
+
+fn later(date: &Zoned, duration: &str) -> Evaluated<Zoned> {
+    let span: Span = duration.parse().map_err(|_| {
+        Failure::other(format!("`{duration}` is not a duration such as `7 days` or `-1h 30m`"))
+    })?;
+    date.checked_add(span).map_err(|_| Failure::other("the date is out of range"))
+}
