@@ -162,7 +162,7 @@ impl CompositeTool {
             Strategy::Pipeline(Pipeline { steps, .. })
             | Strategy::Workflow(Workflow { steps, .. }) => {
                 let calls = steps.iter_mut().enumerate().flat_map(|(place, step)| {
-                    let calls = step.calls_mut().into_iter();
+                    let calls = step.action.calls_mut().into_iter();
                     calls.map(move |(path, call)| {
                         ([&["steps".into(), place.into()], &path[..]].concat(), call)
                     })

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     definition::CompositeTool,
     output::{Output, OutputProperty, PropertySource},
-    step::{Action, Case, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Switch, ToolCall},
+    step::{OnError, Retry, Step, encode_optional},
     strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Success, Target, Workflow},
 };
 use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
@@ -83,7 +83,7 @@ fn strategy(strategy: &Strategy) -> Value {
 fn target(target: &Target) -> Value {
     let Target { call, id, timeout, optional } = target;
     json!({
-        "call": self::call(call),
+        "call": call.encode(),
         "id": id,
         "timeout": duration(*timeout),
         "optional": optional,
@@ -91,53 +91,15 @@ fn target(target: &Target) -> Value {
 }
 
 fn step(step: &Step) -> Value {
-    let Step { id, action: what, depends_on, condition, timeout, on_error, default_results } = step;
+    let Step { id, action, depends_on, condition, timeout, on_error, default_results } = step;
     json!({
         "id": id,
-        "action": [what.name(), action(what)],
+        "action": [action.name(), action.encode()],
         "depends_on": depends_on,
         "condition": condition,
         "timeout": timeout.map(duration),
         "on_error": self::on_error(*on_error),
-        "default_results": given(default_results.as_ref()),
-    })
-}
-
-fn action(action: &Action) -> Value {
-    match action {
-        Action::Tool(tool) => call(tool),
-        Action::ForEach(ForEach { collection, call, item_var, max_parallel, max_iterations }) => {
-            json!({
-                "collection": collection,
-                "call": self::call(call),
-                "item_var": item_var,
-                "max_parallel": max_parallel,
-                "max_iterations": max_iterations,
-            })
-        }
-        Action::Switch(Switch { cases, default }) => json!({
-            "cases": all(cases, |Case { when, call }| json!([when, self::call(call)])),
-            "default": match default {
-                Otherwise::Skip => json!("skip"),
-                Otherwise::Call(tool) => call(tool),
-            },
-        }),
-        Action::Elicitation(Elicitation { message, schema, on_decline, on_cancel }) => json!({
-            "message": message,
-            "schema": schema,
-            "on_decline": on_decline.name(),
-            "on_cancel": on_cancel.name(),
-        }),
-    }
-}
-
-fn call(call: &ToolCall) -> Value {
-    let ToolCall { tool, behind, arguments, parse_json } = call;
-    json!({
-        "tool": tool,
-        "behind": behind,
-        "arguments": given(arguments.as_ref()),
-        "parse_json": parse_json,
+        "default_results": encode_optional(default_results.as_ref()),
     })
 }
 
@@ -176,17 +138,12 @@ fn property(property: &OutputProperty) -> Value {
             PropertySource::Value(kind, value) => json!([kind.name(), value]),
             PropertySource::Properties(properties) => members(properties),
         },
-        "default": given(default.as_ref()),
+        "default": encode_optional(default.as_ref()),
     })
 }
 
 fn all<T>(values: &[T], of: impl Fn(&T) -> Value) -> Value {
     values.iter().map(of).collect()
-}
-
-/// Encodes an optional value so that `Some` with a null differs from `None`.
-fn given(value: Option<&Value>) -> Value {
-    value.map(|value| json!([value])).unwrap_or_default()
 }
 
 fn duration(duration: Duration) -> Value {

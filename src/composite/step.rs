@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[cfg(feature = "config")]
 use super::error::Segment;
@@ -290,16 +290,6 @@ impl Step {
         self.default_results = Some(output);
         self
     }
-
-    /// Returns the calls that the step may make, each with its path in the definition of the step.
-    #[cfg(feature = "config")]
-    pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
-        match &mut self.action {
-            Action::Tool(call) | Action::ForEach(ForEach { call, .. }) => vec![(Vec::new(), call)],
-            Action::Switch(switch) => switch.calls_mut().collect(),
-            Action::Elicitation(_) => Vec::new(),
-        }
-    }
 }
 
 // === impl Action ===
@@ -309,10 +299,55 @@ impl Action {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Tool(_) => "tool",
-            Self::ForEach(_) => "for_each",
-            Self::Switch(_) => "switch",
-            Self::Elicitation(_) => "elicitation",
+            Self::Tool(_) => ToolCall::TYPE,
+            Self::ForEach(_) => ForEach::TYPE,
+            Self::Switch(_) => Switch::TYPE,
+            Self::Elicitation(_) => Elicitation::TYPE,
+        }
+    }
+
+    /// Encodes all settings of the action as JSON, for the fingerprint of its composite.
+    ///
+    /// Each type is destructured without `..`. So a new field does not compile until it is encoded.
+    pub(super) fn encode(&self) -> Value {
+        match self {
+            Self::Tool(call) => call.encode(),
+            Self::ForEach(ForEach { collection, call, item_var, max_parallel, max_iterations }) => {
+                json!({
+                    "collection": collection,
+                    "call": call.encode(),
+                    "item_var": item_var,
+                    "max_parallel": max_parallel,
+                    "max_iterations": max_iterations,
+                })
+            }
+            Self::Switch(Switch { cases, default }) => {
+                let case = |Case { when, call }: &Case| json!([when, call.encode()]);
+                json!({
+                    "cases": cases.iter().map(case).collect::<Value>(),
+                    "default": match default {
+                        Otherwise::Skip => json!("skip"),
+                        Otherwise::Call(call) => call.encode(),
+                    },
+                })
+            }
+            Self::Elicitation(Elicitation { message, schema, on_decline, on_cancel }) => json!({
+                "message": message,
+                "schema": schema,
+                "on_decline": on_decline.name(),
+                "on_cancel": on_cancel.name(),
+            }),
+        }
+    }
+
+    /// Returns the calls that the action may make, each with its path in the definition of the
+    /// step.
+    #[cfg(feature = "config")]
+    pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
+        match self {
+            Self::Tool(call) | Self::ForEach(ForEach { call, .. }) => vec![(Vec::new(), call)],
+            Self::Switch(switch) => switch.calls_mut().collect(),
+            Self::Elicitation(_) => Vec::new(),
         }
     }
 }
@@ -344,6 +379,9 @@ impl From<Elicitation> for Action {
 // === impl ToolCall ===
 
 impl ToolCall {
+    /// The `type` of a step that calls a tool, in configuration files.
+    pub(crate) const TYPE: &'static str = "tool";
+
     /// Creates a call of `tool` without arguments.
     ///
     /// If a composite of the layer has the same name as a tool behind the layer, the call goes to
@@ -373,6 +411,17 @@ impl ToolCall {
         self.parse_json = true;
         self
     }
+
+    /// Encodes all settings of the call as JSON, for the fingerprint of its composite.
+    pub(super) fn encode(&self) -> Value {
+        let Self { tool, behind, arguments, parse_json } = self;
+        json!({
+            "tool": tool,
+            "behind": behind,
+            "arguments": encode_optional(arguments.as_ref()),
+            "parse_json": parse_json,
+        })
+    }
 }
 
 impl From<&str> for ToolCall {
@@ -390,6 +439,9 @@ impl From<String> for ToolCall {
 // === impl ForEach ===
 
 impl ForEach {
+    /// The `type` of a step that is a loop, in configuration files.
+    pub(crate) const TYPE: &'static str = "for_each";
+
     /// Creates a loop that makes `call` for each element of `collection`.
     ///
     /// The collection is an array, a reference or template whose value is an array, or a string
@@ -431,6 +483,9 @@ impl ForEach {
 // === impl Switch ===
 
 impl Switch {
+    /// The `type` of a step that is a choice, in configuration files.
+    pub(crate) const TYPE: &'static str = "switch";
+
     /// Creates a choice between cases. `default` is the behavior if none of their conditions is
     /// true.
     pub fn new(cases: impl IntoIterator<Item = Case>, default: Otherwise) -> Self {
@@ -464,6 +519,9 @@ impl Case {
 // === impl Elicitation ===
 
 impl Elicitation {
+    /// The `type` of a step that asks the user, in configuration files.
+    pub(crate) const TYPE: &'static str = "elicitation";
+
     /// Creates a question.
     ///
     /// The `message` can be a [reference or template](crate::expr).
@@ -544,4 +602,9 @@ named! {
         Abort => "abort",
         Continue => "continue",
     }
+}
+
+/// Encodes an optional value so that `Some` with a null differs from `None`.
+pub(super) fn encode_optional(value: Option<&Value>) -> Value {
+    value.map(|value| json!([value])).unwrap_or_default()
 }

@@ -18,14 +18,14 @@ pub(super) const CASE: [&str; 4] = ["when", "tool", "arguments", "parse"];
 /// The types of steps. Each has the additional keys that a step of this type accepts, and the
 /// function that reads these keys.
 pub(super) const TYPES: &Variants<ReadAction> = &[
-    ("tool", &CALL, |table| Action::Tool(call(table))),
+    (ToolCall::TYPE, &CALL, |table| Action::Tool(call(table))),
     (
-        "for_each",
+        ForEach::TYPE,
         &["collection", "item_var", "max_parallel", "max_iterations", "tool", "arguments", "parse"],
         |table| Action::ForEach(for_each(table)),
     ),
-    ("switch", &["cases", "default", "parse"], |table| Action::Switch(switch(table))),
-    ("elicitation", &["message", "schema", "on_decline", "on_cancel"], |table| {
+    (Switch::TYPE, &["cases", "default", "parse"], |table| Action::Switch(switch(table))),
+    (Elicitation::TYPE, &["message", "schema", "on_decline", "on_cancel"], |table| {
         Action::Elicitation(elicitation(table))
     }),
 ];
@@ -50,7 +50,7 @@ type ReadOnError = fn(bool, &mut TableReader<'_, '_, '_>) -> OnError;
 
 /// Reads a step of a pipeline or workflow.
 pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
-    let read = table.tag("type", Some("tool"), &STEP, TYPES);
+    let read = table.tag("type", Some(ToolCall::TYPE), &STEP, TYPES);
     if read.is_none() {
         // The valid and required keys depend on the type.
         table.mute();

@@ -4,7 +4,11 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 
 use super::*;
 use crate::{
-    composite::{BranchOrder, JsonType, Labels, OnLimit, Then, Trace, compile::Program},
+    composite::{
+        BranchOrder, JsonType, Labels, OnLimit, Then, Trace,
+        compile::Program,
+        step::{Action, Case, Elicitation, ForEach, Otherwise, Switch, ToolCall},
+    },
     engine::plan::OnRefusal,
 };
 
