@@ -5,7 +5,7 @@ use super::{
     strategy::{FanOut, MAX_TARGETS, Race, Strategy, Success, WORKFLOW_PARALLEL, Workflow},
 };
 use crate::{
-    engine::plan::{self, Action, CallSite, OnFailure, OnRefusal, Plan, StepSet},
+    engine::plan::{self, Action, CallSite, OnFailure, Plan, StepSet},
     mermaid::{Call, Callee, Edge, Flowchart, Graph, Node, Shape},
     suggest::DidYouMean,
 };
@@ -67,46 +67,28 @@ impl Drawn<'_> {
     fn node(&mut self, compiled: &Compiled, step: &plan::Step) -> Node {
         let mut lines = vec![step.id.to_string()];
         let mut calls = Vec::new();
-        let mut shape = Shape::Step;
-        match &step.action {
-            Action::Call(site) => {
-                lines.extend(self.tool(compiled, step, site, &mut calls));
-                if !calls.is_empty() {
-                    shape = Shape::Nested;
-                }
+        let is_switch = step.action.as_switch().is_some();
+        for call in step.action.calls() {
+            let callee = self.callee(&compiled.targets, call.site);
+            if is_switch {
+                let when = call.when.map_or_else(|| "else".to_owned(), |when| format!("if {when}"));
+                calls.push(Call { when: Some(when), callee });
+                continue;
             }
-            Action::ForEach(each) => {
-                shape = Shape::Loop;
-                lines.extend(self.tool(compiled, step, &each.call, &mut calls));
-                lines.push(format!(
-                    "for each of {}, {} at a time",
-                    each.collection, each.max_parallel
-                ));
-            }
-            Action::Switch(switch) => {
-                shape = Shape::Switch;
-                for (when, site) in &switch.cases {
-                    let callee = self.callee(&compiled.targets, site);
-                    calls.push(Call { when: Some(format!("if {when}")), callee });
-                }
-                if let Some(site) = &switch.default {
-                    let callee = self.callee(&compiled.targets, site);
-                    calls.push(Call { when: Some("else".to_owned()), callee });
-                }
-            }
-            Action::Elicit(ask) => {
-                shape = Shape::Question;
-                let message = ask.message.written();
-                let message = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
-                lines.push(format!("asks: {message}"));
-                for (refused, then) in [("declined", ask.on_decline), ("cancelled", ask.on_cancel)]
-                {
-                    if then != OnRefusal::Abort {
-                        lines.push(format!("if {refused}: {}", then.name()));
-                    }
-                }
+            // A step that is named after its tool does not repeat the name.
+            lines.extend((*call.site.tool != *step.id).then(|| call.site.tool.to_string()));
+            if let Callee::Graph(_) = callee {
+                calls.push(Call { when: None, callee });
             }
         }
+        lines.extend(step.action.notes());
+        let shape = match &step.action {
+            Action::ForEach(_) => Shape::Loop,
+            Action::Switch(_) => Shape::Switch,
+            Action::Elicit(_) => Shape::Question,
+            _ if calls.is_empty() => Shape::Step,
+            _ => Shape::Nested,
+        };
         if let Some(condition) = &step.condition {
             lines.push(format!("if {condition}"));
         }
@@ -125,22 +107,6 @@ impl Drawn<'_> {
         }
         let is_conditional = is_optional || (!is_fan_out && step.may_be_skipped());
         Node { is_conditional, calls, ..Node::new(shape, lines) }
-    }
-
-    /// Returns the name of the called tool, or `None` if the step is named after the tool. If the
-    /// tool is a composite, adds an arrow to the graph of this composite to `calls`.
-    fn tool(
-        &mut self,
-        compiled: &Compiled,
-        step: &plan::Step,
-        site: &CallSite,
-        calls: &mut Vec<Call>,
-    ) -> Option<String> {
-        let callee = self.callee(&compiled.targets, site);
-        if let Callee::Graph(_) = callee {
-            calls.push(Call { when: None, callee });
-        }
-        (*site.tool != *step.id).then(|| site.tool.to_string())
     }
 
     fn callee(&mut self, targets: &[CompiledTarget], site: &CallSite) -> Callee {

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
 
 pub use crate::engine::preview::{
     CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, Wave,
@@ -28,14 +27,6 @@ pub struct Preview {
     pub waves: Vec<Wave>,
 }
 
-/// Prints lines with the same left margin.
-struct Lines<'a, 'f> {
-    f: &'a mut fmt::Formatter<'f>,
-    /// The label to print before the next line. Empty for all lines after it.
-    label: String,
-    margin: usize,
-}
-
 // === impl Preview ===
 
 impl fmt::Display for Preview {
@@ -46,70 +37,14 @@ impl fmt::Display for Preview {
         for (number, wave) in self.waves.iter().enumerate() {
             for (place, step) in wave.steps.iter().enumerate() {
                 let number = if place == 0 { (number + 1).to_string() } else { String::new() };
-                let label = format!("{number:>4}  {:width$}  ", step.id);
+                let mut label = format!("{number:>4}  {:width$}  ", step.id);
                 let margin = label.len();
-                print(step, &mut Lines { f, label, margin })?;
+                // Only the first line of a step has the label; the others are indented as far.
+                for line in step.lines() {
+                    writeln!(f, "{:margin$}{line}", std::mem::take(&mut label))?;
+                }
             }
         }
         Ok(())
-    }
-}
-
-fn print(step: &StepPreview, lines: &mut Lines<'_, '_>) -> fmt::Result {
-    if let Some(condition) = &step.condition {
-        lines.line(&format!("if {}", condition_text(condition)))?;
-    }
-    if let Some(each) = &step.for_each {
-        let items = each.items.as_ref().map(|items| format!(", which are {}", items.len()));
-        let error = each.error.as_ref().map(|error| format!(", but {error}"));
-        lines.line(&format!(
-            "for each of {}{}{}, {} at a time:",
-            each.collection,
-            items.unwrap_or_default(),
-            error.unwrap_or_default(),
-            each.max_parallel,
-        ))?;
-    }
-    if let Some(asks) = &step.asks {
-        lines.line(&format!("ask {}", asks.message))?;
-        if let Some(error) = &asks.error {
-            lines.line(&format!("which would fail: {error}"))?;
-        }
-        lines.line(&format!("to fill in {}", asks.schema))?;
-        let (declined, cancelled) = (asks.on_decline.name(), asks.on_cancel.name());
-        lines.line(&format!("if declined {declined}, if cancelled {cancelled}"))?;
-    }
-    for call in &step.calls {
-        if let Some(when) = &call.when {
-            lines.line(&format!("when {}:", condition_text(when)))?;
-        } else if step.calls.len() > 1 {
-            lines.line("else:")?;
-        }
-        let arguments = call.arguments.as_ref().map(Value::to_string);
-        lines.line(format!("{} {}", call.tool, arguments.unwrap_or_default()).trim_end())?;
-        if let Some(error) = &call.error {
-            lines.line(&format!("which would fail: {error}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Prints a condition and its value, if known.
-fn condition_text(condition: &ConditionPreview) -> String {
-    let ConditionPreview { written, holds, error } = condition;
-    match (holds, error) {
-        (_, Some(error)) => format!("{written} (which would fail: {error})"),
-        (Some(true), None) => format!("{written} (which holds)"),
-        (Some(false), None) => format!("{written} (which does not hold)"),
-        (None, None) => written.clone(),
-    }
-}
-
-// === impl Lines ===
-
-impl Lines<'_, '_> {
-    fn line(&mut self, text: &str) -> fmt::Result {
-        let margin = self.margin;
-        writeln!(self.f, "{:margin$}{text}", std::mem::take(&mut self.label))
     }
 }

@@ -192,6 +192,25 @@ impl Action {
             .is_some_and(|ask| [ask.on_decline, ask.on_cancel].contains(&OnRefusal::SkipRemaining))
     }
 
+    /// Returns the lines that describe the action in a diagram, besides the calls that it may make.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Call(_) | Self::Switch(_) => Vec::new(),
+            Self::ForEach(ForEach { collection, max_parallel, .. }) => {
+                vec![format!("for each of {collection}, {max_parallel} at a time")]
+            }
+            Self::Elicit(Elicitation { message, on_decline, on_cancel, .. }) => {
+                let mut notes = vec![format!("asks: {message}")];
+                for (refused, then) in [("declined", on_decline), ("cancelled", on_cancel)] {
+                    if *then != OnRefusal::Abort {
+                        notes.push(format!("if {refused}: {}", then.name()));
+                    }
+                }
+                notes
+            }
+        }
+    }
+
     /// Returns the call, if the action is a single call.
     pub(crate) const fn as_call(&self) -> Option<&CallSite> {
         match self {

@@ -168,6 +168,84 @@ impl Step {
     }
 }
 
+// === impl StepPreview ===
+
+impl StepPreview {
+    /// Returns the lines that describe the step in a printed preview.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(condition) = &self.condition {
+            lines.push(format!("if {}", condition.text()));
+        }
+        if let Some(each) = &self.for_each {
+            lines.push(each.line());
+        }
+        if let Some(asks) = &self.asks {
+            lines.extend(asks.lines());
+        }
+        for call in &self.calls {
+            if let Some(when) = &call.when {
+                lines.push(format!("when {}:", when.text()));
+            } else if self.calls.len() > 1 {
+                lines.push("else:".to_owned());
+            }
+            let arguments = call.arguments.as_ref().map(Value::to_string);
+            let arguments = arguments.unwrap_or_default();
+            lines.push(format!("{} {arguments}", call.tool).trim_end().to_owned());
+            lines.extend(call.error.as_deref().map(would_fail));
+        }
+        lines
+    }
+}
+
+fn would_fail(error: &str) -> String {
+    format!("which would fail: {error}")
+}
+
+// === impl ConditionPreview ===
+
+impl ConditionPreview {
+    /// Returns the condition as text, with its value if it is known.
+    fn text(&self) -> String {
+        let Self { written, holds, error } = self;
+        match (holds, error) {
+            (_, Some(error)) => format!("{written} (which would fail: {error})"),
+            (Some(true), None) => format!("{written} (which holds)"),
+            (Some(false), None) => format!("{written} (which does not hold)"),
+            (None, None) => written.clone(),
+        }
+    }
+}
+
+// === impl LoopPreview ===
+
+impl LoopPreview {
+    fn line(&self) -> String {
+        let items = self.items.as_ref().map(|items| format!(", which are {}", items.len()));
+        let error = self.error.as_ref().map(|error| format!(", but {error}"));
+        format!(
+            "for each of {}{}{}, {} at a time:",
+            self.collection,
+            items.unwrap_or_default(),
+            error.unwrap_or_default(),
+            self.max_parallel,
+        )
+    }
+}
+
+// === impl ElicitationPreview ===
+
+impl ElicitationPreview {
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("ask {}", self.message)];
+        lines.extend(self.error.as_deref().map(would_fail));
+        lines.push(format!("to fill in {}", self.schema));
+        let (declined, cancelled) = (self.on_decline.name(), self.on_cancel.name());
+        lines.push(format!("if declined {declined}, if cancelled {cancelled}"));
+        lines
+    }
+}
+
 // === impl CallSite ===
 
 impl CallSite {
