@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     links: Vec<Links>,
     /// The steps that ask the user.
     pub(crate) questions: StepSet,
+    /// The steps that call no tool. They do not count toward `concurrency`.
+    pub(super) without_calls: StepSet,
     /// The steps that call a tool at most once, and whose failure does not stop other running
     /// steps.
     single_calls: StepSet,
@@ -171,6 +173,7 @@ impl Plan {
             concurrency,
             stop,
             questions: StepSet::default(),
+            without_calls: StepSet::default(),
             single_calls: StepSet::default(),
             has_retries: false,
             input_readers: StepSet::default(),
@@ -210,6 +213,9 @@ impl Plan {
         }
         if step.action.as_elicitation().is_some() {
             self.questions.insert(at);
+        }
+        if step.action.sites().next().is_none() {
+            self.without_calls.insert(at);
         }
         self.has_retries |= step.retry.is_some();
         let is_single = step.retry.is_none() && (step.may_fail() || self.concurrency <= 1);

@@ -252,12 +252,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         if self.has_ended() {
             return StepSet::default();
         }
-        // A pending question does not count toward the limit, because nothing runs for it.
-        let questions = self.plan.questions;
-        if self.running.without(questions).len() < self.plan.concurrency {
+        // A step that calls no tool, such as a pending question, does not count toward the limit,
+        // because nothing runs for it.
+        let without_calls = self.plan.without_calls;
+        if self.running.without(without_calls).len() < self.plan.concurrency {
             self.waiting
         } else {
-            self.waiting.intersection(questions)
+            self.waiting.intersection(without_calls)
         }
     }
 
