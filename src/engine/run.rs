@@ -220,10 +220,12 @@ impl<'p, C: Caller> Run<'p, C> {
             }
             Command::Call(call, arguments) => self.call(call, arguments),
             Command::Retry(id) => self.retry(id),
-            Command::Count(accepted) => {
-                let counted = self.scope.keep_made(&accepted.output);
+            Command::Count(made) => {
+                let counted = self.scope.keep_made(&made.output);
+                // The evaluation of the output may have taken some time.
+                self.read_clock();
                 self.note_limit();
-                self.scheduler.count(*accepted, counted, self.now);
+                self.scheduler.count(*made, counted, self.now);
             }
             Command::Continue => {
                 self.read_clock();

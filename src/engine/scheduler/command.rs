@@ -16,9 +16,9 @@ pub(in crate::engine) enum Command<'p> {
     Call(NewCall<'p>, JsonObject),
     /// Make the next attempt of a call.
     Retry(BranchId),
-    /// Count the size of the user's answer against the limits of the run, and pass the result to
-    /// [`count`](super::Scheduler::count).
-    Count(Box<Accepted>),
+    /// Count the size of the output of a step that calls no tool against the limits of the run, and
+    /// pass the result to [`count`](super::Scheduler::count).
+    Count(Box<MadeOutput>),
     /// Read the clock, because evaluating expressions may have taken some time. Then continue with
     /// the next command.
     Continue,
@@ -56,8 +56,8 @@ pub(super) struct Resumed {
     pub(super) answered: Box<Answered>,
 }
 
-/// The output of a step that calls no tool: the user's answer to the question of the step.
-pub(in crate::engine) struct Accepted {
+/// The output of a step that calls no tool, such as the user's answer to the question of the step.
+pub(in crate::engine) struct MadeOutput {
     pub(super) step: usize,
     /// The start of the step.
     pub(super) begun: Duration,

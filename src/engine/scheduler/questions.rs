@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Asking, Command, Effects, Loop, NewCall, Scheduler, Start,
-    command::{Accepted, Resumed},
+    command::{MadeOutput, Resumed},
 };
 use crate::{
     engine::{
@@ -117,7 +117,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             Said::Accept(content) => {
                 let output = json!({ "action": "accept", "content": content });
                 let (step, begun, attempts) = (asked.id.step, asked.begun(), asked.attempts + 1);
-                return Some(Command::Count(Box::new(Accepted { step, begun, attempts, output })));
+                let made = MadeOutput { step, begun, attempts, output };
+                return Some(Command::Count(Box::new(made)));
             }
             Said::Decline | Said::Cancel | Said::Late => {
                 let on = elicitation.on(&said);
@@ -132,19 +133,19 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Ends a step whose question was accepted, as the reply to [`Command::Count`]. `counted` is an
-    /// error if the answer exceeds a limit.
+    /// Ends a step that has an output without a call, as the reply to [`Command::Count`]. `counted`
+    /// is an error if the output exceeds a limit.
     pub(in crate::engine) fn count(
         &mut self,
-        accepted: Accepted,
+        made: MadeOutput,
         counted: Result<(), StepError>,
         now: Duration,
     ) {
-        let Accepted { step, begun, attempts, output } = accepted;
+        let MadeOutput { step, begun, attempts, output } = made;
         self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 
-    /// Ends a step that asked the user, with its output or an error.
+    /// Ends a step that calls no tool, with its output or an error.
     fn end_step(
         &mut self,
         step: usize,
