@@ -280,7 +280,7 @@ fn output_of_steps(
             return Err(format!("the output is nested deeper than {MAX_RESULT_DEPTH} levels"));
         }
         match scope.keep_given(&output) {
-            Ok(()) => Ok(CallToolResult::structured(output)),
+            Ok(()) => Ok(step_output::result_of(output)),
             Err(error) => Err(error.message),
         }
     };
@@ -309,7 +309,7 @@ fn output_of_steps(
         let Some(last) = last else {
             return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
         };
-        // Loops and elicitations have no tool result.
+        // The output of a step that is no single call, such as a loop, is not a tool result.
         match last.result.take() {
             Some(result) => result.into_inner(),
             None => made(last.take_output().unwrap_or_default())?,

@@ -205,6 +205,15 @@ fn named_block(block: ContentBlock) -> String {
     }
 }
 
+/// Converts the output of a step to a result. A text becomes the content of the result. Any other
+/// value becomes the structured content and, as JSON, the text.
+pub(crate) fn result_of(output: Value) -> CallToolResult {
+    match output {
+        Value::String(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+        output => CallToolResult::structured(output),
+    }
+}
+
 /// Returns the joined texts of a tool result, including the label before each branch's content.
 pub(super) fn texts(result: &CallToolResult) -> String {
     let texts: Vec<_> = result.content.iter().filter_map(text).collect();
