@@ -333,7 +333,8 @@ pub use self::{
     },
     service::{Composite, ResponseFuture},
     step::{
-        Action, Case, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Switch, Then, ToolCall,
+        Action, Case, ComputedValue, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Switch,
+        Then, ToolCall,
     },
     strategy::{
         BranchOrder, Fallback, FanOut, Labels, Pipeline, Race, Strategy, Success, Target, Workflow,

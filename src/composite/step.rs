@@ -76,6 +76,8 @@ pub enum Action {
     Switch(Switch),
     /// Asks the user of the client.
     Elicitation(Elicitation),
+    /// Computes a value, and calls nothing.
+    Value(ComputedValue),
 }
 
 /// A call of a tool: the name of the tool and the arguments.
@@ -183,6 +185,41 @@ pub struct Elicitation {
     pub(crate) on_cancel: OnRefusal,
 }
 
+/// A value that is computed from the data of the run, without a call.
+///
+/// The value is the output of the step. So other steps can refer to a part that several of them
+/// need, instead of repeating the expression. A value that is a bare optional reference (`?`) to
+/// nothing is null.
+///
+/// The value counts toward the [maximum size](super::CallLimits::max_result_bytes) of the results
+/// of the run. A [timeout](Step::timeout) or [`OnError::Retry`] in the step is rejected, because
+/// the same expression would fail again.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::composite::{CompositeLayer, CompositeTool, ComputedValue, Step, ToolCall};
+/// use serde_json::json;
+///
+/// let window = ComputedValue::new(json!({ "repository": "$input.repository", "days": 7 }));
+/// let within = || json!({ "window": "$steps.window" });
+/// let activity = CompositeTool::workflow(
+///     "activity",
+///     "Lists the issues and commits of the last week",
+///     [
+///         Step::new("window", window),
+///         Step::new("issues", ToolCall::new("list_issues").arguments(within())),
+///         Step::new("commits", ToolCall::new("list_commits").arguments(within())),
+///     ],
+/// );
+///
+/// assert!(CompositeLayer::new([activity]).is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComputedValue {
+    pub(crate) value: Value,
+}
+
 /// The behavior of a run when one of its steps fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -228,7 +265,7 @@ pub enum Then {
 
 impl Step {
     /// Creates a step. The action is a [`ToolCall`] or the name of a tool, a [`ForEach`], a
-    /// [`Switch`] or an [`Elicitation`].
+    /// [`Switch`], an [`Elicitation`] or a [`ComputedValue`].
     ///
     /// The id names the step in references and in the trace. It has 1 to 64 letters, digits, `_`
     /// and `-`.
@@ -303,6 +340,7 @@ impl Action {
             Self::ForEach(_) => ForEach::TYPE,
             Self::Switch(_) => Switch::TYPE,
             Self::Elicitation(_) => Elicitation::TYPE,
+            Self::Value(_) => ComputedValue::TYPE,
         }
     }
 
@@ -337,6 +375,7 @@ impl Action {
                 "on_decline": on_decline.name(),
                 "on_cancel": on_cancel.name(),
             }),
+            Self::Value(ComputedValue { value }) => json!({ "value": value }),
         }
     }
 
@@ -347,7 +386,7 @@ impl Action {
         match self {
             Self::Tool(call) | Self::ForEach(ForEach { call, .. }) => vec![(Vec::new(), call)],
             Self::Switch(switch) => switch.calls_mut().collect(),
-            Self::Elicitation(_) => Vec::new(),
+            Self::Elicitation(_) | Self::Value(_) => Vec::new(),
         }
     }
 }
@@ -373,6 +412,12 @@ impl From<Switch> for Action {
 impl From<Elicitation> for Action {
     fn from(elicitation: Elicitation) -> Self {
         Self::Elicitation(elicitation)
+    }
+}
+
+impl From<ComputedValue> for Action {
+    fn from(value: ComputedValue) -> Self {
+        Self::Value(value)
     }
 }
 
@@ -553,6 +598,19 @@ impl Elicitation {
     pub const fn on_cancel(mut self, on_cancel: OnRefusal) -> Self {
         self.on_cancel = on_cancel;
         self
+    }
+}
+
+// === impl ComputedValue ===
+
+impl ComputedValue {
+    /// The `type` of a step that computes a value, in configuration files.
+    pub(crate) const TYPE: &'static str = "value";
+
+    /// Creates a value, a JSON value in which strings can be [references and
+    /// templates](crate::expr).
+    pub fn new(value: impl Into<Value>) -> Self {
+        Self { value: value.into() }
     }
 }
 

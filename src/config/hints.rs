@@ -174,10 +174,11 @@ const HINTS: [Hint; 24] = [
 ];
 
 /// Maps each valid value to the synonyms that users may write instead.
-const SYNONYMS: [(&str, &[&str]); 4] = [
+const SYNONYMS: [(&str, &[&str]); 5] = [
     ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
     ("for_each", &["loop", "map"]),
     ("switch", &["branch", "case", "choice", "if"]),
+    ("value", &["assign", "compute", "const", "let", "set", "transform", "variable"]),
     ("http", &["sse", "streamablehttp"]),
 ];
 

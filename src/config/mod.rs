@@ -86,7 +86,7 @@
 //!
 //! [[composite_tools.steps]]
 //! id = "read"
-//! type = "for_each"                            # or "tool", "switch", "elicitation"
+//! type = "for_each"                            # or "tool", "switch", "elicitation", "value"
 //! condition = "steps.search.output.hits | length > 0"
 //! collection = "$steps.search.output.hits"     # required
 //! item_var = "hit"                             # default: `item`
@@ -96,6 +96,11 @@
 //! arguments = { url = "$hit.url", title = "{{ index }}: {{ hit.title }}" }
 //! on_error = "continue"                        # or "abort", "retry"
 //! default_results = { completed = 0 }
+//!
+//! [[composite_tools.steps]]
+//! id = "title"
+//! type = "value"                               # calls no tool
+//! value = "{{ steps.read.output.completed }} pages on {{ input.topic }}"
 //!
 //! [[composite_tools.steps]]
 //! id = "tell"
@@ -108,7 +113,7 @@
 //! id = "ask"
 //! type = "elicitation"
 //! condition = "input.mail is undefined"
-//! message = "Keep the {{ steps.read.output.completed }} pages on {{ input.topic }}?"
+//! message = "Keep the {{ steps.title.output }}?"
 //! schema.properties.folder = { type = "string", title = "Folder", default = "inbox" }
 //! timeout = "10m"                              # for the user to answer
 //! on_decline = "continue"                      # or "abort", "skip_remaining"

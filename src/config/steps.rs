@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::table::{TableReader, Variants};
 use crate::composite::{
-    Action, Case, Elicitation, ForEach, OnError, OnRefusal, Otherwise, Retry, Step, Switch,
-    ToolCall,
+    Action, Case, ComputedValue, Elicitation, ForEach, OnError, OnRefusal, Otherwise, Retry, Step,
+    Switch, ToolCall,
 };
 
 /// The keys that a step of any type can have.
@@ -28,6 +28,7 @@ pub(super) const TYPES: &Variants<ReadAction> = &[
     (Elicitation::TYPE, &["message", "schema", "on_decline", "on_cancel"], |table| {
         Action::Elicitation(elicitation(table))
     }),
+    (ComputedValue::TYPE, &["value"], |table| Action::Value(computed_value(table))),
 ];
 /// The actions after an error, each with its additional keys, and the function that reads them.
 pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
@@ -127,6 +128,10 @@ fn elicitation(table: &mut TableReader<'_, '_, '_>) -> Elicitation {
     ask.on_decline = on_refusal("on_decline", table);
     ask.on_cancel = on_refusal("on_cancel", table);
     ask
+}
+
+fn computed_value(table: &mut TableReader<'_, '_, '_>) -> ComputedValue {
+    ComputedValue::new(table.required::<Value>("value").unwrap_or_default())
 }
 
 fn retry(asks: bool, table: &mut TableReader<'_, '_, '_>) -> OnError {

@@ -22,6 +22,8 @@ pub(crate) enum Action {
     Switch(Switch),
     /// Asks the user.
     Elicit(Elicitation),
+    /// Computes a value.
+    Value(Expression),
 }
 
 /// A place in a plan where a tool is called.
@@ -116,7 +118,7 @@ impl Action {
             Self::Call(call) => (&[][..], Some(call)),
             Self::ForEach(each) => (&[][..], Some(&each.call)),
             Self::Switch(switch) => (&*switch.cases, switch.default.as_ref()),
-            Self::Elicit(_) => (&[][..], None),
+            Self::Elicit(_) | Self::Value(_) => (&[][..], None),
         };
         cases.iter().map(|(_, call)| call).chain(call)
     }
@@ -153,6 +155,7 @@ impl Action {
                 (vec!["message".into()], ask.message.uses()),
                 (vec!["schema".into()], ask.form.uses()),
             ],
+            Self::Value(value) => vec![(vec!["value".into()], value.uses())],
         };
         let is_switch = self.as_switch().is_some();
         uses.into_iter().enumerate().flat_map(move |(at, (place, uses))| {
@@ -166,16 +169,16 @@ impl Action {
         match self {
             Self::Call(_) | Self::Switch(Switch { default: Some(_), .. }) => true,
             // A loop may have no elements, and a switch no case whose condition is true.
-            Self::ForEach(_) | Self::Switch(_) | Self::Elicit(_) => false,
+            Self::ForEach(_) | Self::Switch(_) | Self::Elicit(_) | Self::Value(_) => false,
         }
     }
 
     /// Returns `true` if the result of a step with this action is the result of a single tool call.
-    /// A loop or a question has no such result.
+    /// A loop, a question or a computed value has no such result.
     pub(crate) const fn has_tool_result(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(_) => true,
-            Self::ForEach(_) | Self::Elicit(_) => false,
+            Self::ForEach(_) | Self::Elicit(_) | Self::Value(_) => false,
         }
     }
 
@@ -208,6 +211,7 @@ impl Action {
                 }
                 notes
             }
+            Self::Value(value) => vec![format!("computes {value}")],
         }
     }
 
@@ -231,6 +235,14 @@ impl Action {
     pub(crate) const fn as_switch(&self) -> Option<&Switch> {
         match self {
             Self::Switch(switch) => Some(switch),
+            _ => None,
+        }
+    }
+
+    /// Returns the expression, if the action computes a value.
+    pub(super) const fn as_value(&self) -> Option<&Expression> {
+        match self {
+            Self::Value(value) => Some(value),
             _ => None,
         }
     }

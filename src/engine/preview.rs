@@ -35,6 +35,13 @@ pub struct StepPreview {
     /// The question to the user; `None` if the step does not ask the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
+    /// The value that the step computes, as far as it is known before the run. A part that only the
+    /// run determines is shown as its source text. `None` if the step computes no value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    /// The error with which the step would certainly fail to compute its value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// The calls that the step may make. A switch makes at most one of its calls. A loop makes its
     /// only call once for each element.
     pub calls: Vec<CallPreview>,
@@ -158,11 +165,18 @@ impl Step {
         let calls = self.action.calls();
         let calls = calls
             .map(|call| call.site.preview(call.when.map(|when| condition(when, data)), before));
+        let value = self.action.as_value().map(|value| value.preview(data, &is_known));
+        let (value, error) = match value.transpose() {
+            Ok(value) => (value.map(Option::unwrap_or_default), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
         StepPreview {
             id: self.id.to_string(),
             condition: self.condition.as_ref().map(|when| condition(when, data)),
             for_each: self.action.as_loop().map(|each| each.preview(data)),
             asks: self.action.as_elicitation().map(|ask| ask.preview(self.timeout, data)),
+            value,
+            error,
             calls: calls.collect(),
         }
     }
@@ -183,6 +197,8 @@ impl StepPreview {
         if let Some(asks) = &self.asks {
             lines.extend(asks.lines());
         }
+        lines.extend(self.value.as_ref().map(|value| format!("= {value}")));
+        lines.extend(self.error.as_deref().map(would_fail));
         for call in &self.calls {
             if let Some(when) = &call.when {
                 lines.push(format!("when {}:", when.text()));

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 pub(super) use self::{
     calls::Attempt,
-    command::{Command, NewCall, Pause},
+    command::{Command, MadeOutput, NewCall, Pause},
     effects::Effects,
 };
 pub(super) use super::for_each::Loop;
@@ -130,6 +130,8 @@ enum Begin<'p> {
     Skip,
     Start(Start<'p>),
     Ask(&'p Elicitation),
+    /// The step has this output, and calls nothing.
+    Output(Value),
 }
 
 // === impl Scheduler ===
@@ -281,6 +283,11 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 Err(error) => Err(error),
             },
             Ok(Begin::Ask(elicitation)) => self.ask(step, elicitation, now),
+            Ok(Begin::Output(output)) => {
+                self.effects.begin_step(step);
+                let made = MadeOutput { step, begun: now, attempts: 0, output };
+                return Command::Count(Box::new(made));
+            }
             Ok(Begin::Skip) => {
                 self.finish(step, Outcome::skipped());
                 Ok(())
@@ -294,12 +301,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Decides whether a step calls a tool, begins a loop, asks the user or is skipped.
+    /// Decides whether a step calls a tool, begins a loop, asks the user, has an output without a
+    /// call, or is skipped.
     ///
     /// # Errors
     ///
-    /// Returns an error if the condition or the collection of the step cannot be evaluated, or if
-    /// the collection has too many elements.
+    /// Returns an error if the condition, the collection or the value of the step cannot be
+    /// evaluated, or if the collection has too many elements.
     #[inline]
     fn decide(&mut self, step: usize) -> Result<Begin<'p>, StepError> {
         let plan = self.plan;
@@ -322,6 +330,12 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 return Ok(Begin::Start(Start::Loop(step, each, items)));
             }
             Action::Elicit(elicitation) => return Ok(Begin::Ask(elicitation)),
+            Action::Value(value) => {
+                self.count_evaluation();
+                let value = self.state.evaluate(|data| value.evaluate_in(data));
+                let value = value.map_err(|error| error.at("value"))?;
+                return Ok(Begin::Output(value.unwrap_or_default()));
+            }
         };
         Ok(site.map_or(Begin::Skip, |site| Begin::Start(Start::Call(step, site))))
     }

@@ -7,9 +7,9 @@ use std::{
 
 use mcp_composite::{
     composite::{
-        Case, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, JsonType,
-        OnError, Otherwise, Output, OutputProperty, Plan, Race, Retry, Step, Strategy, Success,
-        Switch, Target, Workflow,
+        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
+        JsonType, OnError, Otherwise, Output, OutputProperty, Plan, Race, Retry, Step, Strategy,
+        Success, Switch, Target, Workflow,
     },
     mermaid::{Recorder, Run},
     store::SignedStore,
@@ -105,6 +105,16 @@ fn workflow_is_drawn_with_all_step_details() {
         classDef conditional stroke-dasharray:4
         class c0n2,c0n4,c1n2 conditional
     "#);
+}
+
+#[test]
+fn computed_value_is_drawn_with_its_expression() {
+    let value = ComputedValue::new(json!({ "n": "$steps.first.output.n" }));
+    let steps = [Step::new("first", "count"), Step::new("shape", value)];
+    let values = CompositeTool::pipeline("values", "Computes values", steps);
+    let chart = drawn(vec![values], "values");
+    assert!(chart.contains(r#"c0n2["shape<br/>computes #123;#34;n#34;"#), "{chart}");
+    assert!(chart.contains("c0n1 --> c0n2\n        c0n2 --> c0n3\n"), "{chart}");
 }
 
 #[test]

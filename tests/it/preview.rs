@@ -3,9 +3,9 @@
 use mcp_composite::{
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
     composite::{
-        Case, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, JsonType,
-        OnError, Otherwise, Output, OutputProperty, Pipeline, Plan, Race, Step, Strategy, Switch,
-        Target, ToolCall,
+        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
+        JsonType, OnError, Otherwise, Output, OutputProperty, Pipeline, Plan, Race, Step, Strategy,
+        Switch, Target, ToolCall,
     },
     message::Context,
     stack::StackLayer,
@@ -106,6 +106,33 @@ async fn preview_shows_waves_with_known_arguments() {
     assert_eq!(value["composite"], "everything");
     assert_eq!(value["waves"][0]["steps"][0]["calls"][0]["arguments"]["n"], 7);
     assert_eq!(value["waves"][0]["steps"][1]["condition"]["holds"], false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn preview_shows_computed_values() {
+    let steps = [
+        Step::new(
+            "known",
+            ComputedValue::new(json!({ "n": "$input.n", "text": "{{ input.n }}!" })),
+        ),
+        Step::new("later", ComputedValue::new(json!(["$input.n", "$steps.known.output.n"]))),
+        Step::new("fails", ComputedValue::new("$input.words[9]")).condition("input.flag"),
+    ];
+    let composite = CompositeTool::workflow("values", "Computes values", steps);
+    let open = composite.input_schema(object(json!({ "type": "object" })));
+    let service = CompositeLayer::new([open]).unwrap().layer(server());
+    let preview = service.preview("values", object(input())).await.unwrap();
+
+    let expected = r#"values
+   1  known  = {"n":7,"text":"7!"}
+      fails  if input.flag (which does not hold)
+             which would fail: `$input.words[9]` has no value
+   2  later  = [7,"$steps.known.output.n"]
+"#;
+    assert_eq!(preview.to_string(), expected);
+    let value = serde_json::to_value(&preview).unwrap();
+    assert_eq!(value["waves"][0]["steps"][0]["value"], json!({ "n": 7, "text": "7!" }));
+    assert_eq!(value["waves"][0]["steps"][0].get("error"), None);
 }
 
 #[tokio::test(start_paused = true)]

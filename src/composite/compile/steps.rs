@@ -19,7 +19,8 @@ use crate::{
         error::DefinitionErrorKind as Kind,
         output::Output,
         step::{
-            Action, ForEach, OnError, Otherwise, Retry, STEP_TIMEOUT, Step, Switch, Then, ToolCall,
+            Action, ComputedValue, ForEach, OnError, Otherwise, Retry, STEP_TIMEOUT, Step, Switch,
+            Then, ToolCall,
         },
     },
     engine::plan::{
@@ -193,6 +194,10 @@ impl<'c> Steps<'c> {
                 let ask = elicitation::compile(ask, step, self.composite, &names, remarks, at);
                 plan::Action::Elicit(ask)
             }
+            Action::Value(ComputedValue { value }) => {
+                check_uncalled(step, "type = \"value\"", at);
+                plan::Action::Value(expression("value", value, &names, at))
+            }
         };
         let compiled = plan::Step {
             id: step.id.as_str().into(),
@@ -322,6 +327,29 @@ impl<'c> Steps<'c> {
 struct CallPlace {
     optional: bool,
     certain: bool,
+}
+
+/// Parses the expression at `key`, and adds its errors. If there are errors, the result must not be
+/// used.
+fn expression(
+    key: &'static str,
+    value: &Value,
+    names: &ScopeNames<'_>,
+    at: &mut DefinitionPath<'_>,
+) -> Expression {
+    let parsed = Expression::parse_in(value, names);
+    let parsed = parsed.map_err(|errors| at.push_all(key, &errors));
+    parsed.unwrap_or_else(|()| Expression::literal(Value::Null))
+}
+
+/// Rejects settings of attempts in a step of the type `with`, which makes no attempt: it only
+/// evaluates expressions.
+fn check_uncalled(step: &Step, with: &str, at: &mut DefinitionPath<'_>) {
+    at.meaningless("timeout", step.timeout.is_some(), with);
+    if matches!(step.on_error, OnError::Retry(_)) {
+        let (key, with) = ("on_error = \"retry\"", with.to_owned());
+        at.push(["on_error"], Kind::Meaningless { key, with });
+    }
 }
 
 fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Retry>, OnFailure) {

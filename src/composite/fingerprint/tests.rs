@@ -7,7 +7,7 @@ use crate::{
     composite::{
         BranchOrder, JsonType, Labels, OnLimit, Then, Trace,
         compile::Program,
-        step::{Action, Case, Elicitation, ForEach, Otherwise, Switch, ToolCall},
+        step::{Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Switch, ToolCall},
     },
     engine::plan::OnRefusal,
 };
@@ -83,6 +83,10 @@ fn ask(tool: &mut CompositeTool) -> &mut Elicitation {
     ask
 }
 
+fn add(tool: &mut CompositeTool, action: impl Into<Action>) {
+    of_workflow(tool).steps.push(Step::new("e", action));
+}
+
 fn output(tool: &mut CompositeTool) -> &mut Output {
     of_workflow(tool).output.as_mut().unwrap()
 }
@@ -127,7 +131,7 @@ const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("target optional", |tool| target(tool).optional = true),
 ];
 
-const WORKFLOW: [Change<CompositeTool>; 51] = [
+const WORKFLOW: [Change<CompositeTool>; 53] = [
     ("report", |tool| of_workflow(tool).report = false),
     ("max_parallel", |tool| of_workflow(tool).max_parallel = 1),
     ("no steps", |tool| of_workflow(tool).steps = Vec::new()),
@@ -171,6 +175,8 @@ const WORKFLOW: [Change<CompositeTool>; 51] = [
     ("on_decline skip", |tool| ask(tool).on_decline = OnRefusal::SkipRemaining),
     ("on_cancel continue", |tool| ask(tool).on_cancel = OnRefusal::Continue),
     ("on_cancel skip", |tool| ask(tool).on_cancel = OnRefusal::SkipRemaining),
+    ("value", |tool| add(tool, ComputedValue::new("1"))),
+    ("another value", |tool| add(tool, ComputedValue::new("2"))),
     ("required", |tool| output(tool).required = vec!["p".into()]),
     ("property name", |tool| output(tool).properties[0].0 = "q".into()),
     ("property order", |tool| output(tool).properties.reverse()),

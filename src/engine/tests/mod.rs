@@ -118,6 +118,8 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
         let schema = InputSchema::new(Arc::new(form.as_object().expect("an object").clone()));
         let (message, form) = (parse(message), parse(&form));
         Action::Elicit(Elicitation { message, form, schema, on_decline, on_cancel })
+    } else if let Some(value) = step.get("value") {
+        Action::Value(Expression::parse_in(value, &names).expect("parses"))
     } else {
         Action::Call(call(step, &names))
     };

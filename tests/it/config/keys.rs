@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 241] = [
+const KEYS: [(&str, &str, &str, &str); 242] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -175,6 +175,7 @@ const KEYS: [(&str, &str, &str, &str); 241] = [
     ("steps", "default", "{ tool = \"other\" }", "default: Call(ToolCall { tool: \"other\""),
     ("steps", "message", "\"Really?\"", "message: \"Really?\""),
     ("steps", "schema", "{ title = \"Form\" }", "schema: Object {\"title\""),
+    ("steps", "value", "{ a = 7 }", "value: Object {\"a\": Number(7)}"),
     ("steps", "on_decline", "\"continue\"", "on_decline: Continue"),
     ("steps", "on_cancel", "\"skip_remaining\"", "on_cancel: SkipRemaining"),
     ("on_decline", "action", "\"continue\"", "on_decline: Continue"),
@@ -590,6 +591,7 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
     let each = [("type", "\"for_each\""), ("collection", "[1]")];
     let one = "[{ when = \"true\", tool = \"base\" }]";
     let switch = [("id", "\"b\""), ("type", "\"switch\""), ("cases", one), ("default", "\"skip\"")];
+    let value = [("id", "\"b\""), ("type", "\"value\""), ("value", "1")];
     let question = [("id", "\"b\""), ("type", "\"elicitation\""), ("message", "\"base\"")];
     let inner = |base| {
         let entries = replaced(base, &[], entry).into_iter();
@@ -606,6 +608,7 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
             Some(("type" | "collection" | "item_var" | "max_parallel" | "max_iterations", _)),
         ) => replaced(&[call, each].concat(), &[], entry),
         ("steps", Some(("cases" | "default", _))) => replaced(&switch, &[], entry),
+        ("steps", Some(("value", _))) => replaced(&value, &[], entry),
         ("steps", Some(("message" | "schema" | "on_decline" | "on_cancel", _))) => {
             replaced(&question, &[], entry)
         }
