@@ -108,6 +108,8 @@ pub(super) fn answer(
     scope: &Scope,
     advertised: &OutputSchema,
 ) -> CallToolResult {
+    let is_stop = |step: usize| compiled.plan.steps()[step].action.as_early_end().is_some();
+    let is_stopped = state.ended_by.is_some_and(is_stop);
     let mut limit = LimitEnd::of(compiled, &state);
     let is_traced = compiled.trace == Trace::Always
         || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
@@ -150,7 +152,7 @@ pub(super) fn answer(
     {
         result.content.push(ContentBlock::text(limit.message()));
     }
-    check(compiled, advertised, &mut result);
+    check(compiled, advertised, is_stopped, &mut result);
     let reports = !matches!(compiled.answer, ResultForm::Branches { report: false, .. });
     if traced.is_none() && reports && result.is_error == Some(true) {
         traced = Some(trace(&state));
@@ -248,10 +250,32 @@ fn steps(
     scope: &Scope,
     limit: Option<&LimitEnd>,
 ) -> CallToolResult {
+    if let Some(stopped) = stopped(compiled, state) {
+        return stopped.unwrap_or_else(|why| failed(compiled, report, state, why));
+    }
     match output_of_steps(compiled, state, scope, limit) {
         Ok(result) => result,
         Err(why) => failed(compiled, report, state, why),
     }
+}
+
+/// Takes the result with which a [stop](plan::Action::Stop) has ended the run, or the reason why
+/// the stop failed the run. Returns `None` if no stop has ended the run.
+fn stopped(compiled: &Compiled, state: &mut RunState) -> Option<Result<CallToolResult, String>> {
+    let step = state.ended_by?;
+    compiled.plan.steps()[step].action.as_early_end()?;
+    let result = state.outcomes[step].as_mut()?.result.take()?.into_inner();
+    Some(match &result.structured_content {
+        Some(output) if is_deeper(output, MAX_RESULT_DEPTH) => Err(too_deep()),
+        _ if result.is_error == Some(true) => {
+            Err(step_output::output_text(&result).unwrap_or_default())
+        }
+        _ => Ok(result),
+    })
+}
+
+fn too_deep() -> String {
+    format!("the output is nested deeper than {MAX_RESULT_DEPTH} levels")
 }
 
 /// Returns the result of a pipeline or workflow, or the reason why it failed.
@@ -277,7 +301,7 @@ fn output_of_steps(
     // tool result, and nested composites could otherwise build ever larger outputs.
     let made = |output: Value| {
         if is_deeper(&output, MAX_RESULT_DEPTH) {
-            return Err(format!("the output is nested deeper than {MAX_RESULT_DEPTH} levels"));
+            return Err(too_deep());
         }
         match scope.keep_given(&output) {
             Ok(()) => Ok(step_output::result_of(output)),
@@ -396,8 +420,18 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
 /// Checks the structured content of a result against the advertised output schema, which is
 /// declared or belongs to the tool whose result is passed on. A result that does not match becomes
 /// an error. It keeps its content and loses its structured content.
-fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolResult) {
+///
+/// The output of an output block is not checked, because it always matches the schema. `is_stopped`
+/// is `true` if a stop has supplied the result instead.
+fn check(
+    compiled: &Compiled,
+    advertised: &OutputSchema,
+    is_stopped: bool,
+    result: &mut CallToolResult,
+) {
+    let has_block = matches!(compiled.plan.answer, plan::RunOutput::Output(_));
     let (schema, name) = match (&compiled.output_schema, advertised) {
+        (Some(block), _) if has_block => (block, "schema of the `output` block"),
         (Some(declared), _) => (declared, "`output_schema`"),
         (None, OutputSchema::OfTools(schema)) => (&**schema, "output schema of its tool"),
         (None, OutputSchema::None | OutputSchema::Own) => return,
@@ -406,8 +440,7 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
     let why = match &result.structured_content {
         None if is_error => return,
         None => "it has no structured content".to_owned(),
-        // The output of an output block always fits its schema.
-        Some(_) if matches!(compiled.plan.answer, plan::RunOutput::Output(_)) => return,
+        Some(_) if has_block && !is_stopped => return,
         Some(content) => match schema.check(&compiled.name, content, |unusable| {
             let (tool, error) = (&compiled.name, Reason(unusable));
             tracing::warn!(%tool, %error, "results are not validated: the output schema is invalid");

@@ -7,6 +7,7 @@ mod mistakes;
 mod output;
 mod parts;
 mod steps;
+mod stops;
 mod uses;
 
 use std::{
@@ -204,13 +205,16 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
             Route::Inner => false,
         };
         let is_certain = |step: &Step| step.action.always_calls() && step.action.sites().all(asks);
+        let precedes_stops = |at: usize| plan.precedes_stops(at);
         let steps = plan.steps().iter().enumerate();
         // In a fan-out, each step is the call of one target.
         let is_needed = |at: usize, step: &Step| match answer {
             ResultForm::Steps { .. } => !step.may_fail(),
             ResultForm::Branches { .. } | ResultForm::Winner => composite.requires(at),
         };
-        let asking = steps.filter(|(at, step)| is_needed(*at, step) && is_certain(step));
+        let asking = steps
+            .filter(|(at, step)| is_needed(*at, step) && is_certain(step))
+            .filter(|(at, _)| precedes_stops(*at));
         let asking: StepSet = asking.map(|(step, _)| step).collect();
         composites[at].asking = composites[at].asking.union(asking);
     }
@@ -367,10 +371,7 @@ impl Compiled {
             limits,
             on_limit: definition.on_limit,
             is_limited: !limits.is_empty(),
-            asking: {
-                let needed = |&step: &usize| !plan.steps()[step].may_fail();
-                plan.questions.filter(needed).collect()
-            },
+            asking: plan.certain_questions(),
             plan,
             answer,
             trace: definition.trace,

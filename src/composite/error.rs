@@ -240,6 +240,29 @@ pub enum DefinitionErrorKind {
         /// A reference to the output of the step, as a suggestion.
         near: String,
     },
+    /// A reference to the output of a step that ends the run. No other step starts after it.
+    #[error("step `{step}` ends the run, so no other step can use its `{field}`")]
+    OutputOfStop {
+        /// The step.
+        step: String,
+        /// The referenced field.
+        field: &'static str,
+    },
+    /// A step that ends the run with a message, in a composite with an output schema.
+    #[error(
+        "a composite with an output schema must return structured content: use `output` instead, \
+         or set `is_error = true`"
+    )]
+    StopWithoutOutput,
+    /// A step that waits for a step that always ends the run.
+    #[error(
+        "the step never starts: it waits for step `{stop}`, which always ends the run; give \
+         `{stop}` a `condition`"
+    )]
+    NeverStarts {
+        /// The step that ends the run.
+        stop: String,
+    },
     /// A reference to a property that the answer of the user to a question does not have.
     #[error("the answer to step `{step}` has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownAnswer {

@@ -86,6 +86,7 @@ impl Drawn<'_> {
             Action::ForEach(_) => Shape::Loop,
             Action::Switch(_) => Shape::Switch,
             Action::Elicit(_) => Shape::Question,
+            Action::Stop(_) => Shape::Stop,
             _ if calls.is_empty() => Shape::Step,
             _ => Shape::Nested,
         };
@@ -188,7 +189,11 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
                 edges.extend(needs.map(|needed| edge(needed + 1, step + 1)));
                 last = last.without(needs);
             }
-            edges.extend(last.map(|step| edge(step + 1, answer)));
+            let is_stop = |step: usize| plan.steps()[step].action.as_early_end().is_some();
+            for step in (0..count).filter(|&step| last.contains(step) || is_stop(step)) {
+                let label = is_stop(step).then_some("ends the run");
+                edges.push(Edge { label, ..edge(step + 1, answer) });
+            }
         }
     }
     edges

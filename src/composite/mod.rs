@@ -68,7 +68,8 @@
 //! unchanged result of the last step. A run fails if a step fails, unless its
 //! [`on_error`](Step::on_error) setting continues the run. It also fails if no step completed and
 //! at least one failed, unless an output block can be built from the default results of all failed
-//! steps. The result of a failed run has `isError` and the following fields:
+//! steps. A [`Stop`] ends the run early, with a result of its own. The result of a failed run has
+//! `isError` and the following fields:
 //!
 //! - `content` begins with a text that names the failed step, its tool and the cause. For each
 //!   completed step, a text with the step's output follows. The `_meta` of this text names the step
@@ -329,12 +330,13 @@ pub use self::{
     output::{JsonType, Output, OutputProperty},
     plan::Plan,
     preview::{
-        CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, Preview, StepPreview, Wave,
+        CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, Preview, StepPreview,
+        StopPreview, Wave,
     },
     service::{Composite, ResponseFuture},
     step::{
-        Action, Case, ComputedValue, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Switch,
-        Then, ToolCall,
+        Action, Case, ComputedValue, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Stop,
+        Switch, Then, ToolCall,
     },
     strategy::{
         BranchOrder, Fallback, FanOut, Labels, Pipeline, Race, Strategy, Success, Target, Workflow,

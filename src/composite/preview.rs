@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use crate::engine::preview::{
-    CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, Wave,
+    CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, StopPreview, Wave,
 };
 
 /// The calls that a composite would make with given arguments, as far as they can be determined

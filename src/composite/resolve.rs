@@ -257,8 +257,8 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     }
 
     let mut needs = Vec::new();
-    for step in plan.steps() {
-        let aborts = !step.may_fail();
+    for (index, step) in plan.steps().iter().enumerate() {
+        let aborts = !step.may_fail() && plan.precedes_stops(index);
         if let Some(condition) = &step.condition {
             add(&mut needs, condition.uses(), aborts);
         }

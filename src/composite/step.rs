@@ -78,6 +78,8 @@ pub enum Action {
     Elicitation(Elicitation),
     /// Computes a value, and calls nothing.
     Value(ComputedValue),
+    /// Ends the run.
+    Stop(Stop),
 }
 
 /// A call of a tool: the name of the tool and the arguments.
@@ -220,6 +222,49 @@ pub struct ComputedValue {
     pub(crate) value: Value,
 }
 
+/// The early end of a run.
+///
+/// When the step starts, the run ends at once with the result of the step: steps that are running
+/// are cancelled, pending questions to the user are withdrawn, and the remaining steps are skipped.
+/// A [condition](Step::condition) decides whether the step starts. In a composite that another
+/// composite calls, only the inner run ends, and its result is that of the call.
+///
+/// The step has no output, so other steps can only depend on it or refer to its status. A
+/// [timeout](Step::timeout), [default results](Step::default_results) or [`OnError::Retry`] in the
+/// step is rejected.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::composite::{CompositeLayer, CompositeTool, Step, Stop, ToolCall};
+/// use serde_json::json;
+///
+/// let summarize = ToolCall::new("summarize").arguments(json!({ "hits": "$steps.search.output.hits" }));
+/// let research = CompositeTool::pipeline(
+///     "research",
+///     "Summarizes what is found about a topic",
+///     [
+///         Step::new("search", "web_search"),
+///         Step::new("nothing", Stop::message("Nothing was found about {{ input.query }}."))
+///             .condition("steps.search.output.hits | length == 0"),
+///         Step::new("summarize", summarize),
+///     ],
+/// );
+///
+/// assert!(CompositeLayer::new([research]).is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stop {
+    pub(crate) result: StopResult,
+}
+
+/// The result of a run that a [`Stop`] has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum StopResult {
+    Message { text: String, is_error: bool },
+    Output(Value),
+}
+
 /// The behavior of a run when one of its steps fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -265,7 +310,7 @@ pub enum Then {
 
 impl Step {
     /// Creates a step. The action is a [`ToolCall`] or the name of a tool, a [`ForEach`], a
-    /// [`Switch`], an [`Elicitation`] or a [`ComputedValue`].
+    /// [`Switch`], an [`Elicitation`], a [`ComputedValue`] or a [`Stop`].
     ///
     /// The id names the step in references and in the trace. It has 1 to 64 letters, digits, `_`
     /// and `-`.
@@ -341,6 +386,7 @@ impl Action {
             Self::Switch(_) => Switch::TYPE,
             Self::Elicitation(_) => Elicitation::TYPE,
             Self::Value(_) => ComputedValue::TYPE,
+            Self::Stop(_) => Stop::TYPE,
         }
     }
 
@@ -376,6 +422,12 @@ impl Action {
                 "on_cancel": on_cancel.name(),
             }),
             Self::Value(ComputedValue { value }) => json!({ "value": value }),
+            Self::Stop(Stop { result }) => match result {
+                StopResult::Message { text, is_error } => {
+                    json!({ "message": text, "is_error": is_error })
+                }
+                StopResult::Output(output) => json!({ "output": output }),
+            },
         }
     }
 
@@ -386,7 +438,7 @@ impl Action {
         match self {
             Self::Tool(call) | Self::ForEach(ForEach { call, .. }) => vec![(Vec::new(), call)],
             Self::Switch(switch) => switch.calls_mut().collect(),
-            Self::Elicitation(_) | Self::Value(_) => Vec::new(),
+            Self::Elicitation(_) | Self::Value(_) | Self::Stop(_) => Vec::new(),
         }
     }
 }
@@ -418,6 +470,12 @@ impl From<Elicitation> for Action {
 impl From<ComputedValue> for Action {
     fn from(value: ComputedValue) -> Self {
         Self::Value(value)
+    }
+}
+
+impl From<Stop> for Action {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
     }
 }
 
@@ -611,6 +669,45 @@ impl ComputedValue {
     /// templates](crate::expr).
     pub fn new(value: impl Into<Value>) -> Self {
         Self { value: value.into() }
+    }
+}
+
+// === impl Stop ===
+
+impl Stop {
+    /// The `type` of a step that ends the run, in configuration files.
+    pub(crate) const TYPE: &'static str = "stop";
+
+    /// Ends the run with a text as its result. The text can be a [reference or
+    /// template](crate::expr).
+    ///
+    /// A composite with an output schema must return structured content. So a definition that ends
+    /// such a run with a message is rejected; use [`output`](Self::output) or
+    /// [`error`](Self::error).
+    pub fn message(text: impl Into<String>) -> Self {
+        StopResult::Message { text: text.into(), is_error: false }.into()
+    }
+
+    /// Ends the run as failed. The result is an error (`isError`) with a text, which can be a
+    /// [reference or template](crate::expr), followed by the outputs of the completed steps.
+    pub fn error(text: impl Into<String>) -> Self {
+        StopResult::Message { text: text.into(), is_error: true }.into()
+    }
+
+    /// Ends the run with a JSON value as its structured content. Strings in the value can be
+    /// [references and templates](crate::expr).
+    ///
+    /// The value replaces the result that the run would have had, including an [output
+    /// block](super::Workflow::output). If the composite has an output schema, the value is checked
+    /// against it.
+    pub fn output(value: impl Into<Value>) -> Self {
+        StopResult::Output(value.into()).into()
+    }
+}
+
+impl From<StopResult> for Stop {
+    fn from(result: StopResult) -> Self {
+        Self { result }
     }
 }
 

@@ -174,11 +174,12 @@ const HINTS: [Hint; 24] = [
 ];
 
 /// Maps each valid value to the synonyms that users may write instead.
-const SYNONYMS: [(&str, &[&str]); 5] = [
+const SYNONYMS: [(&str, &[&str]); 6] = [
     ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
     ("for_each", &["loop", "map"]),
     ("switch", &["branch", "case", "choice", "if"]),
     ("value", &["assign", "compute", "const", "let", "set", "transform", "variable"]),
+    ("stop", &["end", "exit", "fail", "finish", "return"]),
     ("http", &["sse", "streamablehttp"]),
 ];
 

@@ -86,7 +86,7 @@
 //!
 //! [[composite_tools.steps]]
 //! id = "read"
-//! type = "for_each"                            # or "tool", "switch", "elicitation", "value"
+//! type = "for_each"                            # or "tool", "switch", "elicitation", "value", "stop"
 //! condition = "steps.search.output.hits | length > 0"
 //! collection = "$steps.search.output.hits"     # required
 //! item_var = "hit"                             # default: `item`
@@ -96,6 +96,13 @@
 //! arguments = { url = "$hit.url", title = "{{ index }}: {{ hit.title }}" }
 //! on_error = "continue"                        # or "abort", "retry"
 //! default_results = { completed = 0 }
+//!
+//! [[composite_tools.steps]]
+//! id = "nothing"
+//! type = "stop"                                # ends the run
+//! condition = "steps.read.output.completed == 0"
+//! message = "No page on {{ input.topic }} can be read" # or `output`, any JSON
+//! is_error = true                              # whether the run has failed; default: false
 //!
 //! [[composite_tools.steps]]
 //! id = "title"

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::table::{TableReader, Variants};
 use crate::composite::{
     Action, Case, ComputedValue, Elicitation, ForEach, OnError, OnRefusal, Otherwise, Retry, Step,
-    Switch, ToolCall,
+    Stop, Switch, ToolCall,
 };
 
 /// The keys that a step of any type can have.
@@ -29,6 +29,7 @@ pub(super) const TYPES: &Variants<ReadAction> = &[
         Action::Elicitation(elicitation(table))
     }),
     (ComputedValue::TYPE, &["value"], |table| Action::Value(computed_value(table))),
+    (Stop::TYPE, &["message", "is_error", "output"], |table| Action::Stop(stop(table))),
 ];
 /// The actions after an error, each with its additional keys, and the function that reads them.
 pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
@@ -132,6 +133,24 @@ fn elicitation(table: &mut TableReader<'_, '_, '_>) -> Elicitation {
 
 fn computed_value(table: &mut TableReader<'_, '_, '_>) -> ComputedValue {
     ComputedValue::new(table.required::<Value>("value").unwrap_or_default())
+}
+
+fn stop(table: &mut TableReader<'_, '_, '_>) -> Stop {
+    if !table.has("output") {
+        if !table.has("message") {
+            table.report("message", "missing key `message` or `output`: one of them is the result");
+            table.mute();
+        }
+        let message = table.text("message");
+        let is_error = table.get("is_error").unwrap_or_default();
+        return if is_error { Stop::error(message) } else { Stop::message(message) };
+    }
+    for key in ["message", "is_error"] {
+        if table.has(key) {
+            table.report(key, format!("`{key}` cannot be used with `output`"));
+        }
+    }
+    Stop::output(table.get::<Value>("output").unwrap_or_default())
 }
 
 fn retry(asks: bool, table: &mut TableReader<'_, '_, '_>) -> OnError {

@@ -24,6 +24,8 @@ pub(crate) enum Action {
     Elicit(Elicitation),
     /// Computes a value.
     Value(Expression),
+    /// Ends the run.
+    Stop(EarlyEnd),
 }
 
 /// A place in a plan where a tool is called.
@@ -94,6 +96,25 @@ pub(crate) struct Elicitation {
     pub(crate) on_cancel: OnRefusal,
 }
 
+/// The end of a run at a step: the run has the result of the step.
+#[derive(Debug)]
+pub(crate) struct EarlyEnd {
+    /// The text or the value of the result.
+    pub(crate) result: Expression,
+    pub(crate) form: EndForm,
+}
+
+/// The form of the result with which a step ends the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndForm {
+    /// A text.
+    Message,
+    /// A text that describes an error.
+    Error,
+    /// Structured content.
+    Output,
+}
+
 /// The effect on a run if the user declines one of its questions or does not answer it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -118,7 +139,7 @@ impl Action {
             Self::Call(call) => (&[][..], Some(call)),
             Self::ForEach(each) => (&[][..], Some(&each.call)),
             Self::Switch(switch) => (&*switch.cases, switch.default.as_ref()),
-            Self::Elicit(_) | Self::Value(_) => (&[][..], None),
+            Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => (&[][..], None),
         };
         cases.iter().map(|(_, call)| call).chain(call)
     }
@@ -156,6 +177,7 @@ impl Action {
                 (vec!["schema".into()], ask.form.uses()),
             ],
             Self::Value(value) => vec![(vec!["value".into()], value.uses())],
+            Self::Stop(end) => vec![(vec![end.form.key().into()], end.result.uses())],
         };
         let is_switch = self.as_switch().is_some();
         uses.into_iter().enumerate().flat_map(move |(at, (place, uses))| {
@@ -169,7 +191,8 @@ impl Action {
         match self {
             Self::Call(_) | Self::Switch(Switch { default: Some(_), .. }) => true,
             // A loop may have no elements, and a switch no case whose condition is true.
-            Self::ForEach(_) | Self::Switch(_) | Self::Elicit(_) | Self::Value(_) => false,
+            Self::ForEach(_) | Self::Switch(_) => false,
+            Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
         }
     }
 
@@ -178,7 +201,7 @@ impl Action {
     pub(crate) const fn has_tool_result(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(_) => true,
-            Self::ForEach(_) | Self::Elicit(_) | Self::Value(_) => false,
+            Self::ForEach(_) | Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
         }
     }
 
@@ -190,7 +213,7 @@ impl Action {
 
     /// Returns `true` if this action is a question whose refusal can end the run and skip the
     /// remaining steps.
-    pub(crate) fn may_end_run(&self) -> bool {
+    pub(crate) fn may_skip_rest(&self) -> bool {
         self.as_elicitation()
             .is_some_and(|ask| [ask.on_decline, ask.on_cancel].contains(&OnRefusal::SkipRemaining))
     }
@@ -212,6 +235,10 @@ impl Action {
                 notes
             }
             Self::Value(value) => vec![format!("computes {value}")],
+            Self::Stop(EarlyEnd { result, form }) => {
+                let what = if *form == EndForm::Error { "fails" } else { "ends" };
+                vec![format!("{what} the run: {result}")]
+            }
         }
     }
 
@@ -243,6 +270,14 @@ impl Action {
     pub(super) const fn as_value(&self) -> Option<&Expression> {
         match self {
             Self::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Returns the end of the run, if the action ends it.
+    pub(crate) const fn as_early_end(&self) -> Option<&EarlyEnd> {
+        match self {
+            Self::Stop(end) => Some(end),
             _ => None,
         }
     }
@@ -285,6 +320,18 @@ impl Elicitation {
     /// `on_decline` or `on_cancel` is [`OnRefusal::Continue`].
     pub(crate) fn may_go_on(&self) -> bool {
         [self.on_decline, self.on_cancel].contains(&OnRefusal::Continue)
+    }
+}
+
+// === impl EndForm ===
+
+impl EndForm {
+    /// Returns the key of the result in the definition of the step.
+    pub(super) const fn key(self) -> &'static str {
+        match self {
+            Self::Message | Self::Error => "message",
+            Self::Output => "output",
+        }
     }
 }
 

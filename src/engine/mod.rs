@@ -12,8 +12,9 @@
 //! (the outcomes that it keeps), `suspension` (the state kept for a question), `expression_data`
 //! (the state as expressions read it), `questions` (all questions of a run and their answers),
 //! `attempts` (one call with its retries), `for_each`, `scheduler` (a run as a state machine
-//! without I/O), `caller`, `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
-//! `output` builds the answer of a plan; `preview` shows its calls without making them.
+//! without I/O), `predicted_stop` (whether an answer ends a run), `caller`, `branches`, `progress`
+//! and `run` (the driver of the scheduler on Tokio). `output` builds the answer of a plan;
+//! `preview` shows its calls without making them.
 //!
 //! A run owns everything that it starts. Dropping a run aborts its running steps, and is the only
 //! way to cancel the run.
@@ -32,6 +33,7 @@ pub(crate) mod observation;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod plan;
+mod predicted_stop;
 pub(crate) mod preserved_outputs;
 pub(crate) mod preview;
 mod progress;

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 
 pub use super::action::OnRefusal;
-pub(crate) use super::action::{Action, Arguments, CallSite, Elicitation, ForEach, Switch};
+pub(crate) use super::action::{
+    Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, ForEach, Switch,
+};
 pub(crate) use super::branches::SpawnHint;
 use super::output::{Output, placed};
 pub(crate) use super::step_set::StepSet;
@@ -36,6 +38,8 @@ pub(crate) struct Plan {
     links: Vec<Links>,
     /// The steps that ask the user.
     pub(crate) questions: StepSet,
+    /// The steps that end the run when they start.
+    stops: StepSet,
     /// The steps that call no tool. They do not count toward `concurrency`.
     pub(super) without_calls: StepSet,
     /// The steps that call a tool at most once, and whose failure does not stop other running
@@ -173,6 +177,7 @@ impl Plan {
             concurrency,
             stop,
             questions: StepSet::default(),
+            stops: StepSet::default(),
             without_calls: StepSet::default(),
             single_calls: StepSet::default(),
             has_retries: false,
@@ -213,6 +218,9 @@ impl Plan {
         }
         if step.action.as_elicitation().is_some() {
             self.questions.insert(at);
+        }
+        if step.action.as_early_end().is_some() {
+            self.stops.insert(at);
         }
         if step.action.sites().next().is_none() {
             self.without_calls.insert(at);
@@ -284,11 +292,31 @@ impl Plan {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }
 
-    /// Returns `true` if the user can end a run early by refusing a question of a step before the
-    /// last one.
+    /// Returns `true` if a step before the last one can end the run: the user refuses its question,
+    /// or it is a [stop](Action::Stop).
     pub(crate) fn may_end_early(&self) -> bool {
         let before = self.steps.split_last().map_or(&[][..], |(_, before)| before);
-        before.iter().any(|step| step.action.may_end_run())
+        before
+            .iter()
+            .any(|step| step.action.may_skip_rest() || step.action.as_early_end().is_some())
+    }
+
+    /// Returns `true` if the plan contains a [stop](Action::Stop).
+    pub(super) const fn has_stops(&self) -> bool {
+        !self.stops.is_empty()
+    }
+
+    /// Returns `true` if no [stop](Action::Stop) can end the run before this step starts, because
+    /// each of them waits for the step.
+    pub(crate) fn precedes_stops(&self, step: usize) -> bool {
+        self.stops.is_empty() || self.stops.is_subset(self.with_dependents(step))
+    }
+
+    /// Returns the questions without whose answers a run does not succeed, unless a condition skips
+    /// them.
+    pub(crate) fn certain_questions(&self) -> StepSet {
+        let is_certain = |&step: &usize| !self.steps[step].may_fail() && self.precedes_stops(step);
+        self.questions.filter(is_certain).collect()
     }
 
     /// Returns `true` if the plan has a loop that processes several elements at the same time.

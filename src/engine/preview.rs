@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     outcome::StepError,
-    plan::{Arguments, CallSite, Elicitation, ForEach, OnRefusal, Plan, Step, StepSet},
+    plan::{Arguments, CallSite, Elicitation, EndForm, ForEach, OnRefusal, Plan, Step, StepSet},
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
@@ -39,7 +39,10 @@ pub struct StepPreview {
     /// run determines is shown as its source text. `None` if the step computes no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// The error with which the step would certainly fail to compute its value.
+    /// The result with which the step ends the run; `None` if the step does not end the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stops: Option<StopPreview>,
+    /// The error with which the step would certainly fail to compute its value or its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The calls that the step may make. A switch makes at most one of its calls. A loop makes its
@@ -120,6 +123,17 @@ pub struct ElicitationPreview {
     pub timeout_ms: u64,
 }
 
+/// The preview of the end of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct StopPreview {
+    /// Whether the run fails.
+    pub is_error: bool,
+    /// The text or the structured content of the result, as far as it is known before the run. A
+    /// part that only the run determines is shown as its source text.
+    pub result: Value,
+}
+
 /// A function that prepares the arguments of a call for the tool of a call site. Returns an error
 /// if the arguments are invalid.
 pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, StepError> + 'p;
@@ -165,10 +179,20 @@ impl Step {
         let calls = self.action.calls();
         let calls = calls
             .map(|call| call.site.preview(call.when.map(|when| condition(when, data)), before));
-        let value = self.action.as_value().map(|value| value.preview(data, &is_known));
-        let (value, error) = match value.transpose() {
-            Ok(value) => (value.map(Option::unwrap_or_default), None),
+        let end = self.action.as_early_end();
+        let computed = self.action.as_value().or(end.map(|end| &end.result));
+        let computed = computed.map(|computed| computed.preview(data, &is_known));
+        let (computed, error) = match computed.transpose() {
+            Ok(computed) => (computed.map(Option::unwrap_or_default), None),
             Err(error) => (None, Some(error.to_string())),
+        };
+        let (value, stops) = match end {
+            None => (computed, None),
+            Some(end) => {
+                let is_error = end.form == EndForm::Error;
+                let result = computed.unwrap_or_else(|| end.result.written());
+                (None, Some(StopPreview { is_error, result }))
+            }
         };
         StepPreview {
             id: self.id.to_string(),
@@ -176,6 +200,7 @@ impl Step {
             for_each: self.action.as_loop().map(|each| each.preview(data)),
             asks: self.action.as_elicitation().map(|ask| ask.preview(self.timeout, data)),
             value,
+            stops,
             error,
             calls: calls.collect(),
         }
@@ -198,6 +223,10 @@ impl StepPreview {
             lines.extend(asks.lines());
         }
         lines.extend(self.value.as_ref().map(|value| format!("= {value}")));
+        if let Some(StopPreview { is_error, result }) = &self.stops {
+            let what = if *is_error { "fail" } else { "end" };
+            lines.push(format!("{what} the run with {result}"));
+        }
         lines.extend(self.error.as_deref().map(would_fail));
         for call in &self.calls {
             if let Some(when) = &call.when {

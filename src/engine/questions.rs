@@ -319,7 +319,8 @@ impl RunState {
             Response::Refused(_) => return false,
         };
         let is_refusal = matches!(said, Said::Decline | Said::Cancel | Said::Late);
-        is_refusal && elicitation.on(&said) != OnRefusal::Continue
+        (is_refusal && elicitation.on(&said) != OnRefusal::Continue)
+            || (plan.has_stops() && self.is_stopped_by(plan, key, response))
     }
 
     /// Marks all pending questions as not answered, for the reason `why`, which may be shown to the

@@ -26,7 +26,7 @@ use super::{
     limits::after,
     milliseconds::{milliseconds, unix_ms},
     observation::Observation,
-    plan::{Plan, StepSet},
+    plan::Plan,
     progress::RunProgress,
     scheduler::{Asking, Command, Pause, Scheduler, Settings},
     scope::Scope,
@@ -370,15 +370,13 @@ fn settings<'p>(
 ) -> Settings<'p> {
     let abilities = caller.abilities(context);
     let asking = || {
-        let needed = |&step: &usize| !plan.steps()[step].may_fail();
-        let questions: StepSet = plan.questions.filter(needed).collect();
         let sites = plan.sites().map(|site| site.site);
         Box::new(Asking {
             started_unix_ms: unix_ms().saturating_sub(milliseconds(now)),
             has_forms: abilities.form,
             closed: scope.closed().map(|why| &**why),
             room: scope.room(),
-            steps: caller.asking().union(questions),
+            steps: caller.asking().union(plan.certain_questions()),
             read_only: sites.filter(|&site| caller.is_read_only(site)).collect(),
         })
     };

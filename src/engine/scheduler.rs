@@ -36,7 +36,7 @@ use super::{
     },
     state::RunState,
 };
-use crate::expr::Condition;
+use crate::expr::{Condition, Expression};
 
 /// The maximum number of expressions that a run evaluates before its task yields. The task yields
 /// because an evaluation can take long.
@@ -240,8 +240,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// Returns `true` if the user or a limit has ended the run. No other step starts then, but
-    /// running steps finish.
+    /// Returns `true` if the user, a stop or a limit has ended the run. No other step starts then,
+    /// but steps that are still running finish.
     #[inline]
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
@@ -330,11 +330,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 return Ok(Begin::Start(Start::Loop(step, each, items)));
             }
             Action::Elicit(elicitation) => return Ok(Begin::Ask(elicitation)),
-            Action::Value(value) => {
-                self.count_evaluation();
-                let value = self.state.evaluate(|data| value.evaluate_in(data));
-                let value = value.map_err(|error| error.at("value"))?;
-                return Ok(Begin::Output(value.unwrap_or_default()));
+            Action::Value(value) => return self.compute(value, "value").map(Begin::Output),
+            Action::Stop(end) => {
+                return self.compute(&end.result, end.form.key()).map(Begin::Output);
             }
         };
         Ok(site.map_or(Begin::Skip, |site| Begin::Start(Start::Call(step, site))))
@@ -343,6 +341,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     fn holds(&mut self, condition: &Condition) -> Result<bool, StepError> {
         self.count_evaluation();
         self.state.evaluate(|data| condition.evaluate(data))
+    }
+
+    /// Evaluates the expression of a step that calls no tool. `key` is the key of the expression.
+    fn compute(&mut self, expression: &Expression, key: &str) -> Result<Value, StepError> {
+        self.count_evaluation();
+        let value = self.state.evaluate(|data| expression.evaluate_in(data));
+        value.map(Option::unwrap_or_default).map_err(|error| error.at(key))
     }
 
     /// Returns the call of the first case whose condition is true. If there is no such case,

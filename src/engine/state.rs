@@ -46,7 +46,7 @@ pub(crate) struct RunState {
     /// Whether the run timed out.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
-    /// The step whose question the user refused, if this ended the run early.
+    /// The step that ended the run early, if any: the user refused its question, or it is a stop.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
     /// The limit that ended the run early. Not serialized, because a run that was ended by a limit

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     outcome::{ErrorKind, Outcome, Status, StepError},
-    plan::Fields,
+    plan::{EarlyEnd, EndForm, Fields},
     record::{Record, joined},
     scope::Scope,
 };
@@ -177,6 +177,26 @@ impl Outcome {
         self.keep(fields, false);
         let record = *self.record?;
         record.output.or(record.content)
+    }
+}
+
+// === impl EarlyEnd ===
+
+impl EarlyEnd {
+    /// Converts the evaluated text or value to the result of the run.
+    pub(super) fn result(&self, value: Value) -> CallToolResult {
+        match (self.form, value) {
+            (EndForm::Output, output) => result_of(output),
+            (form, text) => {
+                let text = match text {
+                    Value::String(text) => text,
+                    other => other.to_string(),
+                };
+                let mut result = result_of(text.into());
+                result.is_error = Some(form == EndForm::Error);
+                result
+            }
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::{
 use mcp_composite::{
     composite::{
         Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
-        JsonType, OnError, Otherwise, Output, OutputProperty, Plan, Race, Retry, Step, Strategy,
-        Success, Switch, Target, Workflow,
+        JsonType, OnError, Otherwise, Output, OutputProperty, Plan, Race, Retry, Step, Stop,
+        Strategy, Success, Switch, Target, Workflow,
     },
     mermaid::{Recorder, Run},
     store::SignedStore,
@@ -115,6 +115,29 @@ fn computed_value_is_drawn_with_its_expression() {
     let chart = drawn(vec![values], "values");
     assert!(chart.contains(r#"c0n2["shape<br/>computes #123;#34;n#34;"#), "{chart}");
     assert!(chart.contains("c0n1 --> c0n2\n        c0n2 --> c0n3\n"), "{chart}");
+}
+
+#[test]
+fn stop_is_drawn_with_an_arrow_to_the_answer() {
+    let steps = [
+        Step::new("first", "count"),
+        Step::new("none", Stop::error("None")).condition("steps.first.output.n == 0"),
+        Step::new("few", Stop::message("Few")).condition("steps.first.output.n < 3"),
+        Step::new("last", "count").depends_on(["none"]),
+    ];
+    let stops = CompositeTool::workflow("stops", "Ends early", steps);
+    let chart = drawn(vec![stops], "stops");
+    for line in [
+        r#"c0n2(["none<br/>fails the run#58; None<br/>if "#,
+        r#"c0n3(["few<br/>ends the run#58; Few<br/>if "#,
+        r#"c0n2 -->|"ends the run"| c0n5"#,
+        r#"c0n3 -->|"ends the run"| c0n5"#,
+        "c0n2 --> c0n4\n",
+        "c0n4 --> c0n5\n",
+        "class c0n2,c0n3 conditional",
+    ] {
+        assert!(chart.contains(line), "{line}\n{chart}");
+    }
 }
 
 #[test]

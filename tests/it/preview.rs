@@ -4,8 +4,8 @@ use mcp_composite::{
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
     composite::{
         Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
-        JsonType, OnError, Otherwise, Output, OutputProperty, Pipeline, Plan, Race, Step, Strategy,
-        Switch, Target, ToolCall,
+        JsonType, OnError, Otherwise, Output, OutputProperty, Pipeline, Plan, Race, Step, Stop,
+        Strategy, Switch, Target, ToolCall,
     },
     message::Context,
     stack::StackLayer,
@@ -133,6 +133,35 @@ async fn preview_shows_computed_values() {
     let value = serde_json::to_value(&preview).unwrap();
     assert_eq!(value["waves"][0]["steps"][0]["value"], json!({ "n": 7, "text": "7!" }));
     assert_eq!(value["waves"][0]["steps"][0].get("error"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn preview_shows_early_ends() {
+    let steps = [
+        Step::new("few", Stop::message("{{ input.n }} are few")).condition("input.n < 9"),
+        Step::new("none", Stop::error("$input.no.text")).condition("input.flag"),
+        Step::new("first", "count"),
+        Step::new("out", Stop::output(json!(["$input.n", "$steps.first"]))).condition("input.flag"),
+    ];
+    let composite = CompositeTool::workflow("ends", "Ends early", steps);
+    let open = composite.input_schema(object(json!({ "type": "object" })));
+    let service = CompositeLayer::new([open]).unwrap().layer(server());
+    let preview = service.preview("ends", object(input())).await.unwrap();
+
+    let expected = r#"ends
+   1  few    if input.n < 9 (which holds)
+             end the run with "7 are few"
+      none   if input.flag (which does not hold)
+             fail the run with "$input.no.text"
+             which would fail: `$input.no.text` has no value
+      first  count {}
+   2  out    if input.flag (which does not hold)
+             end the run with [7,"$steps.first"]
+"#;
+    assert_eq!(preview.to_string(), expected);
+    let value = serde_json::to_value(&preview).unwrap();
+    let stops = json!({ "is_error": false, "result": "7 are few" });
+    assert_eq!(value["waves"][0]["steps"][0]["stops"], stops);
 }
 
 #[tokio::test(start_paused = true)]

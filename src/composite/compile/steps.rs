@@ -11,7 +11,7 @@ use super::{
     mistakes::{DefinitionPath, in_steps},
     output,
     parts::{CompiledTarget, Parts, ResultForm, is_id},
-    uses,
+    stops, uses,
 };
 use crate::{
     composite::{
@@ -41,6 +41,7 @@ const MAX_RETRIES: u32 = 10;
 /// Compiles the steps of one composite.
 struct Steps<'c> {
     composite: &'c str,
+    has_output_schema: bool,
     pipeline: bool,
     lenient: bool,
     ids: &'c [&'c str],
@@ -69,6 +70,7 @@ pub(super) fn compile(
     let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).collect();
     let mut compiler = Steps {
         composite: &definition.name,
+        has_output_schema: output.is_some() || has_schema,
         pipeline: max_parallel.is_none(),
         lenient: !definition.strict,
         ids: &ids,
@@ -84,7 +86,7 @@ pub(super) fn compile(
         .collect();
     check_defaults(&compiled, at);
     let names = compiler.names(None);
-    let (remarks, targets) = (&mut compiler.remarks, compiler.targets);
+    let (remarks, mut targets) = (&mut compiler.remarks, compiler.targets);
     let output =
         output.map(|output| output::compile(output, &definition.name, &names, remarks, at));
     let known = uses::Known {
@@ -101,6 +103,7 @@ pub(super) fn compile(
         report_cycle(&cycle, &ids, at);
         Plan::default()
     });
+    stops::note(&plan, &mut targets, at);
     elicitation::remark_questions(&plan, &definition.name, &mut compiler.remarks);
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
@@ -124,7 +127,8 @@ fn check_defaults(steps: &[plan::Step], at: &mut DefinitionPath<'_>) {
     for (index, step) in steps.iter().enumerate() {
         let mut others = steps.iter().enumerate().filter(|&(other, _)| other != index);
         let may_be_skipped =
-            step.may_be_skipped() || others.any(|(_, other)| other.action.may_end_run());
+            step.may_be_skipped() || others.any(|(_, other)| other.action.may_skip_rest());
+        let may_be_skipped = may_be_skipped || step.action.as_early_end().is_some();
         if step.default_results.is_some() && !may_be_skipped {
             at.within(in_steps(index)).push(["default_results"], Kind::UnusedDefault);
         }
@@ -197,6 +201,10 @@ impl<'c> Steps<'c> {
             Action::Value(ComputedValue { value }) => {
                 check_uncalled(step, "type = \"value\"", at);
                 plan::Action::Value(expression("value", value, &names, at))
+            }
+            Action::Stop(stop) => {
+                check_uncalled(step, "type = \"stop\"", at);
+                plan::Action::Stop(stops::compile(stop, step, &names, self.has_output_schema, at))
             }
         };
         let compiled = plan::Step {

@@ -55,6 +55,13 @@ impl Known<'_> {
         remarks: &mut Vec<String>,
         at: &mut DefinitionPath<'_>,
     ) {
+        if let Root::Step { step, field: field @ (Field::Output | Field::Content | Field::Text) } =
+            used.root
+            && self.steps[step].action.as_early_end().is_some()
+        {
+            let (step, field) = (self.steps[step].id.to_string(), field.name());
+            return at.push(used.place.clone(), Kind::OutputOfStop { step, field });
+        }
         if used.optional {
             return;
         }

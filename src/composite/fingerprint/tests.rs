@@ -7,7 +7,9 @@ use crate::{
     composite::{
         BranchOrder, JsonType, Labels, OnLimit, Then, Trace,
         compile::Program,
-        step::{Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Switch, ToolCall},
+        step::{
+            Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Stop, Switch, ToolCall,
+        },
     },
     engine::plan::OnRefusal,
 };
@@ -131,7 +133,7 @@ const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("target optional", |tool| target(tool).optional = true),
 ];
 
-const WORKFLOW: [Change<CompositeTool>; 53] = [
+const WORKFLOW: [Change<CompositeTool>; 57] = [
     ("report", |tool| of_workflow(tool).report = false),
     ("max_parallel", |tool| of_workflow(tool).max_parallel = 1),
     ("no steps", |tool| of_workflow(tool).steps = Vec::new()),
@@ -177,6 +179,10 @@ const WORKFLOW: [Change<CompositeTool>; 53] = [
     ("on_cancel skip", |tool| ask(tool).on_cancel = OnRefusal::SkipRemaining),
     ("value", |tool| add(tool, ComputedValue::new("1"))),
     ("another value", |tool| add(tool, ComputedValue::new("2"))),
+    ("stop", |tool| add(tool, Stop::message("1"))),
+    ("stop message", |tool| add(tool, Stop::message("2"))),
+    ("stop is_error", |tool| add(tool, Stop::error("1"))),
+    ("stop output", |tool| add(tool, Stop::output("1"))),
     ("required", |tool| output(tool).required = vec!["p".into()]),
     ("property name", |tool| output(tool).properties[0].0 = "q".into()),
     ("property order", |tool| output(tool).properties.reverse()),

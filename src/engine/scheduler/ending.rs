@@ -2,6 +2,8 @@
 
 use std::{mem, time::Duration};
 
+use rmcp::model::CallToolResult;
+
 use super::{Command, Effects, Loop, Pause, Scheduler};
 use crate::engine::{
     attempts::no_answer,
@@ -77,6 +79,19 @@ impl<E: Effects> Scheduler<'_, E> {
             return Command::Pause(Pause::Suspended);
         }
         Command::Pause(Pause::Ended)
+    }
+
+    /// Ends the run at a step, with the result of this step. All running steps and pending
+    /// questions are cancelled, and the remaining steps are skipped.
+    pub(super) fn stop_early(&mut self, step: usize, result: CallToolResult, now: Duration) {
+        let outcome = Outcome::ended(now, now, Status::Completed, None);
+        self.finish(step, Outcome { attempts: 0, ..outcome });
+        self.stop(Status::Cancelled, now);
+        self.state.ended_by = Some(step);
+        // After all other outcomes, so that the run does not drop the result of the step.
+        if let Some(outcome) = &mut self.state.outcomes[step] {
+            outcome.result = Some(result.into());
+        }
     }
 
     /// Suspends the run, since only questions are pending.

@@ -142,6 +142,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         now: Duration,
     ) {
         let MadeOutput { step, begun, attempts, output } = made;
+        if let (Ok(()), Action::Stop(end)) = (&counted, &self.plan.steps()[step].action) {
+            return self.stop_early(step, end.result(output), now);
+        }
         self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 

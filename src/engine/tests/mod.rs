@@ -15,6 +15,7 @@ mod rounds;
 mod scheduler;
 
 mod states;
+mod stops;
 mod watched;
 
 use std::{
@@ -34,8 +35,8 @@ use super::{
     outcome::{ErrorKind, Outcome, Status, StepError},
     output::{Output, Property, Source},
     plan::{
-        Action, Arguments, CallSite, Elicitation, ForEach, OnFailure, OnRefusal, Plan, Retry,
-        RunOutput, SpawnHint, Step, Stop, Switch,
+        Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, ForEach, OnFailure, OnRefusal,
+        Plan, Retry, RunOutput, SpawnHint, Step, Stop, Switch,
     },
     run::Run,
     scope::Scope,
@@ -120,6 +121,9 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
         Action::Elicit(Elicitation { message, form, schema, on_decline, on_cancel })
     } else if let Some(value) = step.get("value") {
         Action::Value(Expression::parse_in(value, &names).expect("parses"))
+    } else if let Some(output) = step.get("stop") {
+        let result = Expression::parse_in(output, &names).expect("parses");
+        Action::Stop(EarlyEnd { result, form: EndForm::Output })
     } else {
         Action::Call(call(step, &names))
     };

@@ -31,6 +31,9 @@ fn besides(section: &str, key: &str) -> (String, &'static str) {
         ("[[composite_tools.steps]]", "on_decline" | "on_cancel") => {
             (step("type = 'elicitation'\nmessage = 'Yes?'\n"), "")
         }
+        ("[[composite_tools.steps]]", "is_error") => {
+            (step("type = 'stop'\nmessage = 'Ends'\n"), "")
+        }
         ("[[composite_tools.steps]]", _) => (step("tool = 'a'\n"), ""),
         ("[[backends]]", _) => ("[[backends]]\nname = 'b'\ncommand = 'b'\n".to_owned(), ""),
         ("[router]", _) => ("[[backends]]\nname = 'b'\ncommand = 'b'\n[router]\n".to_owned(), ""),

@@ -56,6 +56,8 @@ pub(crate) enum Shape {
     Loop,
     Switch,
     Question,
+    /// Ends the run.
+    Stop,
 }
 
 /// A call of a tool or composite by a node.
@@ -144,7 +146,7 @@ impl Flowchart {
         match node.shape {
             Shape::Input => (Vec::new(), None),
             Shape::Answer => (record.runs.summary().into_iter().collect(), record.runs.worst()),
-            Shape::Step | Shape::Nested | Shape::Loop | Shape::Switch | Shape::Question => {
+            _ => {
                 let Some(branch) = record.branches.get(id) else { return (Vec::new(), None) };
                 let elements = branch.elements.summary().map(|told| format!("elements: {told}"));
                 let told = branch.own.summary().into_iter().chain(elements).collect();
@@ -251,7 +253,7 @@ impl Shape {
     /// node's shape.
     const fn brackets(self) -> (&'static str, &'static str) {
         match self {
-            Self::Input | Self::Answer => ("([", "])"),
+            Self::Input | Self::Answer | Self::Stop => ("([", "])"),
             Self::Step => ("[", "]"),
             Self::Nested => ("[[", "]]"),
             Self::Loop => ("{{", "}}"),

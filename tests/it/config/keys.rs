@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 242] = [
+const KEYS: [(&str, &str, &str, &str); 244] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -176,6 +176,8 @@ const KEYS: [(&str, &str, &str, &str); 242] = [
     ("steps", "message", "\"Really?\"", "message: \"Really?\""),
     ("steps", "schema", "{ title = \"Form\" }", "schema: Object {\"title\""),
     ("steps", "value", "{ a = 7 }", "value: Object {\"a\": Number(7)}"),
+    ("steps", "is_error", "true", "is_error: true"),
+    ("steps", "output", "7", "Stop(Stop { result: Output(Number(7)"),
     ("steps", "on_decline", "\"continue\"", "on_decline: Continue"),
     ("steps", "on_cancel", "\"skip_remaining\"", "on_cancel: SkipRemaining"),
     ("on_decline", "action", "\"continue\"", "on_decline: Continue"),
@@ -592,6 +594,8 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
     let one = "[{ when = \"true\", tool = \"base\" }]";
     let switch = [("id", "\"b\""), ("type", "\"switch\""), ("cases", one), ("default", "\"skip\"")];
     let value = [("id", "\"b\""), ("type", "\"value\""), ("value", "1")];
+    let stop = [("id", "\"b\""), ("type", "\"stop\""), ("message", "\"base\"")];
+    let end = [("id", "\"b\""), ("type", "\"stop\""), ("output", "6")];
     let question = [("id", "\"b\""), ("type", "\"elicitation\""), ("message", "\"base\"")];
     let inner = |base| {
         let entries = replaced(base, &[], entry).into_iter();
@@ -608,6 +612,8 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
             Some(("type" | "collection" | "item_var" | "max_parallel" | "max_iterations", _)),
         ) => replaced(&[call, each].concat(), &[], entry),
         ("steps", Some(("cases" | "default", _))) => replaced(&switch, &[], entry),
+        ("steps", Some(("is_error", _))) => replaced(&stop, &[], entry),
+        ("steps", Some(("output", _))) => replaced(&end, &[], entry),
         ("steps", Some(("value", _))) => replaced(&value, &[], entry),
         ("steps", Some(("message" | "schema" | "on_decline" | "on_cancel", _))) => {
             replaced(&question, &[], entry)

@@ -1,0 +1,61 @@
+//! Compiles steps that end the run.
+
+use serde_json::Value;
+
+use super::{
+    mistakes::{DefinitionPath, in_steps},
+    parts::CompiledTarget,
+};
+use crate::{
+    composite::{
+        error::DefinitionErrorKind as Kind,
+        step::{Step, Stop, StopResult},
+    },
+    engine::plan::{EarlyEnd, EndForm, Plan},
+    expr::{Expression, ScopeNames},
+};
+
+/// Compiles a step that ends the run, and adds errors in its definition at the path `at`. If there
+/// are errors, the result must not be used.
+///
+/// `has_schema` is `true` if the composite has an output schema, which the result must match.
+pub(super) fn compile(
+    Stop { result }: &Stop,
+    step: &Step,
+    names: &ScopeNames<'_>,
+    has_schema: bool,
+    at: &mut DefinitionPath<'_>,
+) -> EarlyEnd {
+    let with = "type = \"stop\"";
+    at.meaningless("default_results", step.default_results.is_some(), with);
+    let (key, value, form) = match result {
+        StopResult::Output(value) => ("output", value, EndForm::Output),
+        StopResult::Message { text, is_error } => {
+            at.not_blank("message", text);
+            if has_schema && !is_error {
+                at.push(["message"], Kind::StopWithoutOutput);
+            }
+            let form = if *is_error { EndForm::Error } else { EndForm::Message };
+            ("message", &Value::from(text.as_str()), form)
+        }
+    };
+    let result = Expression::parse_in(value, names).map_err(|errors| at.push_all(key, &errors));
+    EarlyEnd { result: result.unwrap_or_else(|()| Expression::literal(Value::Null)), form }
+}
+
+/// Marks the calls that are not certain to be made, because the run may end before. Adds an error
+/// for each step that never starts, because it waits for a step that always ends the run.
+pub(super) fn note(plan: &Plan, targets: &mut [CompiledTarget], at: &mut DefinitionPath<'_>) {
+    for (index, step) in plan.steps().iter().enumerate() {
+        if !plan.precedes_stops(index) {
+            step.action.sites().for_each(|call| targets[call.site].certain = false);
+        }
+        if step.action.as_early_end().is_none() || step.may_be_skipped() {
+            continue;
+        }
+        for later in plan.with_dependents(index).filter(|&later| later != index) {
+            let kind = Kind::NeverStarts { stop: step.id.to_string() };
+            at.within(in_steps(later)).push::<&str>([], kind);
+        }
+    }
+}
