@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, on a listener of their own.
 
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{collections::HashMap, convert::Infallible, net::SocketAddr, time::Duration};
 
 use axum::{Router, http::header::CONTENT_TYPE, middleware, routing::get};
 use mcp_composite::config::Gateway;
@@ -22,6 +22,9 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// The limits of the listener, which has few clients. Connections are short, so that clients cannot
 /// keep probes out.
 const LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(10), keep_alive: false };
+
+/// The beginning of the label with the path of a view. A path has no character that is escaped.
+const VIEW_LABEL: &str = "mcp_composite_view=\"";
 
 /// The recorder of the process, which receives all metrics.
 #[derive(Clone)]
@@ -45,7 +48,7 @@ impl Metrics {
         Ok(Self(recorder))
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz`, and keeps serving them while the process
+    /// Serves `/metrics`, `/healthz` and `/readyz` of a gateway, or of one view of it, and keeps serving them while the process
     /// drains. The process is not ready after `stop` is cancelled.
     ///
     /// # Errors
@@ -55,15 +58,20 @@ impl Metrics {
         self,
         address: SocketAddr,
         gateway: &Gateway,
+        view: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<impl Future<Output = Infallible>, String> {
         let listener = Listener::bind(address, LIMITS).await?;
         let address = listener.address().map_err(|error| error.to_string())?;
         tracing::info!("serving metrics at http://{address}/metrics");
         let Self(recorder) = self;
-        let rendered = recorder.clone();
+        let (rendered, views) = (recorder.clone(), gateway.clone());
+        let own = view.map(str::to_owned);
         let render = async move || {
-            ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], rendered.render())
+            let is_running =
+                |path: &str| own.as_deref() == Some(path) || views.view(path).is_some();
+            let text = of_running_views(&rendered.render(), is_running);
+            ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
         };
         let mut metrics = Router::new().route("/metrics", get(render));
         // Other machines use any name of this one.
@@ -85,5 +93,31 @@ impl Metrics {
                 never = upkeep => never,
             }
         })
+    }
+}
+
+/// Returns the exposition without the metrics of removed views, so that the number of values of the
+/// label is bounded.
+fn of_running_views(text: &str, is_running: impl Fn(&str) -> bool) -> String {
+    let mut known = HashMap::new();
+    let mut is_kept = |line: &str| {
+        let Some((_, rest)) = line.split_once(VIEW_LABEL) else { return true };
+        let path = rest.split('"').next().unwrap_or_default();
+        *known.entry(path.to_owned()).or_insert_with(|| is_running(path))
+    };
+    text.split_inclusive('\n').filter(|line| line.starts_with('#') || is_kept(line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_removed_views_are_left_out() {
+        let text = "# TYPE a counter\na 1\na{mcp_composite_view=\"/a\"} 2\n\
+                    a{b=\"c\",mcp_composite_view=\"/b\",d=\"e\"} 3\n";
+        let kept = of_running_views(text, |path| path == "/b");
+        assert_eq!(kept, text.replace("a{mcp_composite_view=\"/a\"} 2\n", ""));
+        assert_eq!(of_running_views(text, |_| true), text);
     }
 }

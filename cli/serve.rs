@@ -97,9 +97,9 @@ pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dy
         }
     };
     let metrics = match (&telemetry.metrics, serve.metrics) {
-        (Some(metrics), Some(address)) => {
-            Either::Left(metrics.clone().listen(address, gateway, stop).await?)
-        }
+        (Some(metrics), Some(address)) => Either::Left(
+            metrics.clone().listen(address, gateway, serve.view.view.as_deref(), stop).await?,
+        ),
         _ => Either::Right(pending()),
     };
     let served = async {

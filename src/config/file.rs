@@ -253,7 +253,8 @@ impl Config {
         self
     }
 
-    /// Sets the layer that propagates the trace context, and records spans and metrics.
+    /// Sets the layer that propagates the trace context, and records spans and metrics. In each
+    /// view, it records the path of the view.
     ///
     /// A file cannot define this layer. Like an [observer](Self::observer), set it on each
     /// configuration that you pass to a reload.
@@ -278,6 +279,13 @@ impl Config {
     pub fn view(&self, path: &str) -> Option<Self> {
         let view = self.views.iter().find(|view| view.path() == path)?;
         Some(Self { layers: view.layers.clone(), views: Vec::new(), ..self.clone() })
+    }
+
+    /// Returns the path of the view whose [configuration](Self::view) this is. `None` if this is
+    /// the configuration of a file.
+    #[must_use]
+    pub fn view_path(&self) -> Option<&str> {
+        self.layers.view()
     }
 
     /// Returns the files that the configuration was read from.

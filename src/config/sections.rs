@@ -1,5 +1,7 @@
 //! The sections that determine what clients see, and the layers that are built from them.
 
+use std::sync::Arc;
+
 use super::{
     AuthConfig, BackendConfig, RouterConfig,
     advertise::{self, AdvertiseTable},
@@ -56,6 +58,8 @@ pub(super) struct Shared {
 /// The composites, layers and stores of a file or a view.
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
+    /// The path of the view. `None` for the file itself.
+    view: Option<Arc<str>>,
     pub(super) composite_tools: Vec<CompositeTool>,
     pub(super) composite_layer: CompositeLayer,
     pub(super) stack_layer: StackLayer,
@@ -107,7 +111,7 @@ impl Sections {
             .validate(validate)
             .redact(redact);
         let stack_layer = stores.apply(stack_layer, composite_layer.clone());
-        Some(Layers { composite_tools, composite_layer, stack_layer, stores })
+        Some(Layers { view: None, composite_tools, composite_layer, stack_layer, stores })
     }
 }
 
@@ -120,8 +124,22 @@ impl Layers {
         self.stack_layer = self.stack_layer.clone().composite(self.composite_layer.clone());
     }
 
+    /// Returns the path of the view that has the layers. `None` for the file itself.
+    pub(super) fn view(&self) -> Option<&str> {
+        self.view.as_deref()
+    }
+
+    /// Sets the path of the view that has the layers. Spans, metrics and events of runs contain it.
+    pub(super) fn set_view(&mut self, path: &str) {
+        self.view = Some(path.into());
+        self.trace(TraceLayer::new());
+    }
+
     /// Sets the layer that propagates the trace context, and records spans and metrics.
-    pub(super) fn trace(&mut self, trace: TraceLayer) {
+    pub(super) fn trace(&mut self, mut trace: TraceLayer) {
+        if let Some(view) = &self.view {
+            trace = trace.view(view.clone());
+        }
         self.stack_layer = self.stack_layer.clone().trace(trace);
     }
 }

@@ -110,7 +110,8 @@ pub(super) fn build(
         let own = reader.in_view(index, &path, |reader| {
             table.over(sections, reader).build(shared, layers, reader)
         });
-        if let Some(layers) = own.flatten() {
+        if let Some(mut layers) = own.flatten() {
+            layers.set_view(&path);
             views.push(ViewConfig { path, scopes, layers });
         }
     }

@@ -43,6 +43,8 @@ struct ObservedRun {
     name: Arc<str>,
     /// The branch of the outer run that calls this run; `None` if the run is not nested.
     place: Option<Arc<BranchPlace>>,
+    /// The view that the run was called in.
+    view: Option<Arc<str>>,
     begun: Instant,
     span: Span,
     /// Whether metrics are recorded.
@@ -80,6 +82,7 @@ struct OpenCall {
     begun: Instant,
     span: Span,
     metrics: bool,
+    view: Option<Arc<str>>,
     has_ended: bool,
 }
 
@@ -122,7 +125,8 @@ impl<'p> Observation<'p> {
             return None;
         }
         let run = RunId(known_by.unwrap_or_else(|| fastrand::u64(..)));
-        let span = spans::run(&plan.name, run, place.map(|place| place.branch()));
+        let view = context.view().cloned();
+        let span = spans::run(&plan.name, run, place.map(|place| place.branch()), view.as_deref());
         // The span of a nested run is inside that of the outer run.
         if place.is_none() {
             context.continue_trace_in_run(&span);
@@ -132,6 +136,7 @@ impl<'p> Observation<'p> {
             run,
             name: plan.name.clone(),
             place: place.cloned(),
+            view,
             begun,
             span,
             metrics: context.is_measured(),
@@ -211,8 +216,8 @@ impl<'p> Observation<'p> {
         let span = spans::call(tool, place.branch(), attempt, arguments);
         if let Some(open) = self.observed.open.iter_mut().find(|open| open.place == *place) {
             let (tool, begun, span) = (tool.clone(), Instant::now(), span.clone());
-            let metrics = self.observed.metrics;
-            open.call = Some(OpenCall { tool, begun, span, metrics, has_ended: false });
+            let (metrics, view) = (self.observed.metrics, self.observed.view.clone());
+            open.call = Some(OpenCall { tool, begun, span, metrics, view, has_ended: false });
         }
         span
     }
@@ -273,13 +278,14 @@ impl<'p> Observation<'p> {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
         End::SUSPENDED.record(&self.observed.span);
-        let ObservedRun { observers, run, name, place, begun, metrics, open, .. } =
+        let ObservedRun { observers, run, name, place, view, begun, metrics, open, .. } =
             &mut self.observed;
         let observed = ObservedRun {
             observers: observers.clone(),
             run: *run,
             name: name.clone(),
             place: place.clone(),
+            view: view.clone(),
             begun: *begun,
             // The resumed run has a span of its own.
             span: Span::none(),
@@ -412,7 +418,8 @@ impl ObservedRun {
     fn notify(&self, what: What<'_>) {
         let parent = self.place.as_deref();
         let parent = parent.map(|place| Parent { run: place.run, branch: place.branch() });
-        let event = Event { run: self.run, parent, composite: &self.name, what };
+        let view = self.view.as_deref();
+        let event = Event { run: self.run, parent, composite: &self.name, view, what };
         self.span.in_scope(|| self.observers.notify(&event));
         if self.metrics {
             crate::metrics::happened(&event);
@@ -431,7 +438,7 @@ impl OpenCall {
     fn notify(&self, end: &End) {
         end.record(&self.span);
         if self.metrics {
-            crate::metrics::called(&self.tool, end, self.begun.elapsed());
+            crate::metrics::called(&self.tool, end, self.begun.elapsed(), self.view.as_deref());
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The distributed trace of a request. Spans in this process continue the trace, and requests to
 //! servers forward it.
 
+use std::sync::Arc;
+
 use tracing::Span;
 
 use super::{Context, Propagate, TraceContext, trace::is_baggage};
@@ -83,7 +85,7 @@ impl Context {
     /// untraced.
     #[inline]
     fn is_untraced(&self, span: &Span) -> bool {
-        self.meta.is_empty() && self.tracing.is_none() && span.is_none()
+        self.meta.is_empty() && self.propagate().is_none() && span.is_none()
     }
 
     fn pass_on(&mut self, incoming: Option<&TraceContext>, span: &Span) {
@@ -103,6 +105,12 @@ impl Context {
     /// Returns `true` if metrics are to be recorded for the request and its inner requests.
     pub(crate) fn is_measured(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
+    }
+
+    /// Returns the name of the view that the request was sent to, or `None` if it was sent to no
+    /// view.
+    pub(crate) fn view(&self) -> Option<&Arc<str>> {
+        self.tracing.as_ref()?.view.as_ref()
     }
 
     fn propagate(&self) -> Option<&dyn Propagate> {

@@ -40,6 +40,8 @@ pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,
     pub(crate) contents: bool,
     pub(crate) metrics: bool,
+    /// The view that the request was sent to.
+    pub(crate) view: Option<Arc<str>>,
 }
 
 impl<P: Propagate + ?Sized> Propagate for Arc<P> {

@@ -70,6 +70,7 @@ const CONNECTIONS: &str = "mcp_composite.backend.connections";
 
 const COMPOSITE: &str = "gen_ai.workflow.name";
 const STATUS: &str = "mcp_composite.status";
+const VIEW: &str = "mcp_composite.view";
 
 /// Registers the descriptions and units of all metrics with the installed recorder.
 ///
@@ -102,8 +103,10 @@ pub(crate) fn served(
     target: Option<(ItemKind, &str)>,
     end: &End,
     took: Duration,
+    view: Option<&str>,
 ) {
     let mut labels = ended(method, end);
+    labels.extend(of_view(view));
     match target {
         Some((ItemKind::Tool, name)) => {
             labels.push(Label::new("gen_ai.tool.name", name.to_owned()))
@@ -115,8 +118,9 @@ pub(crate) fn served(
 }
 
 /// Records the duration and outcome of a tool call that a run made.
-pub(crate) fn called(tool: &str, end: &End, took: Duration) {
+pub(crate) fn called(tool: &str, end: &End, took: Duration, view: Option<&str>) {
     let mut labels = ended("tools/call", end);
+    labels.extend(of_view(view));
     labels.push(Label::new("gen_ai.tool.name", tool.to_owned()));
     histogram!(CALLED, labels).record(took);
 }
@@ -124,16 +128,19 @@ pub(crate) fn called(tool: &str, end: &End, took: Duration) {
 /// Updates the metrics that an event of a run affects, such as the duration of a run that has
 /// ended.
 pub(crate) fn happened(event: &Event<'_>) {
-    let composite = || Label::new(COMPOSITE, event.composite.to_owned());
-    let with = |label, value| vec![composite(), Label::new(label, value)];
+    let run = || {
+        let composite = Label::new(COMPOSITE, event.composite.to_owned());
+        [composite].into_iter().chain(of_view(event.view)).collect::<Vec<_>>()
+    };
+    let with = |label, value| [run(), vec![Label::new(label, value)]].concat();
     match event.what {
         What::RunFinished { is_error, took, .. } => {
             let status = if is_error { "failed" } else { "completed" };
             histogram!(RUNS, with(STATUS, status)).record(took);
         }
         What::RunDropped { took } => histogram!(RUNS, with(STATUS, "cancelled")).record(took),
-        What::RunSuspended => counter!(SUSPENSIONS, vec![composite()]).increment(1),
-        What::RunResumed => counter!(RESUMPTIONS, vec![composite()]).increment(1),
+        What::RunSuspended => counter!(SUSPENSIONS, run()).increment(1),
+        What::RunResumed => counter!(RESUMPTIONS, run()).increment(1),
         What::BranchFinished { status, .. } => {
             counter!(BRANCHES, with(STATUS, status)).increment(1)
         }
@@ -151,22 +158,29 @@ pub(crate) fn happened(event: &Event<'_>) {
 }
 
 /// Records that a call was rejected because a budget is used up.
-pub(crate) fn over_budget(budget: &str) {
-    counter!(OVER_BUDGET, "mcp_composite.budget" => budget.to_owned()).increment(1);
+pub(crate) fn over_budget(budget: &str, view: Option<&str>) {
+    let budget = Label::new("mcp_composite.budget", budget.to_owned());
+    let labels: Vec<_> = [budget].into_iter().chain(of_view(view)).collect();
+    counter!(OVER_BUDGET, labels).increment(1);
 }
 
 /// Records that a result was truncated, and by how many bytes.
-pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult) {
+pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult, view: Option<&str>) {
     let left_out =
         content_size::of_result(whole).saturating_sub(content_size::of_result(shortened));
-    counter!(SHORTENED).increment(1);
-    counter!(LEFT_OUT).increment(u64::try_from(left_out).unwrap_or(u64::MAX));
+    let labels: Vec<_> = of_view(view).into_iter().collect();
+    counter!(SHORTENED, labels.clone()).increment(1);
+    counter!(LEFT_OUT, labels).increment(u64::try_from(left_out).unwrap_or(u64::MAX));
 }
 
 /// Records that a backend was connected or reconnected.
 #[cfg(feature = "remote")]
 pub(crate) fn connected(backend: &str) {
     counter!(CONNECTIONS, "mcp_composite.backend" => backend.to_owned()).increment(1);
+}
+
+fn of_view(view: Option<&str>) -> Option<Label> {
+    view.map(|view| Label::new(VIEW, view.to_owned()))
 }
 
 fn ended(method: &'static str, end: &End) -> Vec<Label> {

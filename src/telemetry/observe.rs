@@ -120,6 +120,9 @@ pub struct Event<'e> {
     pub parent: Option<Parent<'e>>,
     /// The name of the composite that is run.
     pub composite: &'e str,
+    /// The name of the view that the run was called in, such as `/team-a`. `None` if it was called
+    /// in no view; see [`TraceLayer::view`](crate::trace::TraceLayer::view).
+    pub view: Option<&'e str>,
     /// The kind of the event, with its details.
     pub what: What<'e>,
 }
@@ -352,11 +355,11 @@ impl Event<'_> {
     }
 
     fn log(&self) {
-        let Event { run, parent, composite, what } = *self;
+        let Event { run, parent, composite, view, what } = *self;
         let parent = parent.map(tracing::field::display);
         macro_rules! run {
             ($text:literal $(, $($field:tt)+)?) => {
-                tracing::debug!(target: "mcp_composite::run", %run, parent, composite, $($($field)+,)? $text)
+                tracing::debug!(target: "mcp_composite::run", %run, parent, composite, view, $($($field)+,)? $text)
             };
         }
         macro_rules! branch {

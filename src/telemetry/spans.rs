@@ -22,7 +22,12 @@ use crate::{
 pub(crate) const MAX_CONTENT: usize = 8 * 1024;
 
 /// Creates the tracing span for a run of a composite.
-pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Span {
+pub(crate) fn run(
+    composite: &str,
+    run: RunId,
+    branch: Option<Branch<'_>>,
+    view: Option<&str>,
+) -> Span {
     tracing::info_span!(
         target: "mcp_composite::run",
         "gen_ai.workflow",
@@ -35,6 +40,7 @@ pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Sp
         mcp_composite.run.id = %run,
         mcp_composite.branch = branch.map(tracing::field::display),
         mcp_composite.limit = Empty,
+        mcp_composite.view = view,
         "error.type" = Empty,
         mcp_composite.status = Empty,
     )

@@ -99,10 +99,11 @@ impl Program {
             .spawn()
             .unwrap();
         let mut this = Self { folder, child, url: String::new(), client: reqwest::Client::new() };
-        this.logs("serving ").await;
+        this.logs("serving http://").await;
         let log = this.log();
-        let (_, url) = log.split_once("serving ").unwrap();
-        this.url = url.lines().next().unwrap().replace("0.0.0.0", "127.0.0.1");
+        let (_, address) = log.split_once("serving http://").unwrap();
+        let address = address.lines().next().unwrap().replace("0.0.0.0", "127.0.0.1");
+        this.url = format!("http://{address}");
         this
     }
 

@@ -244,6 +244,31 @@ async fn client_input_does_not_create_metric_labels() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn metrics_of_requests_and_their_runs_have_the_view() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let look = CompositeTool::fan_out("look", "Looks", ["near"]);
+    let everything = Selection::default();
+    let stack = StackLayer::new()
+        .trace(TraceLayer::new().metrics(true).view("/team-a"))
+        .truncate(TruncateLayer::new().max_result_bytes(1000))
+        .budget(BudgetLayer::new().budget(Budget::new("calls", Unit::Calls, 1).tools(everything)))
+        .composite(CompositeLayer::new([look]).unwrap())
+        .layer(Server::new().tool("near", Answer::text("x".repeat(5000))));
+    for _ in 0..2 {
+        stack.clone().oneshot(testing::request("look", json!({}))).await.unwrap();
+    }
+    let measured = measured(&snapshotter);
+    let names: BTreeSet<_> = measured.keys().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names.len(), 7, "{names:?}");
+    for (name, labels) in measured.keys() {
+        let view = labels.get("mcp_composite.view").map(String::as_str);
+        assert_eq!(view, Some("/team-a"), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn disabled_metrics_record_nothing() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();

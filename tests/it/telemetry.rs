@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use crate::{
+    authentication::{Backend, Program, answer},
     backends::backend,
     operations::{Client, Gateway},
     programs::PROGRAM,
@@ -65,6 +66,47 @@ async fn metrics_are_served_on_a_listener_of_their_own() {
                mcp_composite_status=\"completed\"} 2";
     let text = get("/metrics").await.body;
     assert!(text.lines().any(|line| line == run), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_have_the_views_of_the_file_that_is_served() {
+    let backend = Backend::start().await;
+    let view = |path: &str| backend.sections() + &format!("[[views]]\npath = '{path}'\n");
+    let options = ["--metrics", "127.0.0.1:0"];
+    let program = Program::start_with(&view("/team-a"), "127.0.0.1:0", &options).await;
+    let call = async |path: &str| {
+        let call = json!({ "name": "both", "arguments": { "q": "hello" } });
+        assert_eq!(answer(program.request_at(path, "tools/call", call)).await.0, 200);
+    };
+    call("/mcp").await;
+    call("/team-a").await;
+    let log = program.log();
+    let (_, url) = log.split_once("serving metrics at ").unwrap();
+    let url = url.lines().next().unwrap();
+    let run = |view: &str| {
+        format!(
+            "mcp_composite_run_duration_seconds_count{{gen_ai_workflow_name=\"both\",\
+             {view}mcp_composite_status=\"completed\"}} 1"
+        )
+    };
+    let metrics =
+        async || soon(program.client.get(url).send()).await.unwrap().text().await.unwrap();
+    let text = metrics().await;
+    for line in [run(""), run("mcp_composite_view=\"/team-a\",")] {
+        let sorted = |line: &str| {
+            let mut parts: Vec<_> = line.split(['{', ',', '}']).map(str::to_owned).collect();
+            parts.sort();
+            parts
+        };
+        assert!(text.lines().any(|other| sorted(other) == sorted(&line)), "{line}\n{text}");
+    }
+
+    program.reload(&view("/team-b"));
+    program.logs("reloaded: ").await;
+    call("/team-b").await;
+    let text = metrics().await;
+    assert!(text.contains("=\"/team-b\"") && !text.contains("=\"/team-a\""), "{text}");
+    assert!(text.lines().any(|line| line == run("")), "{text}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::{
     store::{BudgetPermit, Denied, OpenBudget, ReserveReply},
 };
 use crate::{
-    message::{Account, Hold, ItemKind, Refusal, Reply, Request},
+    message::{Hold, ItemKind, Refusal, Reply, Request},
     pattern::Selection,
 };
 
@@ -137,7 +137,7 @@ impl Charging {
             && !charges.price.is_nothing()
         {
             let hold = account.reserve_cost(charges.price.estimate());
-            let hold = hold.ok_or_else(|| over(MAX_COST, None))?;
+            let hold = hold.ok_or_else(|| over(MAX_COST, None, request))?;
             // The charge needs no maximum, because it affects only this run and its outer runs.
             let count = Count { unit: Unit::Cost, max: u64::MAX };
             charges.amounts.add(count, Reserved::Held(hold));
@@ -161,7 +161,7 @@ impl Charging {
                 let amount = charges.estimate(budget.unit());
                 let reserving = match budget.shared_per() {
                     Per::Run => {
-                        charges.hold(budget, amount, context.account())?;
+                        charges.hold(budget, amount, request)?;
                         None
                     }
                     Per::Caller => {
@@ -173,7 +173,7 @@ impl Charging {
                 match reserving {
                     None => {}
                     Some(ReserveReply::Ready(reserved)) => {
-                        charges.add(rules, budget, reserved, tool)?
+                        charges.add(rules, budget, reserved, request)?
                     }
                     Some(ReserveReply::Pending(asked)) => return Ok(Some(asked)),
                 }
@@ -193,7 +193,7 @@ impl Charging {
         let asked = charged.and_then(|charged| Some((charged, charged.budgets.get(self.next)?)));
         self.next += 1;
         let Some((charged, Open { budget, .. })) = asked else { return Ok(()) };
-        self.charges.add(&charged.rules, budget, reserved, called(request))
+        self.charges.add(&charged.rules, budget, reserved, request)
     }
 
     /// Finishes reserving, and returns the amounts that are reserved for the call. Must be called
@@ -254,16 +254,12 @@ impl Charges {
         }
     }
 
-    fn hold(
-        &mut self,
-        budget: &Budget,
-        amount: u64,
-        account: Option<&Arc<Account>>,
-    ) -> Result<(), Refusal> {
+    fn hold(&mut self, budget: &Budget, amount: u64, request: &Request) -> Result<(), Refusal> {
         let (name, limit) = (budget.shared_name(), budget.limit());
         // The account exists, because with a budget per run every call belongs to a run.
+        let account = request.context().account();
         let hold = account.and_then(|account| account.reserve(name, amount, limit));
-        let hold = hold.ok_or_else(|| over(name, None))?;
+        let hold = hold.ok_or_else(|| over(name, None, request))?;
         self.amounts.add(Count::of(budget), Reserved::Held(hold));
         Ok(())
     }
@@ -273,15 +269,16 @@ impl Charges {
         rules: &Rules,
         budget: &Budget,
         reserved: Result<BudgetPermit, Denied>,
-        tool: &str,
+        request: &Request,
     ) -> Result<(), Refusal> {
         match reserved {
             Ok(permit) => {
                 self.amounts.add(Count::of(budget), Reserved::Permitted(permit));
                 Ok(())
             }
-            Err(Denied::Over { retry_after }) => Err(over(budget.name(), retry_after)),
+            Err(Denied::Over { retry_after }) => Err(over(budget.name(), retry_after, request)),
             Err(Denied::Unavailable(error)) => {
+                let tool = called(request);
                 let (budget, message) =
                     (budget.name(), "rejected a call: the budget store is unavailable");
                 if rules.outage.is_due_now() {
@@ -300,8 +297,8 @@ fn called(request: &Request) -> &str {
     request.tool_call().map_or("", |call| &call.name)
 }
 
-fn over(budget: &str, retry_after: Option<Duration>) -> Refusal {
-    crate::metrics::over_budget(budget);
+fn over(budget: &str, retry_after: Option<Duration>, request: &Request) -> Refusal {
+    crate::metrics::over_budget(budget, request.context().view().map(|view| &**view));
     Refusal::OverBudget { budget: Cow::Owned(budget.to_owned()), retry_after }
 }
 

@@ -64,6 +64,17 @@ impl TraceLayer {
         self
     }
 
+    /// Sets the name of the view that the requests are sent to. Spans, metrics and
+    /// [events](crate::observe::Event::view) contain it. By default, they contain no view.
+    ///
+    /// Use only a few different names: each is a label of metrics.
+    /// [`Config::trace`](crate::config::Config::trace) sets the path of each view of a file.
+    #[must_use]
+    pub fn view(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.tracing.view = Some(name.into());
+        self
+    }
+
     /// Adds names of tools that are known to exist, so that spans and metrics may contain them.
     pub(crate) fn tools<'t>(mut self, tools: impl IntoIterator<Item = &'t str>) -> Self {
         self.tools.extend(tools.into_iter().map(Arc::from));
@@ -75,8 +86,8 @@ impl<S> Layer<S> for TraceLayer {
     type Service = Trace<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Tracing { propagate, contents, metrics } = &self.tracing;
-        let is_default = propagate.is_none() && !contents && !metrics;
+        let Tracing { propagate, contents, metrics, view } = &self.tracing;
+        let is_default = propagate.is_none() && !contents && !metrics && view.is_none();
         let tracing = (!is_default).then(|| Arc::new(self.tracing.clone()));
         Trace::new(inner, tracing, KnownNames::of_tools(&self.tools))
     }

@@ -53,6 +53,7 @@ struct ObservedRequest {
     names: Arc<KnownNames>,
     contents: bool,
     metrics: bool,
+    view: Option<Arc<str>>,
     has_ended: bool,
 }
 
@@ -142,6 +143,7 @@ impl ObservedRequest {
             names,
             contents: request.context().is_traced_with_contents(),
             metrics: request.context().is_measured(),
+            view: request.context().view().cloned(),
             has_ended: false,
         }
     }
@@ -171,7 +173,8 @@ impl ObservedRequest {
         if self.metrics {
             let target = self.target.as_ref().map(|(kind, name)| (*kind, &**name));
             let known = target.filter(|(kind, name)| self.names.knows(*kind, name));
-            crate::metrics::served(self.method, known, end, self.begun.elapsed());
+            let (took, view) = (self.begun.elapsed(), self.view.as_deref());
+            crate::metrics::served(self.method, known, end, took, view);
         }
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
         gen_ai.tool.call.result = Empty,
         rpc.response.status_code = Empty,
         "error.type" = Empty,
+        mcp_composite.view = context.view().map(|view| &**view),
         mcp_composite.status = Empty,
     )
 }

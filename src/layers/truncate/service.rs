@@ -148,6 +148,7 @@ where
         let tool = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
         let lookup = self.catalogs.lookup(request.context());
         let settings = self.settings.clone();
+        let view = request.context().view().cloned();
         let owner = settings.store.as_ref().map(|_| settings.owner(request.context()));
         let reply = self.inner.call(request);
         // The clone has not been polled for readiness, so it holds no slot that others wait for.
@@ -172,7 +173,7 @@ where
             if shortened.told.is_empty() {
                 return Ok(reply);
             }
-            crate::metrics::shortened(&whole, result);
+            crate::metrics::shortened(&whole, result, view.as_deref());
             let link = match (&settings.store, owner) {
                 (Some(store), Some(owner)) => keep(store, &whole, &owner).await,
                 _ => None,

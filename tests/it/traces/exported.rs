@@ -90,6 +90,23 @@ async fn run_is_exported_as_a_tree_of_spans() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn spans_of_requests_and_runs_have_the_view() {
+    let spans = Collecting::begin();
+    let look = CompositeTool::fan_out("look", "Looks", ["near"]);
+    let trace = TraceLayer::new().propagate(OpenTelemetry);
+    for (view, trace) in [(None, trace.clone()), (Some("/team-a"), trace.view("/team-a"))] {
+        let stack = traced(&server(), vec![look.clone()], trace);
+        call(&stack, "look", json!({})).await;
+        let spans = spans.spans();
+        let [.., request, run, _] = &*spans else { panic!("{spans:?}") };
+        for span in [request, run] {
+            let found = attribute(span, "mcp_composite.view");
+            assert_eq!(found.as_deref(), view, "{}", span.name);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn loop_elements_and_attempts_have_separate_spans() {
     let collecting = Collecting::begin();
     let each = Step::new(
