@@ -53,6 +53,7 @@ impl Entry {
             id: event.run.to_string(),
             parent,
             composite: event.composite.to_owned(),
+            view: event.view.map(str::to_owned),
             status: "running".into(),
             started_at_ms: now_ms(),
             ended_ms: None,
@@ -64,7 +65,7 @@ impl Entry {
             branches: Vec::new(),
             omitted_branches: 0,
         };
-        let bytes = RECORD_BYTES + record.composite.len();
+        let bytes = RECORD_BYTES + record.composite.len() + event.view.map_or(0, str::len);
         Self::of(record, bytes)
     }
 

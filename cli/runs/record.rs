@@ -21,6 +21,9 @@ pub(crate) struct RunRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<ParentRecord>,
     pub(crate) composite: String,
+    /// The path of the view that the run was called in. `None` for the file itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) view: Option<String>,
     /// `running`, `waiting`, `completed`, `failed` or `dropped`.
     pub(crate) status: Name,
     /// The start, in milliseconds since 1970.
@@ -114,6 +117,9 @@ pub(crate) struct WaitRecord {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct CompositeRecord {
     pub(crate) name: String,
+    /// The path of the view that has the composite. `None` for the file itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) view: Option<String>,
     pub(crate) mermaid: String,
 }
 
@@ -123,6 +129,7 @@ pub(crate) struct RunSummary<'r> {
     id: &'r str,
     parent: Option<&'r ParentRecord>,
     composite: Cow<'r, str>,
+    view: Option<&'r str>,
     status: &'r str,
     started_at_ms: u64,
     ended_ms: Option<u64>,
@@ -173,6 +180,7 @@ impl RunRecord {
             id: &self.id,
             parent: self.parent.as_ref(),
             composite: redacted.text(&self.composite).into(),
+            view: self.view.as_deref(),
             status: &self.status,
             started_at_ms: self.started_at_ms,
             ended_ms: self.ended_ms,
@@ -197,13 +205,21 @@ impl BranchRecord {
 // === impl CompositeRecord ===
 
 impl CompositeRecord {
-    /// Returns the composites of a file, without secrets.
+    /// Returns the composites of a file and its views, without secrets.
     pub(crate) fn of(config: &Config, redacted: &Redacted) -> Vec<Self> {
+        let views = config.views().iter().filter_map(|view| config.view(view.path()));
+        let of_views = views.flat_map(|view| Self::of_view(&view, redacted));
+        Self::of_view(config, redacted).into_iter().chain(of_views).collect()
+    }
+
+    /// Returns the composites of one view, or those of the file itself.
+    pub(crate) fn of_view(config: &Config, redacted: &Redacted) -> Vec<Self> {
         let layer = config.composite_layer();
+        let view = config.view_path().map(str::to_owned);
         let names = config.composite_tools().iter().map(|tool| tool.name());
         let drawn = names.filter_map(|name| {
             let mermaid = redacted.text(&layer.flowchart(name).ok()?.to_string());
-            Some(Self { name: redacted.text(name), mermaid })
+            Some(Self { name: redacted.text(name), view: view.clone(), mermaid })
         });
         drawn.collect()
     }

@@ -1,17 +1,17 @@
 //! The tools, composites and backends that the page shows.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
 use futures::{FutureExt, future::join_all};
 use mcp_composite::{
-    adapter::{RemoteService, Router, router::Problem},
+    adapter::{Router, router::Problem},
     advertise::AdvertiseLayer,
     alias::AliasLayer,
     composite::CompositeLayer,
-    config::{BackendConfig, Config, Gateway, Transport},
+    config::{BackendConfig, Backends, Config, Gateway, Transport, View},
     message::{BackendError, ItemKind, Reply, Request},
     stack::StackLayer,
 };
@@ -68,31 +68,72 @@ struct Levels {
     problems: Vec<Problem>,
 }
 
-/// Returns the catalog of a running file.
+/// The tools of a connected backend.
+struct OwnTools<'c> {
+    backend: &'c BackendConfig,
+    /// All tools that the backend lists.
+    tools: Vec<Tool>,
+    /// The names that the layers of the backend leave.
+    names: HashSet<String>,
+}
+
+/// Returns the catalog of a running file, and in `views` those of its views.
 pub(super) async fn live(gateway: &Gateway, config: &Config, redacted: &Redacted) -> Value {
-    let composites = CompositeRecord::of(config, redacted);
-    let listed = tokio::time::timeout(PATIENCE, tools(gateway, config)).await;
-    let (tools, error) = match listed {
-        Ok(Ok(tools)) => (tools, None),
-        Ok(Err(error)) => (Vec::new(), Some(error)),
-        Err(_) => (Vec::new(), Some("the backends did not list their tools in time".to_owned())),
+    let backends = gateway.backends();
+    let own = config.backends().iter().map(|backend| OwnTools::list(&backends, backend));
+    let own = tokio::time::timeout(PATIENCE, join_all(own)).await;
+    let own: Option<Vec<_>> = own.ok().map(|own| own.into_iter().flatten().collect());
+    let router = backends.router();
+    let catalog = async |view: View, config: &Config| {
+        let listed = match &own {
+            Some(own) => {
+                tokio::time::timeout(PATIENCE, tools(&view, config, own, router)).await.ok()
+            }
+            None => None,
+        };
+        let (tools, error) = match listed {
+            Some(Ok(tools)) => (tools, None),
+            Some(Err(error)) => (Vec::new(), Some(error)),
+            None => (Vec::new(), Some("the backends did not list their tools in time".to_owned())),
+        };
+        let remarks = [config.composite_layer().remarks(), view.warnings()].concat();
+        let view = config.view_path();
+        let catalog = json!({ "view": view, "tools": tools, "error": error, "remarks": remarks });
+        let mut catalog = redacted.json(catalog);
+        let composites = CompositeRecord::of_view(config, redacted);
+        catalog["composites"] = redacted.json(diagrams(&composites));
+        catalog
     };
-    let remarks = [config.composite_layer().remarks(), gateway.warnings()].concat();
-    let mut catalog = redacted.json(json!({ "tools": tools, "error": error, "remarks": remarks }));
-    catalog["composites"] = redacted.json(diagrams(&composites));
-    catalog
+    let views = config.views().iter().filter_map(|view| {
+        let path = view.path();
+        Some((gateway.view(path)?, config.view(path)?))
+    });
+    let views = views.map(|(view, config)| async move { catalog(view, &config).await });
+    let (mut main, views) = tokio::join!(catalog(gateway.main(), config), join_all(views));
+    let warnings = backends.warnings().into_iter().map(|warning| json!(redacted.text(&warning)));
+    if let Some(remarks) = main["remarks"].as_array_mut() {
+        remarks.extend(warnings);
+    }
+    main["views"] = json!(views);
+    main
 }
 
 /// Returns the catalog of a recording, which has no tools.
 pub(super) fn recorded(composites: &[CompositeRecord]) -> Value {
-    json!({ "tools": null, "error": null, "remarks": [], "composites": diagrams(composites) })
+    let catalog = |view: Option<&str>| {
+        let composites = composites.iter().filter(|composite| composite.view.as_deref() == view);
+        let composites = diagrams(composites);
+        json!({ "view": view, "tools": null, "error": null, "remarks": [], "composites": composites })
+    };
+    let views: BTreeSet<_> = composites.iter().filter_map(|it| it.view.as_deref()).collect();
+    let mut main = catalog(None);
+    main["views"] = views.into_iter().map(|view| catalog(Some(view))).collect();
+    main
 }
 
-fn diagrams(composites: &[CompositeRecord]) -> Value {
-    let entries = composites.iter().map(|CompositeRecord { name, mermaid }| CompositeEntry {
-        name,
-        mermaid,
-        graph: Graph::parse(mermaid),
+fn diagrams<'c>(composites: impl IntoIterator<Item = &'c CompositeRecord>) -> Value {
+    let entries = composites.into_iter().map(|CompositeRecord { name, mermaid, .. }| {
+        CompositeEntry { name, mermaid, graph: Graph::parse(mermaid) }
     });
     json!(entries.collect::<Vec<_>>())
 }
@@ -126,18 +167,18 @@ pub(super) fn backends(gateway: &Gateway, config: &Config) -> Value {
     json!(entries.collect::<Vec<_>>())
 }
 
-/// Returns all tools: those of the backends, also hidden ones, and those that this program adds.
-async fn tools(gateway: &Gateway, config: &Config) -> Result<Vec<ToolEntry>, String> {
-    let backends = gateway.backends();
-    let router = backends.router();
+/// Returns all tools of a view: those of the backends, also hidden ones, and those that this
+/// program adds.
+async fn tools(
+    view: &View,
+    config: &Config,
+    own: &[OwnTools<'_>],
+    router: &Router,
+) -> Result<Vec<ToolEntry>, String> {
     let stack = config.stack_layer();
-    let levels = Levels::list(gateway, &stack, router).await?;
-    let own = config.backends().iter().filter_map(|backend| {
-        let remote = backends.remotes().iter().find(|remote| remote.name() == backend.name())?;
-        Some(tools_of(backend, remote, router, &stack, &levels))
-    });
-    let own = join_all(own);
-    let mut entries: Vec<ToolEntry> = own.await.into_iter().flatten().collect();
+    let levels = Levels::list(view, &stack, router).await?;
+    let entries = own.iter().flat_map(|own| own.entries(router, &stack, &levels));
+    let mut entries: Vec<ToolEntry> = entries.collect();
     let composites = config.composite_tools().iter().map(|tool| tool.name());
     let composites: HashSet<_> = composites.collect();
     let known: HashSet<_> = entries.iter().map(|entry| entry.name.clone()).collect();
@@ -167,32 +208,6 @@ async fn tools(gateway: &Gateway, config: &Config) -> Result<Vec<ToolEntry>, Str
     Ok(entries)
 }
 
-/// Returns the tools of a backend, also hidden ones.
-async fn tools_of(
-    backend: &BackendConfig,
-    remote: &RemoteService,
-    router: &Router,
-    stack: &StackLayer,
-    levels: &Levels,
-) -> Vec<ToolEntry> {
-    // Without a connection, the list would fail.
-    if !matches!(remote.connected().now_or_never(), Some(Ok(()))) {
-        return Vec::new();
-    }
-    let Ok(tools) = listed(remote.clone()).await else { return Vec::new() };
-    let Ok(own) = names(backend.layer().layer(remote.clone())).await else { return Vec::new() };
-    let entries = tools.iter().map(|tool| {
-        let mut entry = ToolEntry { source: backend.name().to_owned(), ..ToolEntry::of(tool) };
-        entry.names.push(NameEntry {
-            name: tool.name.to_string(),
-            reason: format!("backend {}", backend.name()),
-        });
-        entry.hidden_by = entry.apply_layers(backend, &own, router, stack, levels);
-        entry
-    });
-    entries.collect()
-}
-
 async fn names<S>(service: S) -> Result<HashSet<String>, String>
 where
     S: Service<Request, Response = Reply, Error = BackendError> + Clone,
@@ -211,10 +226,39 @@ where
     list(service).await.map_err(|error| error.to_string())
 }
 
+// === impl OwnTools ===
+
+impl<'c> OwnTools<'c> {
+    /// Returns `None` if the backend is not connected or does not list its tools.
+    async fn list(backends: &Backends, backend: &'c BackendConfig) -> Option<Self> {
+        let remote = backends.remotes().iter().find(|remote| remote.name() == backend.name())?;
+        // Without a connection, the list would fail.
+        remote.connected().now_or_never()?.ok()?;
+        let tools = listed(remote.clone()).await.ok()?;
+        let names = names(backend.layer().layer(remote.clone())).await.ok()?;
+        Some(Self { backend, tools, names })
+    }
+
+    /// Returns the tools as a view shows them, also hidden ones.
+    fn entries(&self, router: &Router, stack: &StackLayer, levels: &Levels) -> Vec<ToolEntry> {
+        let Self { backend, tools, names } = self;
+        let entries = tools.iter().map(|tool| {
+            let mut entry = ToolEntry { source: backend.name().to_owned(), ..ToolEntry::of(tool) };
+            entry.names.push(NameEntry {
+                name: tool.name.to_string(),
+                reason: format!("backend {}", backend.name()),
+            });
+            entry.hidden_by = entry.apply_layers(backend, names, router, stack, levels);
+            entry
+        });
+        entries.collect()
+    }
+}
+
 // === impl Levels ===
 
 impl Levels {
-    async fn list(gateway: &Gateway, stack: &StackLayer, router: &Router) -> Result<Self, String> {
+    async fn list(view: &View, stack: &StackLayer, router: &Router) -> Result<Self, String> {
         let everything = stack.clone().advertise(AdvertiseLayer::new());
         let filter = everything.clone().composite(CompositeLayer::default());
         let filter = filter.alias(AliasLayer::new());
@@ -222,7 +266,7 @@ impl Levels {
             router: names(router.clone()).await?,
             filtered: names(filter.layer(router.clone())).await?,
             all: names(everything.layer(router.clone())).await?,
-            listed: by_name(listed(gateway.service()).await?),
+            listed: by_name(listed(view.service()).await?),
             problems: router.problems(),
         })
     }

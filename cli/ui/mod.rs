@@ -42,13 +42,14 @@ const MAX_PAGES: usize = 32;
 const LIMITS: Limits = Limits { connections: 256, idle: Duration::from_secs(75), keep_alive: true };
 
 /// The files of the page.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
     ("/page.js", SCRIPT, include_str!("page/page.js")),
     ("/elements.js", SCRIPT, include_str!("page/elements.js")),
     ("/diagram.js", SCRIPT, include_str!("page/diagram.js")),
     ("/timeline.js", SCRIPT, include_str!("page/timeline.js")),
+    ("/views.js", SCRIPT, include_str!("page/views.js")),
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 

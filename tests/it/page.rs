@@ -210,6 +210,40 @@ async fn recording_is_replayed_with_the_results_of_its_tools() {
     assert_eq!((&*price("b1000").await, &*price("b10").await), ("10 €", "8 €"));
 }
 
+#[tokio::test]
+async fn runs_and_tools_are_those_of_their_view() {
+    let folder = folder();
+    let view = "[[views]]\npath = '/team-a'\nfilter.expose_tools = ['shop_price']\n";
+    fs::write(folder.path().join("tools.toml"), FILE.to_owned() + view).unwrap();
+    let options = ["--http", "127.0.0.1:0", "--record", "runs.ndjson"];
+    let mut served = Served::start(folder.path(), &options).await;
+    let url = served.after("mcp_composite::serve: serving ").await;
+    offer(&client(&url).await).await;
+    offer(&client(&url.replace("/mcp", "/team-a")).await).await;
+    let runs = served.runs().await;
+    assert_eq!((&runs[0]["view"], &runs[1]["view"]), (&Value::Null, &json!("/team-a")));
+    let run = served.json(&format!("/api/runs/{}", runs[1]["id"].as_str().unwrap())).await;
+    assert_eq!(run["run"]["view"], "/team-a");
+    let catalog = served.json("/api/catalog").await;
+    let own = &catalog["views"][0];
+    assert_eq!((&catalog["view"], &own["view"]), (&Value::Null, &json!("/team-a")));
+    let seen = |catalog: &Value| {
+        let tools = catalog["tools"].as_array().unwrap().iter();
+        let seen = tools.filter(|tool| tool["hidden_by"].is_null());
+        seen.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(own), ["offer", "shop_price"]);
+    assert!(seen(&catalog).len() > 2);
+    assert_eq!(own["composites"][0]["name"], "offer");
+    assert!(served.stop().await);
+    let recording = fs::read_to_string(folder.path().join("runs.ndjson")).unwrap();
+    // The header, the composites, and two runs.
+    let lines: Vec<Value> =
+        recording.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[1]["composites"][1]["view"], "/team-a");
+    assert_eq!((&lines[2]["view"], &lines[3]["view"]), (&Value::Null, &json!("/team-a")));
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn runs_are_logged_after_a_reload_and_the_catalog_is_that_of_the_new_file() {

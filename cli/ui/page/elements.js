@@ -29,6 +29,17 @@ export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/** Sets the options of a selection, each with its label. Keeps the selected one if it remains. */
+export function setOptions(select, options) {
+  const text = JSON.stringify(options);
+  // A list that is open would close.
+  if (select.dataset.options === text) return;
+  select.dataset.options = text;
+  const before = select.value;
+  select.replaceChildren(...options.map(([value, label]) => html("option", { value }, label)));
+  if (options.some(([value]) => value === before)) select.value = before;
+}
+
 /** Returns a duration as text. */
 export function duration(ms) {
   if (ms === null || ms === undefined) return "";

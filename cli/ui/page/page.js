@@ -1,8 +1,9 @@
 // The page: receives runs from the stream of events, and shows the section that the URL names.
 
 import { diagram } from "./diagram.js";
-import { copyButton, duration, html } from "./elements.js";
+import { copyButton, duration, html, setOptions } from "./elements.js";
 import { branchName, criticalPath, timeline } from "./timeline.js";
+import { catalogOf, hasViews, viewName, viewsOf } from "./views.js";
 
 const MAX_RUNS = 1000;
 const SECTIONS = ["runs", "composites", "tools", "backends"];
@@ -13,7 +14,9 @@ const body = (id) => find(id).tBodies[0];
 const runs = new Map();
 const rows = new Map();
 let about = null;
-let catalog = { tools: [], composites: [], remarks: [] };
+let catalog = { view: null, tools: [], composites: [], remarks: [], views: [] };
+// The path of the view whose tools and composites are shown; empty for the file itself.
+let view = "";
 let selected = null;
 let shown = null;
 let timer = null;
@@ -63,6 +66,7 @@ function draw(run) {
     "tr",
     { "data-run": run.id, class: rows.has(run.id) || isFirst ? "" : "new" },
     html("th", { scope: "row" }, html("a", { href: `#runs/${run.id}` }, run.composite), run.parent ? " (nested)" : ""),
+    html("td", { class: "view" }, viewName(run.view)),
     html("td", {}, status(run.status), run.limit ? ` (${run.limit})` : ""),
     html("td", {}, new Date(run.started_at_ms).toLocaleTimeString()),
     html("td", { class: "number" }, duration(run.took_ms)),
@@ -85,11 +89,14 @@ function filter() {
   const tool = find("filter-tool").value.trim().toLowerCase();
   const wanted = find("filter-status").value;
   const nested = find("filter-nested").checked;
+  drawViews();
+  const of = find("filter-view").value;
   let count = 0;
   for (const [id, row] of rows) {
     const run = runs.get(id);
     const isShown =
-      run.composite.toLowerCase().includes(tool) && (!wanted || run.status === wanted) && (nested || !run.parent);
+      run.composite.toLowerCase().includes(tool) && (!wanted || run.status === wanted) &&
+      (!of || viewName(run.view) === of) && (nested || !run.parent);
     row.hidden = !isShown;
     count += isShown;
   }
@@ -98,6 +105,25 @@ function filter() {
   find("runs-table").hidden = rows.size === 0;
   const names = [...new Set([...runs.values()].map((run) => run.composite))].sort();
   find("filter-tools").replaceChildren(...names.map((name) => html("option", { value: name })));
+}
+
+/** Shows the choices of views, if there are any. */
+function drawViews() {
+  const views = viewsOf(catalog, runs.values());
+  const names = views.map((path) => [viewName(path), viewName(path)]);
+  setOptions(find("filter-view"), [["", "all"], ...names]);
+  const own = [catalog, ...catalog.views].map((catalog) => catalog.view ?? "");
+  for (const id of ["tools-view", "composites-view"]) {
+    setOptions(find(id), own.map((path) => [path, viewName(path)]));
+    find(id).value = view;
+  }
+  document.body.classList.toggle("without-views", !hasViews(views));
+}
+
+/** Shows the tools and composites of another view. */
+function chooseView({ target }) {
+  view = target.value;
+  drawCatalog();
 }
 
 async function showRun(isFocused = false) {
@@ -133,7 +159,8 @@ function drawRun() {
   const article = find("run");
   const focused = [...article.querySelectorAll("button, summary")].indexOf(document.activeElement);
   const isOpened = find("data")?.open;
-  const composite = catalog.composites.find((other) => other.name === run.composite);
+  const own = catalogOf(catalog, run.view)?.composites ?? [];
+  const composite = own.find((other) => other.name === run.composite);
   const now = latestTime(run);
   const path = criticalPath(run, composite?.graph, now);
   article.replaceChildren(
@@ -178,6 +205,7 @@ function facts(run) {
     ["Started", new Date(run.started_at_ms).toLocaleString()],
     ["Duration", run.took_ms === undefined ? null : duration(run.took_ms)],
     ["With waiting", run.ended_ms > run.took_ms ? duration(run.ended_ms) : null],
+    ["View", hasViews(viewsOf(catalog, [run])) ? viewName(run.view) : null],
     ["Limit", run.limit],
     ["Called by", parent ? html("a", { href: `#runs/${parent.run}` }, `${parent.branch} of run ${parent.run}`) : null],
     ["Note", run.is_partial ? "The run began before this log, so its first part is missing." : null],
@@ -257,19 +285,27 @@ async function loadCatalog() {
     catalog = { ...catalog, error: error.message };
   }
   find("refresh").disabled = false;
-  drawTools();
-  drawComposites();
+  // A reload may have removed it.
+  if (!catalogOf(catalog, view)) view = catalog.view ?? "";
+  drawCatalog();
   if (selected && shown) drawRun();
 }
 
+function drawCatalog() {
+  drawViews();
+  drawTools();
+  drawComposites();
+}
+
 function drawTools() {
-  const isKnown = catalog.tools !== null;
+  const { tools, error, remarks: all } = catalogOf(catalog, view) ?? catalog;
+  const isKnown = tools !== null;
   find("tools-empty").hidden = isKnown;
   find("tools-table").hidden = !isKnown;
   find("refresh").hidden = !isKnown;
-  const remarks = [catalog.error, ...catalog.remarks].filter(Boolean);
+  const remarks = [error, ...all].filter(Boolean);
   find("remarks").replaceChildren(...remarks.map((remark) => html("li", {}, remark)));
-  const entries = (catalog.tools ?? []).map((tool) =>
+  const entries = (tools ?? []).map((tool) =>
     html(
       "tr",
       { class: tool.hidden_by ? "off" : "", "data-tool": tool.name },
@@ -284,7 +320,8 @@ function drawTools() {
 }
 
 function drawComposites() {
-  const entries = catalog.composites.map((composite) =>
+  const { composites } = catalogOf(catalog, view) ?? catalog;
+  const entries = composites.map((composite) =>
     html(
       "div",
       { class: "diagram", id: `composites/${composite.name}` },
@@ -358,6 +395,7 @@ async function start() {
   find("filters").addEventListener("submit", (event) => event.preventDefault());
   find("filters").addEventListener("input", filter);
   find("refresh").addEventListener("click", loadCatalog);
+  for (const id of ["tools-view", "composites-view"]) find(id).addEventListener("change", chooseView);
   window.addEventListener("hashchange", route);
   window.addEventListener("resize", () => selected && shown && drawRun());
   try {
