@@ -6,6 +6,7 @@ mod fan_out;
 mod mistakes;
 mod output;
 mod parts;
+mod retries;
 mod steps;
 mod stops;
 mod uses;

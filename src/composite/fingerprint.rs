@@ -81,12 +81,13 @@ fn strategy(strategy: &Strategy) -> Value {
 }
 
 fn target(target: &Target) -> Value {
-    let Target { call, id, timeout, optional } = target;
+    let Target { call, id, timeout, optional, retry } = target;
     json!({
         "call": call.encode(),
         "id": id,
         "timeout": duration(*timeout),
         "optional": optional,
+        "retry": retry.map(self::retry),
     })
 }
 
@@ -107,13 +108,17 @@ fn on_error(on_error: OnError) -> Value {
     match on_error {
         OnError::Abort => json!("abort"),
         OnError::Continue => json!("continue"),
-        OnError::Retry(Retry { count, delay, max_delay, then }) => json!({
-            "count": count,
-            "delay": duration(delay),
-            "max_delay": duration(max_delay),
-            "then": then.name(),
-        }),
+        OnError::Retry(retry) => self::retry(retry),
     }
+}
+
+fn retry(Retry { count, delay, max_delay, then }: Retry) -> Value {
+    json!({
+        "count": count,
+        "delay": duration(delay),
+        "max_delay": duration(max_delay),
+        "then": then.name(),
+    })
 }
 
 fn output(output: &Output) -> Value {

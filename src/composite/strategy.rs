@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     output::Output,
-    step::{Step, ToolCall},
+    step::{Retry, Step, ToolCall},
 };
 use crate::named::named;
 
@@ -100,6 +100,7 @@ pub struct Target {
     pub(crate) call: ToolCall,
     pub(crate) timeout: Duration,
     pub(crate) optional: bool,
+    pub(crate) retry: Option<Retry>,
 }
 
 /// The rule by which a fan-out succeeds.
@@ -338,7 +339,7 @@ impl Target {
 
     /// Creates a target from a tool call, which must not parse its result as JSON.
     pub(crate) const fn of(call: ToolCall) -> Self {
-        Self { id: None, call, timeout: TARGET_TIMEOUT, optional: false }
+        Self { id: None, call, timeout: TARGET_TIMEOUT, optional: false, retry: None }
     }
 
     /// Sets the name of the branch in the result. Defaults to the name of the tool.
@@ -362,6 +363,17 @@ impl Target {
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Sets the retries of the call. By default, a failed call is not retried.
+    ///
+    /// The [timeout](Self::timeout) applies to each attempt. If all attempts fail, the branch fails
+    /// with the last error. [`Retry::then`] is an error, because a fan-out succeeds without a
+    /// target if the target is [optional](Self::optional).
+    #[must_use]
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
         self
     }
 

@@ -8,7 +8,7 @@ use super::{
     fault::MAX_MISTAKES,
     output,
     read::Reader,
-    steps::{call, step},
+    steps::{TARGET_ON_ERROR, call, step},
     table::{FromToml, TableReader, Variants},
     targets::{Meaning, Targets},
     value::Value,
@@ -40,7 +40,7 @@ pub(super) const COMPOSITE: [&str; 14] = [
     "strict",
 ];
 /// The keys that a target of a composite can have.
-pub(super) const TARGET: [&str; 5] = ["id", "tool", "arguments", "timeout", "optional"];
+pub(super) const TARGET: [&str; 6] = ["id", "tool", "arguments", "timeout", "optional", "on_error"];
 /// The strategies. Each has the additional keys that a composite with this strategy accepts, and
 /// the function that reads these keys.
 pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
@@ -241,6 +241,8 @@ fn targets(table: &mut TableReader<'_, '_, '_>) -> Vec<Target> {
         table.set("id", &mut target.id);
         table.set("timeout", &mut target.timeout);
         table.set("optional", &mut target.optional);
+        target.retry =
+            table.word_or_table("on_error", "action", TARGET_ON_ERROR, |read, table| read(table));
         target
     });
     targets.unwrap_or_else(|| tools.into_iter().map(Target::new).collect())

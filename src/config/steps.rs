@@ -35,8 +35,15 @@ pub(super) const TYPES: &Variants<ReadAction> = &[
 pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
     ("abort", &[], |_, _| OnError::Abort),
     ("continue", &[], |_, _| OnError::Continue),
-    ("retry", &["retry_count", "delay", "max_delay", "then"], retry),
+    ("retry", &["retry_count", "delay", "max_delay", "then"], |asks, table| {
+        let mut retry = if asks { retry_of_question(table) } else { retry(table) };
+        table.set("then", &mut retry.then);
+        OnError::Retry(retry)
+    }),
 ];
+/// The actions after an error of a target.
+pub(super) const TARGET_ON_ERROR: &Variants<ReadRetry> =
+    &[("retry", &["retry_count", "delay", "max_delay"], retry)];
 /// The actions after a user has declined or canceled a question.
 pub(super) const ON_REFUSAL: &Variants<OnRefusal> = &[
     ("abort", &[], OnRefusal::Abort),
@@ -49,6 +56,8 @@ type ReadAction = fn(&mut TableReader<'_, '_, '_>) -> Action;
 /// Reads the action that a step takes after an error. The first argument is `true` if the step asks
 /// the user a question.
 type ReadOnError = fn(bool, &mut TableReader<'_, '_, '_>) -> OnError;
+/// Reads a retry policy, except for the action after the last retry.
+type ReadRetry = fn(&mut TableReader<'_, '_, '_>) -> Retry;
 
 /// Reads a step of a pipeline or workflow.
 pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
@@ -153,24 +162,27 @@ fn stop(table: &mut TableReader<'_, '_, '_>) -> Stop {
     Stop::output(table.get::<Value>("output").unwrap_or_default())
 }
 
-fn retry(asks: bool, table: &mut TableReader<'_, '_, '_>) -> OnError {
+fn retry(table: &mut TableReader<'_, '_, '_>) -> Retry {
     let mut retry = Retry::default();
     table.set("retry_count", &mut retry.count);
-    table.set("then", &mut retry.then);
-    if asks {
-        for key in ["delay", "max_delay"] {
-            if table.has(key) {
-                let message = "cannot be used with `type = \"elicitation\"`";
-                table.report(key, format!("`{key}` {message}"));
-            }
-        }
-        return OnError::Retry(retry);
-    }
     table.set("max_delay", &mut retry.max_delay);
     // A short `max_delay` without `delay` also bounds the first delay.
     retry.delay = retry.delay.min(retry.max_delay);
     table.set("delay", &mut retry.delay);
-    OnError::Retry(retry)
+    retry
+}
+
+/// Reads the retries of a question, which is repeated without a delay.
+fn retry_of_question(table: &mut TableReader<'_, '_, '_>) -> Retry {
+    let mut retry = Retry::default();
+    table.set("retry_count", &mut retry.count);
+    for key in ["delay", "max_delay"] {
+        if table.has(key) {
+            let message = "cannot be used with `type = \"elicitation\"`";
+            table.report(key, format!("`{key}` {message}"));
+        }
+    }
+    retry
 }
 
 fn on_refusal(key: &str, table: &mut TableReader<'_, '_, '_>) -> OnRefusal {

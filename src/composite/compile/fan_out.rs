@@ -8,11 +8,13 @@ use super::{
     arguments,
     mistakes::DefinitionPath,
     parts::{CompiledTarget, Parts, ResultForm, is_id},
+    retries,
 };
 use crate::{
     composite::{
         definition::CompositeTool,
         error::DefinitionErrorKind as Kind,
+        step::{Retry, Then},
         strategy::{FanOut, MAX_TARGETS, Success, Target},
     },
     engine::plan::{
@@ -128,10 +130,16 @@ fn step(
         depends_on: StepSet::default(),
         condition: None,
         timeout: target.timeout,
-        retry: None,
+        retry: target.retry.map(|retry| self::retry(retry, at)),
         on_failure: OnFailure::Continue,
         default_results: None,
     }
+}
+
+fn retry(retry: Retry, at: &mut DefinitionPath<'_>) -> plan::Retry {
+    let mut at = at.within(["on_error"]);
+    at.meaningless("then", retry.then != Then::Abort, "targets");
+    retries::compile(retry, &mut at)
 }
 
 fn in_targets(index: usize) -> [PathSegment; 2] {

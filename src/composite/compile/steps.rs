@@ -11,7 +11,7 @@ use super::{
     mistakes::{DefinitionPath, in_steps},
     output,
     parts::{CompiledTarget, Parts, ResultForm, is_id},
-    stops, uses,
+    retries, stops, uses,
 };
 use crate::{
     composite::{
@@ -19,8 +19,8 @@ use crate::{
         error::DefinitionErrorKind as Kind,
         output::Output,
         step::{
-            Action, ComputedValue, ForEach, OnError, Otherwise, Retry, STEP_TIMEOUT, Step, Switch,
-            Then, ToolCall,
+            Action, ComputedValue, ForEach, OnError, Otherwise, STEP_TIMEOUT, Step, Switch, Then,
+            ToolCall,
         },
     },
     engine::plan::{
@@ -35,8 +35,6 @@ use crate::{
 const MAX_LOOP_PARALLEL: usize = 50;
 /// The highest allowed `max_iterations` of a loop, which is the maximum number of its elements.
 const MAX_ITERATIONS: usize = 1000;
-/// Maximum number of retries of a step.
-const MAX_RETRIES: u32 = 10;
 
 /// Compiles the steps of one composite.
 struct Steps<'c> {
@@ -361,24 +359,16 @@ fn check_uncalled(step: &Step, with: &str, at: &mut DefinitionPath<'_>) {
 }
 
 fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Retry>, OnFailure) {
-    let Retry { count, delay, max_delay, then } = match on_error {
+    let retry = match on_error {
         OnError::Abort => return (None, OnFailure::Abort),
         OnError::Continue => return (None, OnFailure::Continue),
         OnError::Retry(retry) => retry,
     };
-    let mut at = at.within(["on_error"]);
-    if !(1..=MAX_RETRIES).contains(&count) {
-        let (value, max) = (count as usize, MAX_RETRIES as usize);
-        at.push(["retry_count"], Kind::OutOfBounds { key: "retry_count", value, max });
-    }
-    if delay > max_delay {
-        at.push(["delay"], Kind::DelayTooLong { delay, max_delay });
-    }
-    let on_failure = match then {
+    let on_failure = match retry.then {
         Then::Abort => OnFailure::Abort,
         Then::Continue => OnFailure::Continue,
     };
-    (Some(plan::Retry { count, delay, max_delay }), on_failure)
+    (Some(retries::compile(retry, &mut at.within(["on_error"]))), on_failure)
 }
 
 /// Returns `true` if a JSON value contains a string that looks like a reference or a template.

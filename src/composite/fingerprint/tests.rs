@@ -21,7 +21,11 @@ type Change<T> = (&'static str, fn(&mut T));
 
 /// Returns a composite that uses every field of a fan-out.
 fn fan_out() -> CompositeTool {
-    CompositeTool::new("name", "Description", FanOut::new([Target::new("tool").id("id")]))
+    CompositeTool::new(
+        "name",
+        "Description",
+        FanOut::new([Target::new("tool").id("id").retry(Retry::times(2))]),
+    )
 }
 
 /// Returns a composite that uses every field of steps.

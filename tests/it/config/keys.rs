@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 244] = [
+const KEYS: [(&str, &str, &str, &str); 249] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -206,6 +206,11 @@ const KEYS: [(&str, &str, &str, &str); 244] = [
     ("targets", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
     ("targets", "timeout", "\"7s\"", "timeout: 7s"),
     ("targets", "optional", "true", "optional: true"),
+    ("targets", "on_error", "\"retry\"", "retry: Some(Retry { count: 3"),
+    ("targets.on_error", "action", "\"retry\"", "retry: Some(Retry { count: 3"),
+    ("targets.on_error", "retry_count", "2", "count: 2"),
+    ("targets.on_error", "delay", "\"2s\"", "delay: 2s"),
+    ("targets.on_error", "max_delay", "\"9s\"", "max_delay: 9s"),
     ("annotations", "title", "\"Hint\"", "title: Some(\"Hint\")"),
     ("annotations", "readOnlyHint", "true", "read_only_hint: Some(true)"),
     ("annotations", "destructiveHint", "true", "destructive_hint: Some(true)"),
@@ -363,10 +368,11 @@ const KEYS: [(&str, &str, &str, &str); 244] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 40] = [
+const TABLES: [&str; 41] = [
     "",
     "composite_tools",
     "targets",
+    "targets.on_error",
     "steps",
     "on_error",
     "on_decline",
@@ -660,12 +666,15 @@ fn composite(table: &str, entry: Option<(&str, &str)>) -> String {
         Some(_) => format!("[{{ tool = \"base\", {inner} }}]"),
         None => "[{ tool = \"base\" }]".to_owned(),
     };
+    let action = if let Some(("action", _)) = entry { "" } else { "action = \"retry\", " };
+    let retried = format!("[{{ tool = \"base\", on_error = {{ {action}{inner} }} }}]");
     let annotations = format!("{{ {inner} }}");
     let strategy = [("strategy", "\"pipeline\"")];
     let steps = [("steps", "[{ id = \"a\", tool = \"base\" }]")];
     let entries = match (table, entry) {
         (_, Some(("steps", _))) => replaced(&[&base[..2], &strategy].concat(), &[], entry),
         (_, Some(("output", _))) => replaced(&[&base[..2], &strategy, &steps].concat(), &[], entry),
+        ("targets.on_error", _) => replaced(&base, &["tools"], Some(("targets", &retried))),
         ("targets", _) => replaced(&base, &["tools"], Some(("targets", &targets))),
         ("annotations", _) => replaced(&base, &[], Some(("annotations", &annotations))),
         (_, Some(("targets", _))) => replaced(&base, &["tools"], entry),
