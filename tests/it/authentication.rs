@@ -506,6 +506,27 @@ async fn suspended_run_resumes_only_for_its_caller() {
 }
 
 #[tokio::test]
+async fn tasks_of_backends_are_out_of_reach() {
+    let backend = Backend::start().await;
+    let program = Program::start(&(backend.sections() + TOKENS), "127.0.0.1:0").await;
+    for (method, params) in [
+        ("tasks/get", json!({ "taskId": "1" })),
+        ("tasks/cancel", json!({ "taskId": "1" })),
+        ("tasks/update", json!({ "taskId": "1", "inputResponses": {} })),
+    ] {
+        let (_, answer) = answer(program.request(method, params).bearer_auth(BOB)).await;
+        assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
+    }
+    let (_, called) = program.call(BOB, "b_echo", json!({ "q": "done" })).await;
+    assert!(called["result"].to_string().contains("done"), "{called}");
+    let headers = backend.headers.lock().unwrap();
+    let methods = headers.iter().filter_map(|headers| headers.get("mcp-method")?.to_str().ok());
+    let methods: Vec<_> = methods.collect();
+    assert!(methods.contains(&"tools/call"), "{methods:?}");
+    assert!(!methods.iter().any(|method| method.starts_with("tasks/")), "{methods:?}");
+}
+
+#[tokio::test]
 async fn budget_belongs_to_the_verified_caller() {
     let backend = Backend::start().await;
     let budget = "[[budget.limits]]\nname = 'calls'\nper = 'caller'\nlimit = 2\n";
