@@ -51,6 +51,7 @@ impl Data for RunState {
             Root::Item | Root::Index => None,
             Root::WorkflowId => text(&self.id),
             Root::WorkflowName => text(&self.name),
+            Root::WorkflowStartedAt => text(&self.started_at),
         }
     }
 }

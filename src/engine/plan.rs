@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub(super) reads_id: bool,
     /// Whether any expression of the plan reads the name of the run.
     pub(super) reads_name: bool,
+    /// Whether any expression of the plan reads the start of the run.
+    pub(super) reads_started_at: bool,
 }
 
 /// One node of a plan.
@@ -185,6 +187,7 @@ impl Plan {
             answer_reads_input: false,
             reads_id: false,
             reads_name: false,
+            reads_started_at: false,
             answer: RunOutput::Outcomes,
         };
         for (at, step) in steps.iter().enumerate() {
@@ -254,6 +257,7 @@ impl Plan {
             (Root::Input, None) => self.answer_reads_input = true,
             (Root::WorkflowId, _) => self.reads_id = true,
             (Root::WorkflowName, _) => self.reads_name = true,
+            (Root::WorkflowStartedAt, _) => self.reads_started_at = true,
             (Root::Item | Root::Index, _) => (),
         }
     }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use jiff::Timestamp;
 use tokio::{
     task::yield_now,
     time::{Instant, Sleep, sleep_until},
@@ -93,6 +94,9 @@ impl<'p, C: Caller> Run<'p, C> {
         }
         if plan.reads_name && state.name.is_none() {
             state.name = Some(plan.name.to_string());
+        }
+        if plan.reads_started_at && state.started_at.is_none() {
+            state.started_at = Some(format!("{:.3}", Timestamp::now()));
         }
         let concurrency = steps.min(plan.concurrency);
         let active = state.active();

@@ -85,6 +85,9 @@ pub(crate) struct RunState {
     /// The name of the run. Present only if an expression reads the name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) name: Option<String>,
+    /// The time at which the run started, as of RFC 3339. Present only if an expression reads it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) started_at: Option<String>,
 }
 
 /// A call of a tool, or a step with a question, that waits for answers of the user.

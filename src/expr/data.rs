@@ -31,6 +31,8 @@ pub(crate) enum Root {
     WorkflowId,
     /// The name of the composite.
     WorkflowName,
+    /// The time at which the run started, as of RFC 3339.
+    WorkflowStartedAt,
 }
 
 /// A field of a step's record, in which a run stores the outcome of the step.

@@ -154,9 +154,10 @@ pub(super) fn root(
         "workflow" if names.run => match key(0) {
             Some("id") => Ok((Root::WorkflowId, 1)),
             Some("name") => Ok((Root::WorkflowName, 1)),
+            Some("started_at") => Ok((Root::WorkflowStartedAt, 1)),
             _ => Err(ExpressionError::UnknownRoot {
                 text: text.to_owned(),
-                expected: "`$workflow.id`, `$workflow.name`".to_owned(),
+                expected: "`$workflow.id`, `$workflow.name`, `$workflow.started_at`".to_owned(),
             }),
         },
         name if names.item == Some(name) => Ok((Root::Item, 0)),

@@ -97,7 +97,10 @@ impl Path {
         match self.start {
             Start::Root(Root::Index) => Some("a number"),
             Start::Root(
-                Root::WorkflowId | Root::WorkflowName | Root::Step { field: Field::Status, .. },
+                Root::WorkflowId
+                | Root::WorkflowName
+                | Root::WorkflowStartedAt
+                | Root::Step { field: Field::Status, .. },
             ) => Some("a string"),
             Start::Loop(_, LoopField::First | LoopField::Last) => Some("a boolean"),
             Start::Loop(..) => Some("a number"),
@@ -185,7 +188,8 @@ impl<'n> Scope<'n> {
             "workflow" if self.names.run => reference::root(text, name, path, self.names)
                 .map_err(|_| {
                     Unknown::Template(format!(
-                        "`{text}` is not a value: write `workflow.id` or `workflow.name`"
+                        "`{text}` is not a value: write `workflow.id`, `workflow.name` or \
+                         `workflow.started_at`"
                     ))
                 })
                 .map(|(root, used)| (Start::Root(root), used)),

@@ -23,6 +23,7 @@ impl Data for Everything {
             Root::Index => return Some(Cow::Owned(json!(7))),
             Root::WorkflowId => return Some(Cow::Owned(json!("run-1"))),
             Root::WorkflowName => return Some(Cow::Owned(json!("flow"))),
+            Root::WorkflowStartedAt => return Some(Cow::Owned(json!("2026-01-31T12:00:00Z"))),
             Root::Step { step, field } => (step, field),
         };
         match field {
@@ -108,6 +109,7 @@ fn single_expression_keeps_its_type() {
         ("{{ index + 1 }}", json!(8)),
         ("{{ workflow.id }}", json!("run-1")),
         ("{{ workflow.name }}", json!("flow")),
+        ("{{ workflow.started_at | date('%Y') }}", json!("2026")),
         ("{{ (input.big) }}", json!(u64::MAX)),
         ("{{ [input.big, input.small, 1.0, none] }}", json!([u64::MAX, i64::MIN, 1.0, null])),
         (
@@ -329,7 +331,10 @@ fn syntax_errors_have_a_position() {
         ),
         (
             "{{ workflow.x }}",
-            at("`workflow.x` is not a value: write `workflow.id` or `workflow.name`", 4),
+            at(
+                "`workflow.x` is not a value: write `workflow.id`, `workflow.name` or `workflow.started_at`",
+                4,
+            ),
         ),
         (
             "{% set x = 1 %}{{ x }}",

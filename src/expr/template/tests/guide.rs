@@ -34,6 +34,7 @@ impl Data for Run {
             Root::Index => run.get("index"),
             Root::WorkflowId => run.pointer("/workflow/id"),
             Root::WorkflowName => run.pointer("/workflow/name"),
+            Root::WorkflowStartedAt => run.pointer("/workflow/started_at"),
             Root::Step { step, field } => {
                 run["steps"].get(RUN_NAMES.steps[step])?.get(field.name())
             }
