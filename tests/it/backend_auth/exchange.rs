@@ -197,11 +197,43 @@ async fn refused_exchange_is_an_error_without_the_token() {
     assert!(log.text().contains("invalid_target: not for ***"), "{}", log.text());
 
     issuer.answers((StatusCode::SERVICE_UNAVAILABLE, ""));
-    let failed = soon(remote.clone().oneshot(call("alice", "alice", &Value::Null))).await;
+    let failed = soon(remote.clone().oneshot(call("alice", "other", &Value::Null))).await;
     assert_eq!(failed.unwrap_err().kind(), BackendErrorKind::NotConnected);
     // Neither request has taken the only place.
     assert_eq!(token_of_call(&remote, "bob", "bob").await, "bob-4");
     assert!(!log.text().contains("alice/secret"));
+}
+
+#[tokio::test]
+async fn refused_token_is_not_exchanged_again_for_a_moment() {
+    let (log, _guard) = capture_logs();
+    let (issuer, backend) = (Issuer::start().await, Protected::start(Era::Modern, true).await);
+    let remote = connect(&backend, TokenExchange::new(issuer.client()));
+    soon(remote.connected()).await.unwrap();
+    issuer.answers((StatusCode::BAD_REQUEST, r#"{"error":"invalid_grant"}"#));
+    for _ in 0..20 {
+        let call = call("alice", "alice", &Value::Null);
+        let reply = soon(remote.clone().oneshot(call)).await.unwrap();
+        let expected = "the caller has no access to backend `docs`";
+        assert_eq!(reply.error().unwrap().message, expected);
+    }
+    assert_eq!(issuer.count(), 2);
+    assert_eq!(log.text().matches("invalid_grant").count(), 1, "{}", log.text());
+    // Neither another token nor another caller is affected.
+    assert_eq!(token_of_call(&remote, "alice", "new").await, "new-3");
+    assert_eq!(token_of_call(&remote, "bob", "alice").await, "alice-4");
+}
+
+#[tokio::test]
+async fn expired_token_of_a_caller_is_exchanged_once_for_a_call() {
+    let (issuer, backend) = (Issuer::start().await, Protected::start(Era::Modern, true).await);
+    let remote = connect(&backend, TokenExchange::new(issuer.client()));
+    soon(remote.connected()).await.unwrap();
+    // A server accepts such a token for a moment, because clocks differ.
+    let token = CallerToken::new("alice/secret").expires_at(SystemTime::now());
+    let request = Request::call_tool("whoami").with_context(context("alice", token));
+    assert_eq!(answer(&remote, request).await.1, "alice-2");
+    assert_eq!(issuer.count(), 2);
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use super::{
     bearer_client::{Bearer, RequestToken},
     endpoint::TokenEndpoint,
     grant::Grant,
+    refusals::Refusals,
     token_exchange::TokenExchange,
     token_source::TokenSource,
 };
@@ -36,6 +37,9 @@ use crate::{
 /// The maximum number of tokens of one caller whose exchanged tokens are kept. A caller has several
 /// tokens while it renews one, or if it runs several clients.
 const MAX_TOKENS: usize = 4;
+
+/// The pause between two warnings about failures of the authorization server.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Connects to the server with the tokens of one caller.
 pub(in crate::adapter::remote) type Connect =
@@ -57,6 +61,9 @@ struct Pool {
     max_callers: usize,
     idle_timeout: Duration,
     entries: Mutex<Entries>,
+    refusals: Refusals,
+    /// The time of the last warning that no token was exchanged because of a failure.
+    warned: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -109,6 +116,8 @@ impl CallerPool {
             max_callers: exchange.max_callers,
             idle_timeout: exchange.idle_timeout,
             entries: Mutex::default(),
+            refusals: Refusals::default(),
+            warned: Mutex::default(),
         });
         let mut closing = JoinSet::new();
         closing.spawn(close_unused(Arc::downgrade(&pool)));
@@ -160,20 +169,50 @@ impl Pool {
             return Ok(ErrorData::invalid_request(text, None).into());
         };
         let in_use = self.clone().enter(&caller)?;
+        let no_access = || {
+            let text = format!("the caller has no access to backend `{name}`");
+            Ok(ErrorData::invalid_request(text, None).into())
+        };
+        if self.refusals.contain(caller.name(), token.value()) {
+            return no_access();
+        }
         let source = in_use.caller.source(&token, &self.endpoint);
         if let Err(error) = source.token().await {
             let reason = self.about.redact_text(&error.to_string());
-            tracing::warn!(backend = &**name, reason, "the token of a caller was not exchanged");
             if error.is_refusal() {
-                let text = format!("the caller has no access to backend `{name}`");
-                return Ok(ErrorData::invalid_request(text, None).into());
+                // Concurrent requests wait for the same answer.
+                if self.refusals.keep(caller.name(), token.value()) {
+                    self.log(&reason, true);
+                }
+                return no_access();
             }
+            self.log(&reason, self.is_warning_due());
             let error = BackendError::new(name.clone(), BackendErrorKind::NotConnected);
             return Err(error.with_source(reason));
         }
         let connection = in_use.caller.connection(&source, &self.connect);
         request.message_mut().extensions_mut().insert(RequestToken(source));
         connection.oneshot(request).await
+    }
+
+    fn log(&self, reason: &str, is_warning: bool) {
+        let (backend, message) = (&*self.about.name, "the token of a caller was not exchanged");
+        if is_warning {
+            tracing::warn!(backend, reason, "{message}");
+        } else {
+            tracing::debug!(backend, reason, "{message}");
+        }
+    }
+
+    /// Returns `true` at most once in a while, so that the log does not grow with each request
+    /// while the authorization server is unavailable.
+    fn is_warning_due(&self) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
+        if is_due {
+            *warned = Some(Instant::now());
+        }
+        is_due
     }
 
     /// Returns the caller with this name, whose connection then is in use. If there are too many

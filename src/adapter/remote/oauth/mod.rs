@@ -27,6 +27,7 @@ mod caller_pool;
 mod client;
 mod endpoint;
 mod grant;
+mod refusals;
 mod token_error;
 mod token_exchange;
 mod token_source;

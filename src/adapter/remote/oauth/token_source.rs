@@ -21,6 +21,10 @@ use crate::adapter::remote::sent_tokens::SentTokens;
 /// its way. At most a quarter of the lifetime of the token.
 const MARGIN: Duration = Duration::from_secs(30);
 
+/// The minimum time for which a new token is used. The request that needs it asks for it more than
+/// once, and would otherwise request two tokens if the token of its caller has just expired.
+const FIRST_USE: Duration = Duration::from_secs(1);
+
 /// A source of access tokens, which keeps the last token until shortly before it expires.
 ///
 /// The `Debug` output does not contain the token.
@@ -101,6 +105,7 @@ impl TokenSource {
         let now = Instant::now();
         let until = lifetime.map(|lifetime| now + (lifetime - MARGIN.min(lifetime / 4)));
         let until = [until, self.grant.ends()].into_iter().flatten().min();
+        let until = until.map(|until| until.max(now + FIRST_USE));
         slot.token = Some(Kept { value: value.clone(), until });
         Ok(value)
     }
