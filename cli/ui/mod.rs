@@ -1,5 +1,6 @@
 //! The web page that shows tools, composites, backends and runs.
 
+mod budgets;
 mod catalog;
 mod graph;
 mod stream;
@@ -144,6 +145,7 @@ impl Page {
             .route("/api/about", get(about))
             .route("/api/catalog", get(catalog))
             .route("/api/backends", get(backends))
+            .route("/api/budgets", get(budgets))
             .route("/api/runs/{id}", get(run))
             .route("/api/events", get(stream::events));
         for (path, kind, text) in FILES {
@@ -173,6 +175,15 @@ impl PageState {
             instance: format!("{:016x}", fastrand::u64(..)),
             pages: Arc::new(Semaphore::new(MAX_PAGES)),
             listing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Returns the budgets, or `Value::Null` for a recording. Returns `None` if a store does not
+    /// answer.
+    async fn budgets(&self) -> Option<Value> {
+        match &self.source {
+            Source::Live(gateway) => Some(self.redacted.json(budgets::budgets(gateway).await?)),
+            Source::Recording { .. } => Some(Value::Null),
         }
     }
 
@@ -232,6 +243,14 @@ async fn backends(State(shown): App) -> Response {
         _ => Value::Null,
     };
     json_response(&shown.redacted.json(backends))
+}
+
+/// Returns the budgets, or `null` for a recording.
+async fn budgets(State(shown): App) -> Response {
+    match shown.budgets().await {
+        Some(budgets) => json_response(&budgets),
+        None => (StatusCode::GATEWAY_TIMEOUT, "a budget store did not answer\n").into_response(),
+    }
 }
 
 /// Returns a run and the runs nested in it.

@@ -12,13 +12,18 @@ use axum::{
 };
 use futures::stream;
 use mcp_composite::config::Config;
-use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::{Interval, MissedTickBehavior},
+};
 
 use super::{App, PageState};
 
 /// The minimum time between two events, in which changes are collected.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The time between two checks whether the usage of budgets has changed.
+const BUDGET_PAUSE: Duration = Duration::from_secs(2);
 
 /// A page that is open.
 ///
@@ -30,17 +35,25 @@ struct Subscriber {
     config: watch::Receiver<Option<Arc<Config>>>,
     /// The version of the runs that were sent; `None` before the first event.
     sent: Option<u64>,
+    /// Ticks when the budgets are due to be checked.
+    budgets_due: Interval,
+    /// The budgets that were sent last; `Value::Null` before.
+    budgets: Value,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Streams summaries of the runs that have changed, first of all runs.
+/// Streams summaries of the runs that have changed, first of all runs, and the budgets.
 pub(super) async fn events(State(shown): App) -> Response {
     let Ok(permit) = shown.pages.clone().try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
     };
     let (version, mut config) = (shown.runs.subscribe(), shown.observed.config());
     config.mark_unchanged();
-    let subscriber = Subscriber { shown, version, config, sent: None, _permit: permit };
+    let mut budgets_due = tokio::time::interval(BUDGET_PAUSE);
+    budgets_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (sent, budgets) = (None, Value::Null);
+    let subscriber =
+        Subscriber { shown, version, config, sent, budgets_due, budgets, _permit: permit };
     let events = stream::unfold(subscriber, |mut subscriber| async move {
         let event = subscriber.next().await?;
         Some((Ok::<_, Infallible>(event), subscriber))
@@ -54,12 +67,22 @@ impl Subscriber {
     /// Returns the next event, or `None` if there are no further ones.
     async fn next(&mut self) -> Option<Event> {
         if self.sent.is_some() {
-            tokio::select! {
-                changed = self.config.changed() => {
-                    changed.ok()?;
-                    return Some(Event::default().event("config").data("{}"));
+            loop {
+                tokio::select! {
+                    changed = self.config.changed() => {
+                        changed.ok()?;
+                        return Some(Event::default().event("config").data("{}"));
+                    }
+                    changed = self.version.changed() => break changed.ok()?,
+                    _ = self.budgets_due.tick() => (),
                 }
-                changed = self.version.changed() => changed.ok()?,
+                if let Some(budgets) = self.shown.budgets().await
+                    && budgets != self.budgets
+                {
+                    let event = Event::default().event("budgets").data(budgets.to_string());
+                    self.budgets = budgets;
+                    return Some(event);
+                }
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -2,8 +2,12 @@
 
 use std::{collections::HashSet, sync::Arc, time};
 
+#[cfg(any(feature = "stdio", feature = "http"))]
+use futures::future::join_all;
 use serde::Deserialize;
 
+#[cfg(any(feature = "stdio", feature = "http"))]
+use super::BudgetState;
 use super::{
     caller::CallerConfig,
     duration::Duration,
@@ -273,6 +277,27 @@ impl BudgetConfig {
         if self.settings == before.settings {
             self.store = before.store.clone();
         }
+    }
+
+    /// Returns the path of the view that has the section. `None` if it is that of the file.
+    #[cfg(any(feature = "stdio", feature = "http"))]
+    pub(super) fn view(&self) -> Option<&str> {
+        self.settings.view.as_deref()
+    }
+
+    /// Returns the budgets, with the amounts that are left.
+    #[cfg(any(feature = "stdio", feature = "http"))]
+    pub(super) async fn states(&self) -> Vec<BudgetState> {
+        let states = self.layer.budgets().map(move |budget| async move {
+            // The store does not know the budgets of runs.
+            let usage = match budget.shared_per() {
+                Per::Run => None,
+                _ => self.store.usage(budget).await,
+            };
+            let view = self.view().map(str::to_owned);
+            BudgetState { view, budget: budget.clone(), usage }
+        });
+        join_all(states).await
     }
 
     /// Returns the budget layer, which keeps the balances in the configured store.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Backends, Config, ConnectError, Reloaded,
+    Backends, BudgetState, Config, ConnectError, Reloaded,
     running::{Running, View, Views},
 };
 #[cfg(feature = "http")]
@@ -156,6 +156,13 @@ impl Gateway {
     #[must_use]
     pub fn backends(&self) -> Backends {
         self.0.main.views().lock().backends.clone()
+    }
+
+    /// Returns the budgets of the running configuration, and how much of each is used. A budget
+    /// that several views share is included once.
+    pub async fn budgets(&self) -> Vec<BudgetState> {
+        let running = self.0.main.views().running();
+        running.budgets().await
     }
 
     /// Returns the channel of changes for notifying clients. See [`View::changes`].

@@ -590,6 +590,8 @@ mod backend;
 mod backend_auth;
 mod backends;
 mod budget;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod budget_state;
 mod caller;
 mod composite_tools;
 #[cfg(any(feature = "stdio", feature = "http"))]
@@ -652,6 +654,7 @@ pub use self::{
 };
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub use self::{
+    budget_state::BudgetState,
     connect::{Backends, ConnectError},
     gateway::Gateway,
     reloaded::Reloaded,

@@ -11,7 +11,7 @@ use rmcp::model::{ErrorData, JsonObject, ServerConfig};
 use tokio::time::timeout;
 use tower_layer::Layer;
 
-use super::{Backends, Config, stores::Stores};
+use super::{Backends, BudgetState, Config, stores::Stores};
 use crate::{
     adapter::{Router, ServeService},
     changes::Changes,
@@ -252,6 +252,14 @@ impl Running {
     /// Returns the stores of the file itself.
     pub(super) fn stores(&self) -> Option<&Stores> {
         self.views.get(&None).map(|view| &view.stores)
+    }
+
+    /// Returns the budgets of all views. Those that views share are included once.
+    pub(super) async fn budgets(&self) -> Vec<BudgetState> {
+        let views = self.views.iter();
+        let own =
+            views.filter(|(path, view)| path.is_none() || view.stores.budget.view().is_some());
+        join_all(own.map(|(_, view)| view.stores.budget.states())).await.concat()
     }
 
     /// Returns the views, and the file itself.

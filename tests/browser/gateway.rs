@@ -142,8 +142,14 @@ impl Program {
     }
 
     pub(crate) async fn connect(&self) -> Client {
+        self.connect_to("/mcp").await
+    }
+
+    /// Connects to the view at a path.
+    pub(crate) async fn connect_to(&self, path: &str) -> Client {
         let answers = Arc::new(Semaphore::new(0));
-        let transport = StreamableHttpClientTransport::from_uri(&*self.mcp);
+        let url = self.mcp.replace("/mcp", path);
+        let transport = StreamableHttpClientTransport::from_uri(url);
         let client = Person(answers.clone()).serve(transport).await.unwrap();
         Client { client, answers }
     }

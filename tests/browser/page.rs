@@ -191,6 +191,51 @@ async fn runs_are_filtered_by_tool_and_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn views_and_budgets_are_shown_if_the_file_has_them() {
+    let folder = Folder::new();
+    let program = folder.serve(&[]);
+    let mut browser = Browser::open(&program.page);
+    browser.wait("document.getElementById('connection').textContent === 'live'");
+    // Nothing about views disturbs operators without any.
+    browser.wait(&visible(".view", 0));
+    drop(program);
+
+    let text = fs::read_to_string(folder.path("gateway.toml")).unwrap();
+    let more = "[[budget.limits]]\nname = 'calls'\nlimit = 1000\n\
+                [[views]]\npath = '/team-a'\n[views.filter]\nexpose_tools = ['catalogue_*']\n";
+    fs::write(folder.path("gateway.toml"), text + more).unwrap();
+    let program = folder.serve(&[]);
+    program.connect().await.call("offer", article()).await;
+    program.connect_to("/team-a").await.call("offer", article()).await;
+    let mut browser = Browser::open(&program.page);
+    browser.wait("document.querySelectorAll('#runs-table tbody tr[data-run]').length === 2");
+    browser.command("select", &json!(["#filter-view", "/team-a"]));
+    browser.wait(&visible("#runs-table tbody tr", 1));
+    assert_eq!(browser.texts("#runs-table tbody td.view"), ["/team-a"]);
+    browser.click("#runs-table tbody tr:not([hidden]) a");
+    browser.wait("document.querySelectorAll('.timeline .branch').length === 7");
+    assert!(browser.texts("#run dl").concat().contains("/team-a"));
+
+    browser.click("nav a[href='#tools']");
+    browser.wait(&visible("tr[data-tool=offer]", 1));
+    let hidden = |browser: &mut Browser| browser.texts("#tools-table tbody tr.off").len();
+    let before = hidden(&mut browser);
+    browser.command("select", &json!(["#tools-view", "/team-a"]));
+    assert!(hidden(&mut browser) > before);
+    browser.screenshot("views.png");
+
+    browser.click("nav a[href='#budgets']");
+    browser.wait(&visible("#budgets-table tbody tr", 1));
+    let used = "+document.querySelector('#budgets-table meter').value";
+    browser.wait(&format!("{used} > 0"));
+    let before = browser.value(used);
+    program.connect().await.call("offer", article()).await;
+    browser.wait(&format!("{used} > {before}"));
+    browser.screenshot("budgets.png");
+    browser.assert_no_problems();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn colors_follow_the_scheme_and_keys_reach_everything() {
     let folder = Folder::new();
     let program = folder.serve(&[]);
@@ -201,14 +246,15 @@ async fn colors_follow_the_scheme_and_keys_reach_everything() {
     browser.screenshot("dark.png");
     assert_eq!(browser.value(color), "rgb(20, 23, 26)");
     let mut reached = Vec::new();
-    for _ in 0..6 {
+    for _ in 0..7 {
         browser.command("press", &json!("Tab"));
         let active = "document.activeElement.textContent || document.activeElement.id";
         reached.push(browser.value(active));
         let outline = "getComputedStyle(document.activeElement).outlineStyle";
         assert_eq!(browser.value(outline), "solid", "{reached:?}");
     }
-    let expected = ["Skip to content", "Runs", "Composites", "Tools", "Backends", "filter-tool"];
+    let expected =
+        ["Skip to content", "Runs", "Composites", "Tools", "Backends", "Budgets", "filter-tool"];
     assert_eq!(reached, expected);
     browser.assert_no_problems();
 }

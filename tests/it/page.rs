@@ -4,8 +4,12 @@ use std::{fs, path::Path, process::Stdio};
 
 use mcp_composite::testing::{self, Server};
 use rmcp::{
-    RoleClient, ServiceExt, model::CallToolRequestParams, service::RunningService,
-    transport::StreamableHttpClientTransport,
+    RoleClient, ServiceExt,
+    model::CallToolRequestParams,
+    service::RunningService,
+    transport::{
+        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+    },
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -242,6 +246,86 @@ async fn runs_and_tools_are_those_of_their_view() {
         recording.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[1]["composites"][1]["view"], "/team-a");
     assert_eq!((&lines[2]["view"], &lines[3]["view"]), (&Value::Null, &json!("/team-a")));
+}
+
+/// Reads events of a page until one of this kind has data that meet a condition.
+async fn event(served: &Served, kind: &str, is_it: impl Fn(&Value) -> bool) {
+    let request = "GET /api/events HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    let mut stream = TcpStream::connect(&served.page).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    let mut is_kind = false;
+    soon(async {
+        loop {
+            let line = lines.next_line().await.unwrap().unwrap();
+            if let Some(data) = line.strip_prefix("data: ") {
+                if is_kind && is_it(&serde_json::from_str(data).unwrap()) {
+                    return;
+                }
+            } else if let Some(name) = line.strip_prefix("event: ") {
+                is_kind = name == kind;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn budgets_are_shown_with_their_usage_but_without_callers() {
+    let folder = folder();
+    let budgets = "[caller]\nheader = 'x-user'\n\
+                   [[budget.limits]]\nname = 'calls'\nlimit = 5\nrefill = { every = '1h' }\n\
+                   [[budget.limits]]\nname = 'each'\nlimit = 9\nper = 'caller'\n\
+                   [[budget.limits]]\nname = 'runs'\nlimit = 9\nper = 'run'\n\
+                   [[views]]\npath = '/team-a'\n\
+                   budget.limits = [{ name = 'own', limit = 2, count = 'bytes' }]\n\
+                   [[views]]\npath = '/team-b'\n";
+    fs::write(folder.path().join("tools.toml"), FILE.to_owned() + budgets).unwrap();
+    let mut served = Served::start(folder.path(), &["--http", "127.0.0.1:0"]).await;
+    let url = served.after("mcp_composite::serve: serving ").await;
+    for user in ["alice-in-secret", "bob-in-secret"] {
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url.clone());
+        let user = user.parse().unwrap();
+        config.custom_headers.insert("x-user".parse().unwrap(), user);
+        let client = ().serve(StreamableHttpClientTransport::from_config(config)).await.unwrap();
+        offer(&client).await;
+    }
+    let all = served.json("/api/budgets").await;
+    let states = all.as_array().unwrap().iter().map(|budget| {
+        let of = |key: &str| budget[key].clone();
+        (
+            of("name").as_str().unwrap().to_owned(),
+            of("view"),
+            of("used"),
+            of("callers"),
+            of("limit"),
+        )
+    });
+    let mut states: Vec<_> = states.collect();
+    states.sort_by(|a, b| a.0.cmp(&b.0));
+    let state = |name: &str, view: Value, used: Value, callers: Value, limit: u64| {
+        (name.to_owned(), view, used, callers, json!(limit))
+    };
+    let null = || Value::Null;
+    let expected = [
+        state("calls", null(), json!(2), null(), 5),
+        state("each", null(), null(), json!(2), 9),
+        state("own", json!("/team-a"), json!(0), null(), 2),
+        state("runs", null(), null(), null(), 9),
+    ];
+    assert_eq!(states, expected);
+    let calls = all.as_array().unwrap().iter().find(|budget| budget["name"] == "calls").unwrap();
+    assert_eq!(calls["refill"], "5 every 1h");
+    assert!(!all.to_string().contains("in-secret"), "{all}");
+
+    // A page that is open receives a change.
+    let client = client(&url).await;
+    let changed = event(&served, "budgets", |budgets| {
+        let calls = budgets.as_array().unwrap().iter().find(|budget| budget["name"] == "calls");
+        calls.unwrap()["used"] == 3
+    });
+    tokio::join!(changed, offer(&client));
+    assert!(served.stop().await);
 }
 
 #[cfg(unix)]

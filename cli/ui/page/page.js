@@ -6,7 +6,7 @@ import { branchName, criticalPath, timeline } from "./timeline.js";
 import { catalogOf, hasViews, viewName, viewsOf } from "./views.js";
 
 const MAX_RUNS = 1000;
-const SECTIONS = ["runs", "composites", "tools", "backends"];
+const SECTIONS = ["runs", "composites", "tools", "backends", "budgets"];
 
 const find = (id) => document.getElementById(id);
 const body = (id) => find(id).tBodies[0];
@@ -275,7 +275,7 @@ function data(run, isOpened) {
   ];
 }
 
-// Composites, tools and backends
+// Composites, tools, backends and budgets
 
 async function loadCatalog() {
   find("refresh").disabled = true;
@@ -357,6 +357,27 @@ async function loadBackends() {
   states = latest;
 }
 
+function drawBudgets(budgets) {
+  find("budgets-empty").hidden = budgets?.length > 0;
+  find("budgets-table").hidden = !budgets?.length;
+  if (!budgets) find("budgets-empty").textContent = "A recording contains no budgets.";
+  const scopes = { run: "each run", caller: "each caller" };
+  const entries = (budgets ?? []).map(({ name, view, unit, per, limit, used, callers, refill }) =>
+    html(
+      "tr",
+      { "data-budget": name },
+      html("th", { scope: "row" }, name),
+      html("td", { class: "view" }, viewName(view)),
+      html("td", {}, scopes[per] ?? per),
+      html("td", { class: "number" }, used === null ? "" : [html("meter", { max: limit, value: used, "aria-hidden": "true" }), ` ${used}`]),
+      html("td", { class: "number" }, `${limit} ${unit}`),
+      html("td", {}, refill ?? "never"),
+      html("td", { class: "number" }, per === "caller" ? (callers ?? "not known") : ""),
+    ),
+  );
+  body("budgets-table").replaceChildren(...entries);
+}
+
 // Sections
 
 function route() {
@@ -388,6 +409,7 @@ function connect() {
     if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
   });
   events.addEventListener("runs", (event) => receive(JSON.parse(event.data)));
+  events.addEventListener("budgets", (event) => drawBudgets(JSON.parse(event.data)));
   events.addEventListener("config", () => Promise.all([loadCatalog(), loadBackends()]));
 }
 
@@ -412,6 +434,7 @@ async function start() {
   route();
   connect();
   await Promise.all([loadCatalog(), loadBackends()]);
+  if (!about.is_live) drawBudgets(null);
   if (about.is_live) {
     setInterval(() => document.hidden || loadBackends(), 5000);
   }

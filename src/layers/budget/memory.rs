@@ -6,17 +6,19 @@ mod tests;
 use std::{
     array,
     collections::{HashMap, VecDeque},
-    fmt,
+    fmt, future,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use futures::future::BoxFuture;
+
 use super::{
     definition::Budget,
     reservation::{Reservation, Shared, lock},
-    store::{BudgetPermit, BudgetStore, Denied, OpenBudget, ReserveReply},
+    store::{BudgetPermit, BudgetStore, BudgetUsage, Denied, OpenBudget, ReserveReply},
 };
 
 /// Default maximum number of callers whose balances are kept for each budget.
@@ -166,6 +168,11 @@ impl BudgetStore for MemoryBudgets {
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         let (budget, kept, max_callers) = (budget.clone(), self.kept(budget), self.max_callers);
         Some(Box::new(Open { budget, kept, max_callers }))
+    }
+
+    fn usage(&self, budget: &Budget) -> BoxFuture<'_, Option<BudgetUsage>> {
+        let usage = BudgetUsage::new(self.remaining(budget, None)).callers(self.callers(budget));
+        Box::pin(future::ready(Some(usage)))
     }
 }
 

@@ -114,7 +114,7 @@ pub use self::{
     definition::{Budget, BudgetError, Per, Refill, Unit},
     memory::MemoryBudgets,
     service::Budgeted,
-    store::{BudgetPermit, BudgetStore, Denied, OpenBudget, ReserveReply, Settle},
+    store::{BudgetPermit, BudgetStore, BudgetUsage, Denied, OpenBudget, ReserveReply, Settle},
 };
 use self::{
     metering::Charged,
@@ -211,6 +211,11 @@ impl BudgetLayer {
     {
         self.rules().caller = Some(Arc::new(caller));
         self
+    }
+
+    /// Returns the budgets. Those per run come first.
+    pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
+        self.rules.iter().flat_map(|rules| &rules.budgets)
     }
 
     /// Returns the tool patterns of all budgets and costs, each with the name of its setting.

@@ -35,6 +35,13 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns how much of a budget is used, for operators. Returns `None` if the store does not
+    /// know, for example because it is unavailable. The default implementation returns `None`.
+    fn usage(&self, budget: &Budget) -> BoxFuture<'_, Option<BudgetUsage>> {
+        let _ = budget;
+        Box::pin(future::ready(None))
+    }
+
     /// Waits until all settled and released amounts have reached the backing store.
     ///
     /// Closing a [`Gateway`](crate::config::Gateway) awaits the returned future for at most five
@@ -42,6 +49,17 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
+}
+
+/// The usage of a budget, as a [`BudgetStore`] knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BudgetUsage {
+    /// The amount that is neither spent nor reserved for running calls. For a budget [per
+    /// caller](super::Per::Caller), the amount that all unidentified callers have left.
+    pub left: u64,
+    /// The number of callers who have a balance of their own. `None` if the store does not know it.
+    pub callers: Option<usize>,
 }
 
 /// A budget [opened](BudgetStore::open) by a [`BudgetStore`].
@@ -123,6 +141,23 @@ pub enum Denied {
     Unavailable(BoxError),
 }
 
+// === impl BudgetUsage ===
+
+impl BudgetUsage {
+    /// Creates the usage of a budget of which this amount is left.
+    #[must_use]
+    pub const fn new(left: u64) -> Self {
+        Self { left, callers: None }
+    }
+
+    /// Sets the number of callers who have a balance of their own.
+    #[must_use]
+    pub const fn callers(mut self, callers: usize) -> Self {
+        self.callers = Some(callers);
+        self
+    }
+}
+
 // === impl BudgetPermit ===
 
 impl BudgetPermit {
@@ -158,6 +193,14 @@ impl<S: BudgetStore + ?Sized> BudgetStore for Arc<S> {
 
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         (**self).open(budget)
+    }
+
+    fn usage(&self, budget: &Budget) -> BoxFuture<'_, Option<BudgetUsage>> {
+        (**self).usage(budget)
+    }
+
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        (**self).flush()
     }
 }
 

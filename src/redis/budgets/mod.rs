@@ -24,7 +24,7 @@ use super::{
     connection::{Away, Connection},
 };
 use crate::{
-    budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply},
+    budget::{Budget, BudgetPermit, BudgetStore, BudgetUsage, Denied, ReserveReply},
     random,
 };
 
@@ -176,6 +176,14 @@ impl BudgetStore for RedisBudgets {
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply {
         let account = Account::of(&self.prefix, budget, caller);
         ReserveReply::Pending(Box::pin(self.clone().hold(account, amount)))
+    }
+
+    fn usage(&self, budget: &Budget) -> BoxFuture<'_, Option<BudgetUsage>> {
+        let account = Account::of(&self.prefix, budget, None);
+        Box::pin(async move {
+            let left = account.remaining(self.settling.connection()).await.ok()?;
+            Some(BudgetUsage::new(left))
+        })
     }
 
     fn flush(&self) -> BoxFuture<'_, ()> {
