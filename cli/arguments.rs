@@ -146,6 +146,10 @@ pub(crate) struct Serve {
     /// earlier.
     #[arg(long, value_name = "DURATION", requires = "http", default_value = "75s", value_parser = positive_duration)]
     pub(crate) idle_timeout: Duration,
+    /// Answers a request with the status 408 if its body, of at most 4 MiB, is not complete within
+    /// this time.
+    #[arg(long, value_name = "DURATION", requires = "http", default_value = "60s", value_parser = positive_duration)]
+    pub(crate) body_timeout: Duration,
     /// Waits this long for the calls in flight when the process is asked to end by `SIGTERM` or
     /// Ctrl-C. New connections are refused meanwhile. A second signal ends the process at once.
     ///

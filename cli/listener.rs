@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
+use axum::{Router, middleware::from_fn_with_state};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -24,7 +24,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
-use crate::drain::Drain;
+use crate::{body_timeout::limit_body, drain::Drain};
 
 /// The time that clients have to read their last responses.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,6 +54,8 @@ pub(crate) struct Limits {
     /// connection or from the end of the previous response. Also the maximum pause between two
     /// parts of a request body, and between two parts of a response that the client reads.
     pub(crate) idle: Duration,
+    /// The time in which a client must send a request body, counted from the end of the head.
+    pub(crate) body: Duration,
     /// Whether a connection may be used for several requests.
     pub(crate) keep_alive: bool,
 }
@@ -102,7 +104,9 @@ impl Listener {
     /// When draining starts, no further connection is accepted, and the open ones are served. When
     /// draining ends, each connection is closed after its response, but at most five seconds later.
     pub(crate) async fn serve(mut self, app: Router, drain: &Drain) {
-        let app = app.layer(RequestBodyTimeoutLayer::new(self.limits.idle));
+        let limit = from_fn_with_state(self.limits.body, limit_body);
+        // The last layer is the outermost one: the time limit receives the errors of pauses.
+        let app = app.layer(limit).layer(RequestBodyTimeoutLayer::new(self.limits.idle));
         let mut connections = JoinSet::new();
         loop {
             let stream = tokio::select! {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod auth;
+mod body_timeout;
 mod call;
 mod check;
 mod drain;

@@ -21,7 +21,12 @@ const BUCKETS: [f64; 14] =
 const UPKEEP: Duration = Duration::from_secs(5);
 /// The limits of the listener, which has few clients. Connections are short, so that clients cannot
 /// keep probes out.
-const LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(10), keep_alive: false };
+const LIMITS: Limits = Limits {
+    connections: 64,
+    idle: Duration::from_secs(10),
+    body: Duration::from_secs(10),
+    keep_alive: false,
+};
 
 /// The beginning of the label with the path of a view. A path has no character that is escaped.
 const VIEW_LABEL: &str = "mcp_composite_view=\"";
@@ -48,8 +53,8 @@ impl Metrics {
         Ok(Self(recorder))
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz` of a gateway, or of one view of it, and keeps serving them while the process
-    /// drains. The process is not ready after `stop` is cancelled.
+    /// Serves `/metrics`, `/healthz` and `/readyz` of a gateway, or of one view of it, and keeps
+    /// serving them while the process drains. The process is not ready after `stop` is cancelled.
     ///
     /// # Errors
     ///

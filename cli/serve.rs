@@ -213,7 +213,8 @@ fn limits(serve: &Serve) -> Limits {
              process may open {files} files (`ulimit -n`)"
         );
     }
-    Limits { connections, idle: serve.idle_timeout, keep_alive: true }
+    let (idle, body) = (serve.idle_timeout, serve.body_timeout);
+    Limits { connections, idle, body, keep_alive: true }
 }
 
 fn limit(serve: &Serve, mut limit: ConnectionLimit) -> ConnectionLimit {

@@ -40,7 +40,12 @@ use crate::{
 const MAX_PAGES: usize = 32;
 
 /// The limits of the listener. Each page has one connection that receives events.
-const LIMITS: Limits = Limits { connections: 256, idle: Duration::from_secs(75), keep_alive: true };
+const LIMITS: Limits = Limits {
+    connections: 256,
+    idle: Duration::from_secs(75),
+    body: Duration::from_secs(10),
+    keep_alive: true,
+};
 
 /// The files of the page.
 const FILES: [(&str, &str, &str); 7] = [

@@ -317,7 +317,7 @@ async fn clients_that_send_no_request_in_time_are_disconnected() {
     half.closed().await;
     assert_eq!(idle.closed().await, b"");
     let answer = String::from_utf8(slow.closed().await).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400 ") && !answer.contains("result"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 408 ") && !answer.contains("result"), "{answer}");
     let answer = other.response().await;
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
@@ -338,6 +338,35 @@ async fn request_head_in_small_parts_is_cut_off() {
     soon(dripped).await;
     let took = started.elapsed();
     assert!(took >= Duration::from_millis(900) && took < Duration::from_secs(10), "{took:?}");
+}
+
+#[tokio::test]
+async fn request_body_in_small_parts_is_answered_with_408() {
+    let gateway = Gateway::start(&["--body-timeout", "1s"]).await;
+    let (mut slow, mut other) = (gateway.connect().await, gateway.connect().await);
+    slow.write(&format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 100000\r\n\r\n"
+    ))
+    .await;
+    let started = Instant::now();
+    let dripped = async {
+        // Each part comes long before the idle timeout.
+        while slow.0.write_all(b" ").await.is_ok() {
+            assert_eq!(other.get("/healthz").await.status, 200);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if started.elapsed() > Duration::from_secs(2) {
+                break;
+            }
+        }
+    };
+    soon(dripped).await;
+    let mut answer = [0; 13];
+    soon(slow.0.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 408 ");
+
+    // The time of the call itself does not count.
+    other.call("one_slow", json!({ "ms": 1500 })).await;
+    assert_eq!(other.response().await.status, 200);
 }
 
 #[tokio::test]
