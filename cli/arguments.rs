@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint, value_parser};
 use clap_complete::Shell;
 use rmcp::model::JsonObject;
 
@@ -10,6 +10,8 @@ use crate::{logs::LogFormat, view_option::ViewOption};
 
 /// The default address of the page.
 const UI_ADDRESS: &str = "127.0.0.1:6278";
+/// The default maximum size of a recording in bytes: 1 GiB.
+const RECORD_MAX_BYTES: u64 = 1 << 30;
 /// The help of `--view` of the command `serve`.
 const STDIO_VIEW: &str = "Serves the view at this path, such as `/team-a`, over stdio instead of \
                           the file itself. Over HTTP, all views are served";
@@ -177,9 +179,14 @@ pub(crate) struct Serve {
     pub(crate) ui: Option<SocketAddr>,
     /// Writes the runs of composites to this file, one JSON object per line, for `view`.
     ///
-    /// An existing recording is extended. Secrets of the configuration are not written.
+    /// An existing recording is extended. Secrets of the configuration are not written. See
+    /// `--record-max-bytes` for the size.
     #[arg(long, value_name = "RECORDING", value_hint = ValueHint::FilePath)]
     pub(crate) record: Option<PathBuf>,
+    /// The maximum size of the recording in bytes. Before a line would exceed it, the file is
+    /// renamed to `RECORDING.1`, which replaces an earlier one, and a new recording begins.
+    #[arg(long, value_name = "BYTES", requires = "record", default_value_t = RECORD_MAX_BYTES, value_parser = value_parser!(u64).range(1 << 20..))]
+    pub(crate) record_max_bytes: u64,
     /// Includes the arguments and results of runs and tools in the page and the recording. They may
     /// contain data of users.
     #[arg(long, requires = "observer")]

@@ -18,6 +18,8 @@ pub(crate) struct ObserverOptions {
     is_shown: bool,
     /// The recording to write.
     recording: Option<PathBuf>,
+    /// The maximum size of the recording in bytes.
+    max_bytes: u64,
     /// Whether arguments are kept.
     shows_data: bool,
 }
@@ -40,6 +42,7 @@ impl ObserverOptions {
         Self {
             is_shown: serve.ui.is_some(),
             recording: serve.record.clone(),
+            max_bytes: serve.record_max_bytes,
             shows_data: serve.show_data,
         }
     }
@@ -54,12 +57,13 @@ impl Observed {
     ///
     /// Returns an error if the recording cannot be written.
     pub(crate) fn new(options: &ObserverOptions, redacted: &Redacted) -> Result<Self, String> {
-        let ObserverOptions { is_shown, recording, shows_data } = options;
+        let ObserverOptions { is_shown, recording, max_bytes, shows_data } = options;
         if !is_shown && recording.is_none() {
             return Ok(Self::default());
         }
         let redacted = redacted.clone();
-        let recorder = recording.as_ref().map(|path| Recorder::open(path, redacted.clone()));
+        let recorder = recording.as_ref();
+        let recorder = recorder.map(|path| Recorder::open(path, *max_bytes, redacted.clone()));
         let runs = Some(Arc::new(RunLog::new(*shows_data, recorder.transpose()?)));
         Ok(Self { runs, config: watch::Sender::default(), redacted })
     }

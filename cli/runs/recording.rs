@@ -5,9 +5,10 @@
 //! served, or the number of `dropped` lines. Later lines about a run replace earlier ones.
 
 use std::{
+    borrow::Cow,
     fs::{self, File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -80,7 +81,13 @@ struct Waiting {
 }
 
 struct Writer {
+    path: PathBuf,
     file: File,
+    /// The size of the file.
+    bytes: u64,
+    max_bytes: u64,
+    /// The header and the last composites, with which the next file begins.
+    beginning: [Vec<u8>; 2],
     /// Whether the file ends within a line.
     ends_mid_line: bool,
     has_failed: bool,
@@ -93,23 +100,25 @@ struct Writer {
 
 impl Recorder {
     /// Opens a file, which is created if it does not exist and extended if it is a recording.
+    /// Before it exceeds `max_bytes`, it is renamed and another one begins.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be written, or is something else than a recording.
-    pub(crate) fn open(path: &Path, redacted: Redacted) -> Result<Self, String> {
+    pub(crate) fn open(path: &Path, max_bytes: u64, redacted: Redacted) -> Result<Self, String> {
         let failed =
             |error: &dyn std::fmt::Display| format!("cannot record to {}: {error}", path.display());
         let ends_mid_line = ends_mid_line(path).map_err(|error| failed(&error))?;
-        let mut options = OpenOptions::new();
-        options.append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path).map_err(|error| failed(&error))?;
+        let file = append_to(path).map_err(|error| failed(&error))?;
+        let bytes = file.metadata().map_err(|error| failed(&error))?.len();
         let (waiting, dropped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
         let (is_waiting, is_dropped) = (waiting.clone(), dropped.clone());
         let mut writer = Writer {
+            path: path.to_owned(),
             file,
+            bytes,
+            max_bytes,
+            beginning: [Vec::new(), Vec::new()],
             ends_mid_line,
             has_failed: false,
             waiting: is_waiting,
@@ -222,14 +231,52 @@ impl Writer {
     }
 
     fn try_to_write(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = if self.ends_mid_line { b"\n".to_vec() } else { Vec::new() };
-        serde_json::to_writer(&mut text, line)?;
+        let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
+        if self.bytes > 0 && self.bytes + text.len() as u64 > self.max_bytes {
+            self.rotate()?;
+        }
+        match line {
+            Line::Header { .. } => self.beginning[0].clone_from(&text),
+            Line::Composites { .. } => self.beginning[1].clone_from(&text),
+            _ => (),
+        }
+        self.append(&text)
+    }
+
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        let text = if self.ends_mid_line {
+            Cow::Owned([&b"\n"[..], text].concat())
+        } else {
+            Cow::Borrowed(text)
+        };
         // In one call, so that the lines of two programs are not mixed.
         let written = self.file.write_all(&text);
         self.ends_mid_line = written.is_err();
+        self.bytes += text.len() as u64;
         written
     }
+
+    /// Renames the file, and begins another one.
+    fn rotate(&mut self) -> io::Result<()> {
+        let mut before = self.path.clone().into_os_string();
+        before.push(".1");
+        fs::rename(&self.path, &before)?;
+        tracing::info!("the recording is full and was renamed to {}", before.display());
+        self.file = append_to(&self.path)?;
+        (self.bytes, self.ends_mid_line) = (0, false);
+        let beginning = self.beginning.concat();
+        self.append(&beginning)
+    }
+}
+
+/// Opens a file to append to it, which is created so that only its owner can open it.
+fn append_to(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Returns whether an existing recording ends within a line.
@@ -297,7 +344,18 @@ mod tests {
 
     fn writer(file: File, waiting: Arc<AtomicUsize>, dropped: Arc<AtomicU64>) -> Writer {
         let redacted = Redacted::default();
-        Writer { file, ends_mid_line: false, has_failed: false, waiting, dropped, redacted }
+        Writer {
+            path: PathBuf::new(),
+            file,
+            bytes: 0,
+            max_bytes: u64::MAX,
+            beginning: [Vec::new(), Vec::new()],
+            ends_mid_line: false,
+            has_failed: false,
+            waiting,
+            dropped,
+            redacted,
+        }
     }
 
     #[cfg(unix)]
@@ -309,10 +367,51 @@ mod tests {
         let path = folder.path().join("runs.ndjson");
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let error = Recorder::open(&path, Redacted::default()).map(drop).unwrap_err();
+        let open = || Recorder::open(&path, u64::MAX, Redacted::default());
+        let error = open().map(drop).unwrap_err();
         assert!(error.contains("chmod 600"), "{error}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(Recorder::open(&path, Redacted::default()).is_ok());
+        assert!(open().is_ok());
+    }
+
+    #[test]
+    fn full_recording_is_renamed_and_another_one_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.ndjson");
+        let max_bytes = 1000;
+        let recorder = Recorder::open(&path, max_bytes, Redacted::default()).unwrap();
+        let composite = CompositeRecord {
+            name: "offer".to_owned(),
+            view: None,
+            mermaid: "flowchart TB".to_owned(),
+        };
+        recorder.composites(vec![composite]);
+        let mut run: RunRecord = serde_json::from_str(RUN).unwrap();
+        for number in 0..40 {
+            run.id = format!("run {number}");
+            recorder.record(&run, 1);
+        }
+        recorder.close(Vec::new());
+        let mut last = Vec::new();
+        for path in [folder.path().join("runs.ndjson.1"), path] {
+            let text = fs::read_to_string(path).unwrap();
+            assert!(text.len() as u64 <= max_bytes, "{text}");
+            let kinds: Vec<_> = text
+                .lines()
+                .map(|line| serde_json::from_str::<Line>(line).unwrap())
+                .inspect(|line| {
+                    if let Line::Run(run) = line {
+                        last.push(run.id.clone());
+                    }
+                })
+                .collect();
+            assert!(matches!(kinds[..2], [Line::Header { .. }, Line::Composites { .. }]));
+        }
+        // The last ones are kept, in order.
+        assert!(last.len() >= 4, "{last:?}");
+        let expected: Vec<_> =
+            (40 - last.len()..40).map(|number| format!("run {number}")).collect();
+        assert_eq!(last, expected);
     }
 
     #[test]

@@ -134,7 +134,7 @@ async fn recording_is_extended_after_a_torn_line_and_has_no_secrets() {
     let path = folder.path().join("runs.ndjson");
     let redacted = Redacted::with(&Secrets::new(["hunter2".to_owned(), "8675309".to_owned()]));
     for _ in 0..2 {
-        let recorder = Recorder::open(&path, redacted.clone()).unwrap();
+        let recorder = Recorder::open(&path, u64::MAX, redacted.clone()).unwrap();
         let log = Arc::new(RunLog::new(true, Some(recorder)));
         let arguments = json!({ "q": "is it hunter2", "hunter2": [8_675_309] });
         observed(&log, look(), arguments, 2).await;
@@ -160,11 +160,11 @@ async fn files_that_are_no_recordings_are_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tools.toml");
     fs::write(&path, "[[backends]]\n").unwrap();
-    let error = Recorder::open(&path, Redacted::default()).err().unwrap();
+    let error = Recorder::open(&path, u64::MAX, Redacted::default()).err().unwrap();
     assert!(error.ends_with("it is not a recording of `serve --record`; it was not changed"));
     assert_eq!(fs::read_to_string(&path).unwrap(), "[[backends]]\n");
     for path in [Path::new("/dev/null"), folder.path(), &folder.path().join("none/runs")] {
-        let error = Recorder::open(path, Redacted::default()).err().unwrap();
+        let error = Recorder::open(path, u64::MAX, Redacted::default()).err().unwrap();
         assert!(error.starts_with("cannot record to "), "{error}");
     }
 }
@@ -173,8 +173,10 @@ async fn files_that_are_no_recordings_are_not_changed() {
 async fn run_that_has_not_ended_is_recorded_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs.ndjson");
-    let log =
-        Arc::new(RunLog::new(false, Some(Recorder::open(&path, Redacted::default()).unwrap())));
+    let log = Arc::new(RunLog::new(
+        false,
+        Some(Recorder::open(&path, u64::MAX, Redacted::default()).unwrap()),
+    ));
     let server = Server::new().tool("near", testing::Answer::never());
     let composite = CompositeTool::new("look", "Looks", FanOut::new(["near"]));
     let service = CompositeLayer::new([composite]).unwrap().observer(log.clone()).layer(server);
