@@ -119,6 +119,9 @@ pub(crate) struct Serve {
     /// Allows `--http` to listen at an address that other machines can reach although the file has
     /// no `[auth]`, and `--ui` to listen at such an address: the page has no authentication. Use
     /// this only behind a proxy or network policy that authenticates callers.
+    ///
+    /// The option is the same for both, and opens nothing by itself: without such an address of its
+    /// own, `--ui` still serves this machine only.
     #[arg(long, requires = "listener")]
     pub(crate) insecure: bool,
     /// Serves clients before 2026-07-28 without sessions.
@@ -175,7 +178,7 @@ pub(crate) struct Serve {
     pub(crate) watch: bool,
     /// Shows tools, composites, backends and the last 1000 runs on a web page at this address.
     /// Defaults to `127.0.0.1:6278`. Write the option after the file.
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = UI_ADDRESS)]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = UI_ADDRESS, value_parser = ui_address)]
     pub(crate) ui: Option<SocketAddr>,
     /// Writes the runs of composites to this file, one JSON object per line, for `view`.
     ///
@@ -251,6 +254,14 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
         Ok(Duration::ZERO) => Err("expected more than zero".to_owned()),
         parsed => parsed.map_err(|error| error.to_string()),
     }
+}
+
+/// Parses the address of the page. `--ui FILE` is a common mistake, since the address is optional.
+fn ui_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| {
+        "expected an IP address and a port, such as `127.0.0.1:6278`; if this is the configuration \
+         file, write it before `--ui`"
+    })
 }
 
 /// Parses the value of a `Host` header: rmcp would silently ignore another text.

@@ -2,7 +2,8 @@
 
 use std::{
     env,
-    io::{self, IsTerminal},
+    error::Error,
+    io::{self, IsTerminal, Write},
 };
 
 use clap::ValueEnum;
@@ -44,6 +45,23 @@ pub(crate) fn start(
         .with(layer.with_filter(filter))
         .with(traces.map(Traces::layer))
         .init();
+}
+
+/// Writes the error with which the program ends to standard error, in the format of the log.
+pub(crate) fn write_error(error: &dyn Error, format: LogFormat) {
+    match format {
+        LogFormat::Text => {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "{error}");
+        }
+        LogFormat::Json => {
+            // The filter of the log does not apply, and the log may not have started.
+            let layer = tracing_subscriber::fmt::layer().json().flatten_event(true);
+            let layer = layer.with_span_list(false).with_writer(io::stderr);
+            let subscriber = tracing_subscriber::registry().with(layer);
+            tracing::subscriber::with_default(subscriber, || tracing::error!("{error}"));
+        }
+    }
 }
 
 /// Returns whether standard error shows colors; see <https://no-color.org>.

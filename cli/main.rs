@@ -53,11 +53,12 @@ const SERVE_FILTER: &str =
     "info,rmcp=error,rmcp::service=off,rmcp::transport::common::server_side_http=off";
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let log_format = arguments.log_format;
+    match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "{error}");
+            logs::write_error(&*error, log_format);
             ExitCode::FAILURE
         }
     }

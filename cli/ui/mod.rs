@@ -131,7 +131,8 @@ impl Page {
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, guard: Guard::new(insecure) })
+        let guard = Guard::new(insecure && !address.ip().is_loopback());
+        Ok(Self { listener, address, guard })
     }
 
     pub(crate) fn url(&self) -> String {

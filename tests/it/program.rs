@@ -69,6 +69,9 @@ async fn invalid_arguments_exit_with_2_and_failures_with_1() {
         (&["serve", FILE, "--http", &taken], 1, "cannot listen at 127.0.0.1:"),
         (&["call", FILE, "nothing"], 1, "unknown tool `nothing`"),
         (&["tools", FILE, "--view", "/a"], 1, "unknown view `/a`: the file has no `[[views]]`"),
+        (&["serve", "--ui", FILE], 2, "if this is the configuration file, write it before `--ui`"),
+        (&["serve", FILE, "--record-max-bytes", "5000000"], 2, "--record <RECORDING>"),
+        (&["serve", FILE, "--record", "r", "--record-max-bytes", "5"], 2, "is not in 1048576.."),
         (&["serve", FILE, "--http", "127.0.0.1:0", "--view", "/a"], 2, "'--view <PATH>'"),
         (&["init", FILE], 1, "hide_the_parts.toml: "),
     ] {
@@ -216,4 +219,17 @@ async fn schema_and_completions_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(printed(&["completions", shell]).await.contains("offline"), "{shell}");
     }
+}
+
+#[tokio::test]
+async fn error_at_the_end_has_the_format_of_the_log() {
+    let arguments = ["--log-format", "json", "serve", "/nowhere/tools.toml"];
+    let (code, text) = failed(&arguments).await;
+    assert_eq!(code, Some(1));
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let error: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(error["level"], "ERROR");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("/nowhere/tools.toml"), "{message}");
+    assert!(error["timestamp"].is_string() && error["target"].is_string(), "{text}");
 }
