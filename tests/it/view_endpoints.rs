@@ -1,7 +1,8 @@
 //! Views of the program over HTTP, each at its own path.
 
-use std::fs;
+use std::{cell::Cell, fs};
 
+use futures::future::join_all;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -239,4 +240,63 @@ async fn reload_adds_and_removes_views_and_ends_their_streams() {
     program.reload(&file(&backend, &[&view("/removed"), TOKENS]));
     until(async || program.names("/removed", ALICE).await.0 == 200).await;
     assert_eq!(program.ping("/removed", ALICE, &removed).await, 404);
+}
+
+/// Returns a view with a composite that returns the path of the view and a version.
+fn which(path: &str, version: usize) -> String {
+    format!(
+        "[[views]]\npath = '{path}'\n[[views.composite_tools]]\nname = 'which'\n\
+         description = 'Names the view'\nstrategy = 'pipeline'\n\
+         steps = [{{ id = 'echo', tool = 'b_echo', arguments = {{ q = '<{path} {version}>' }} }}]\n"
+    )
+}
+
+#[tokio::test]
+async fn calls_during_reloads_are_answered_by_their_own_view() {
+    const RELOADS: usize = 10;
+    let backend = Backend::start().await;
+    // The first view is replaced by each reload, and the others are added and removed.
+    let text = |version: usize| {
+        let other = ["/even", "/odd"][version % 2];
+        file(&backend, &[&which("/kept", version), &which(other, version)])
+    };
+    let program = Program::start(&text(0), "127.0.0.1:0").await;
+    let is_over = Cell::new(false);
+    let (program, is_over) = (&program, &is_over);
+    let calls = move |path: &'static str| async move {
+        let (mut answered, mut last) = (0, 0);
+        while !is_over.get() {
+            let call = json!({ "name": "which", "arguments": {} });
+            let (status, answer) = answer(program.request_at(path, "tools/call", call)).await;
+            let text = answer.to_string();
+            let named = text.split('<').skip(1).filter_map(|rest| rest.split_once('>'));
+            let named: Vec<_> = named.map(|(name, _)| name.split_once(' ').unwrap()).collect();
+            assert!(named.iter().all(|(view, _)| *view == path), "{path}: {text}");
+            let Some((_, version)) = named.first() else {
+                assert_ne!(path, "/kept", "{status} {text}");
+                // It had been removed before the call or during it.
+                assert!(status == 404 || answer["error"].is_object(), "{path}: {status} {text}");
+                continue;
+            };
+            let version: usize = version.parse().unwrap();
+            assert!(version >= last, "{path}: {version} after {last}");
+            (answered, last) = (answered + 1, version);
+        }
+        (answered, last)
+    };
+    let reloads = async {
+        for version in 1..=RELOADS {
+            program.reload(&text(version));
+            until(async || program.log().matches("reloaded: ").count() == version).await;
+        }
+        // Each of the remaining views is called once more.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        is_over.set(true);
+    };
+    let paths = ["/kept", "/kept", "/even", "/even", "/odd", "/odd"];
+    let (answered, ()) = tokio::join!(join_all(paths.map(calls)), reloads);
+    for (path, (count, last)) in paths.into_iter().zip(answered) {
+        assert!(count > 0, "{path}");
+        assert!(path == "/odd" || last == RELOADS, "{path}: {last}");
+    }
 }

@@ -20,14 +20,14 @@ struct Program {
 }
 
 impl Program {
-    async fn start(parts: &[String], option: Option<&str>) -> Self {
+    async fn start(parts: &[String], options: &[&str]) -> Self {
         let folder = tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         fs::write(&file, parts.concat()).unwrap();
         let mut child = Command::new(PROGRAM)
             .arg("serve")
             .arg(file)
-            .args(option)
+            .args(options)
             .env("RUST_LOG", "info")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -76,7 +76,7 @@ fn one() -> String {
 
 #[tokio::test]
 async fn changed_config_file_is_reloaded_on_request() {
-    let program = Program::start(&[one()], None).await;
+    let program = Program::start(&[one()], &[]).await;
     // One that cannot be reached, whose key the transport may log.
     let unreachable = "[[backends]]\nname = 'web'\nurl = 'http://127.0.0.1:9/mcp?key=sesame'\n";
     let text = [one(), backend("two", "good", ""), unreachable.to_owned()].concat();
@@ -97,7 +97,7 @@ async fn changed_config_file_is_reloaded_on_request() {
 #[tokio::test]
 async fn changes_of_a_watched_file_are_applied() {
     let include = || "include = ['more/*.toml']\n".to_owned();
-    let program = Program::start(&[include(), one()], Some("--watch")).await;
+    let program = Program::start(&[include(), one()], &["--watch"]).await;
     let more = program.folder.path().join("more");
     fs::create_dir(&more).unwrap();
 
@@ -131,7 +131,7 @@ async fn changes_of_a_watched_file_are_applied() {
 #[tokio::test]
 async fn partially_written_file_is_not_applied() {
     let whole = [one(), backend("two", "good", "")];
-    let program = Program::start(&whole, Some("--watch")).await;
+    let program = Program::start(&whole, &["--watch"]).await;
     assert!(program.has("two_echo").await);
     let file = program.folder.path().join("gateway.toml");
     for _ in 0..3 {
@@ -150,4 +150,35 @@ fn link(other: &str, folder: &Path) {
     let new = folder.join("link");
     std::os::unix::fs::symlink(other, &new).unwrap();
     fs::rename(new, folder.join("gateway.toml")).unwrap();
+}
+
+#[tokio::test]
+async fn view_over_stdio_remains_selected_after_a_reload() {
+    let view = |tool: &str| {
+        format!(
+            "[[views]]\npath = '/team-a'\nfilter.expose_tools = ['{tool}']\n\
+             [[views]]\npath = '/team-b'\n"
+        )
+    };
+    for watches in [false, true] {
+        let options = ["--view", "/team-a", "--watch"];
+        let options = &options[..if watches { 3 } else { 2 }];
+        let program = Program::start(&[one(), view("one_echo")], options).await;
+        assert!(program.has("one_echo").await && !program.has("one_pid").await);
+        let replace = |text: &str| {
+            program.write("gateway.toml", text);
+            if !watches {
+                program.hang_up();
+            }
+        };
+        replace(&(one() + &view("one_pid")));
+        program.logs("reloaded: ").await;
+        assert!(program.has("one_pid").await && !program.has("one_echo").await);
+
+        // The file itself has more tools than the view.
+        replace(&one());
+        program.logs("unknown view `/team-a`: the file has no `[[views]]`").await;
+        assert!(program.has("one_pid").await && !program.has("one_echo").await);
+        program.end().await;
+    }
 }

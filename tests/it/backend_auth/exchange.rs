@@ -99,7 +99,7 @@ async fn token_of_each_caller_is_exchanged_once() {
         let before = backend.headers().len();
         let list = Request::list_tools().with_context(context("alice", CallerToken::new("alice")));
         let reply = soon(remote.clone().oneshot(list)).await.unwrap();
-        assert_eq!(reply.tools().unwrap().tools.len(), 1);
+        assert_eq!(reply.tools().unwrap().tools.len(), 2);
         let lists = &backend.headers()[before..];
         assert!(lists.iter().all(|headers| bearer(headers).as_deref() == Some("token-1")));
         remote.close().await;

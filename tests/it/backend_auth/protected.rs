@@ -21,7 +21,8 @@ use mcp_composite::{
 use rmcp::{
     ErrorData,
     model::{
-        CallToolResult, ContentBlock, ListToolsResult, ServerCapabilities, ServerConfig, Tool,
+        CallToolResult, ContentBlock, ElicitRequestParams, ElicitationSchema, ListToolsResult,
+        ServerCapabilities, ServerConfig, Tool,
     },
     transport::streamable_http_server::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
@@ -36,7 +37,8 @@ use crate::{
     support::Era,
 };
 
-/// A backend with the tool `whoami`, which returns its argument and the token of the call.
+/// A backend with the tool `whoami`, which returns its argument and the token of the call, and the
+/// tool `ask`, which asks the user.
 pub(super) struct Protected {
     server: Server,
     shared: Arc<Shared>,
@@ -109,7 +111,8 @@ impl Protected {
 async fn whoami(message: Message, shared: Arc<Shared>) -> Result<Reply, BoxError> {
     let Some(call) = message.tool_call() else {
         let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
-        let tools = vec![Tool::new("whoami", "Returns the token", schema)];
+        let whoami = Tool::new("whoami", "Returns the token", schema.clone());
+        let tools = vec![whoami, Tool::new("ask", "Asks the user", schema)];
         return Ok(ListToolsResult::with_all_items(tools).into());
     };
     let parts = message.context().extensions().get::<http::request::Parts>().unwrap();
@@ -120,6 +123,17 @@ async fn whoami(message: Message, shared: Arc<Shared>) -> Result<Reply, BoxError
     if call.name == "quote" {
         let message = format!("no access for {}", bearer(&parts.headers).unwrap());
         return Ok(ErrorData::internal_error(message, None).into());
+    }
+    if call.name == "ask" {
+        let token = bearer(&parts.headers).unwrap();
+        let params = ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: format!("{token} asks"),
+            requested_schema: ElicitationSchema::new(Default::default()),
+        };
+        let answer = message.context().peer().unwrap().create_elicitation(params).await;
+        let text = json!([token, format!("{answer:?}")]).to_string();
+        return Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
     }
     let text = json!([call.arguments, bearer(&parts.headers)]).to_string();
     Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
