@@ -320,7 +320,9 @@ impl RunState {
         };
         let is_refusal = matches!(said, Said::Decline | Said::Cancel | Said::Late);
         (is_refusal && elicitation.on(&said) != OnRefusal::Continue)
-            || (plan.has_stops() && self.is_stopped_by(plan, key, response))
+            || (plan.has_stops()
+                && self.question_count() > 1
+                && self.is_stopped_by(plan, key, response))
     }
 
     /// Marks all pending questions as not answered, for the reason `why`, which may be shown to the
