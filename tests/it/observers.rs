@@ -9,8 +9,8 @@ use std::{
 use mcp_composite::{
     adapter::ServeService,
     composite::{
-        Case, CompositeLayer, CompositeTool, Elicitation, Fallback, FanOut, ForEach, OnError,
-        Otherwise, Retry, Step, Switch, ToolCall,
+        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
+        OnError, Otherwise, Retry, Step, Stop, Switch, ToolCall,
     },
     message::ToolAnswer,
     observe::{Event, Observer, RunId, What},
@@ -163,6 +163,33 @@ async fn observer_receives_skipped_steps_with_the_reason() {
 
     let race = CompositeTool::new("look", "Looks", Fallback::new(["a", "b"]));
     assert_eq!(skipped(told(vec![race]).await), ["look b skipped: ended", "look ends"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn observer_receives_values_and_early_ends() {
+    let steps = [
+        Step::new("hangs", "hangs"),
+        Step::new("shape", ComputedValue::new(json!({ "a": "$input.a?" }))),
+        Step::new("fails", ComputedValue::new("$steps.shape.output.a")).on_error(OnError::Continue),
+        Step::new("end", Stop::error("No")).depends_on(["fails"]).condition("true"),
+        Step::new("late", "a").depends_on(["end"]),
+    ];
+    let expected = [
+        "look starts",
+        "look hangs starts",
+        "look hangs calls hangs, 1",
+        "look shape starts",
+        "look shape completed, 0, 0-0",
+        "look fails starts",
+        "look fails failed: definition, 0, 0-0",
+        "look end starts",
+        "look end completed, 0, 0-0",
+        "look hangs cancelled, 1, 0-0",
+        "look late skipped: ended",
+        "look fails",
+    ];
+    let composite = CompositeTool::workflow("look", "Looks", steps);
+    assert_eq!(told(vec![composite]).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
