@@ -24,8 +24,8 @@ struct Group {
 struct Node {
     id: String,
     group: String,
-    /// `input`, `step`, `nested`, `loop`, `switch` or `question`. An answer and a step that ends the
-    /// run are an `input`, too.
+    /// `input`, `step`, `nested`, `loop`, `switch` or `question`. An answer is an `input`, too, and
+    /// so is a step that ends the run.
     shape: &'static str,
     lines: Vec<String>,
     /// Whether a run can complete although this node is skipped or fails.
