@@ -1,6 +1,6 @@
 //! The reply to a request: a result, a JSON-RPC error or a refusal.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use rmcp::model::{
     CallToolResult, CreateTaskResult, ErrorCode, ErrorData, InputRequiredResult, ListToolsResult,
@@ -10,6 +10,9 @@ use rmcp::model::{
 use super::{ItemKind, Refusal, content_size};
 
 /// The reply of a server: a result, a JSON-RPC error or a typed refusal.
+///
+/// Clones share the content, which is copied only if one of them is changed. So cloning a reply is
+/// cheap, however large its result is.
 ///
 /// # Examples
 ///
@@ -26,14 +29,15 @@ use super::{ItemKind, Refusal, content_size};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Reply(
-    // Boxed because every layer moves the reply, and results are large.
-    Box<Body>,
+    // Not in place because every layer moves the reply, and results are large. Shared so that
+    // several callers can receive one result.
+    Arc<Body>,
 );
 
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one box around it, and results are the rule"
+    reason = "there is one allocation around it, and results are the rule"
 )]
 enum Body {
     Result(ServerResult),
@@ -109,7 +113,7 @@ impl Reply {
 
     /// Returns a mutable reference to the refusal, or `None` if the reply is a result or an error.
     pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
-        match &mut *self.0 {
+        match Arc::make_mut(&mut self.0) {
             Body::Refused(refusal) => Some(refusal),
             Body::Result(_) | Body::Error(_) => None,
         }
@@ -127,7 +131,7 @@ impl Reply {
 
     /// Returns a mutable reference to the result, or `None` if the reply is an error or a refusal.
     pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
-        match &mut *self.0 {
+        match Arc::make_mut(&mut self.0) {
             Body::Result(result) => Some(result),
             Body::Error(_) | Body::Refused(_) => None,
         }
@@ -227,7 +231,7 @@ impl Reply {
     /// Returns the JSON-RPC error if the reply is an error. A refusal is converted to a JSON-RPC
     /// error.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
-        match *self.0 {
+        match Arc::unwrap_or_clone(self.0) {
             Body::Result(result) => Ok(result),
             Body::Error(error) => Err(error),
             Body::Refused(refusal) => Err(refusal.to_error()),
@@ -238,7 +242,7 @@ impl Reply {
     /// each kind of answer.
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
-        match *self.0 {
+        match Arc::unwrap_or_clone(self.0) {
             Body::Result(ServerResult::CallToolResult(result)) => ToolAnswer::Result(result),
             Body::Result(ServerResult::InputRequiredResult(result)) => {
                 ToolAnswer::InputRequired(result)
@@ -254,7 +258,7 @@ impl Reply {
     }
 
     fn from_answer(answer: Body) -> Self {
-        Self(Box::new(answer))
+        Self(Arc::new(answer))
     }
 }
 

@@ -155,10 +155,11 @@ where
         let inner = self.inner.clone();
         async move {
             let mut reply = reply.await?;
-            let Some(result) = reply.tool_result_mut() else { return Ok(reply) };
-            if BoundedCounter::new(limit).holds(result) {
+            // Not `tool_result_mut`, which would copy a result that is shared.
+            if reply.tool_result().is_none_or(|result| BoundedCounter::new(limit).holds(result)) {
                 return Ok(reply);
             }
+            let Some(result) = reply.tool_result_mut() else { return Ok(reply) };
             // Without structured content, no schema is needed.
             let schema = match &result.structured_content {
                 Some(_) => output_schema(&tool, lookup, inner).await,
