@@ -66,7 +66,7 @@
 //! |---|---|
 //! | what clients see | [`advertise`], [`alias`], [`filter`] |
 //! | what clients may send and use | [`limit`], [`validate`], [`budget`] |
-//! | what clients receive | [`truncate`], [`redact`] |
+//! | what clients receive | [`truncate`], [`redact`], [`cache`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
 //! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`store`], [`redis`] |
 //! | changes at run time | [`changes`], [`reload`] |
@@ -81,6 +81,7 @@
 //! - `http`: connects servers over streamable HTTP.
 //! - `tls`: connects servers over `https`, in addition to `http`.
 //! - `normalize`: parses tool calls in the output of models, for hosts that run a model.
+//! - `cache`: caches the results of read-only tools.
 //! - `redis`: keeps budgets, suspended runs and stored results in Redis, where several replicas
 //!   share them.
 //! - `rig-compose`: converts tools of the crate [`rig-compose`](rig_compose) to targets of
@@ -103,6 +104,7 @@
         feature = "config",
         feature = "stdio",
         feature = "http",
+        feature = "cache",
         feature = "normalize",
         feature = "redis",
         feature = "rig-compose",
@@ -154,6 +156,8 @@ mod support;
 pub use self::hosts::normalize;
 #[cfg(feature = "rig-compose")]
 pub use self::hosts::rig_compose;
+#[cfg(feature = "cache")]
+pub use self::layers::cache;
 #[cfg(feature = "metrics")]
 pub use self::telemetry::metrics;
 pub use self::{

@@ -62,6 +62,8 @@ use rmcp::model::{ErrorData, JsonObject, ServerCapabilities};
 use tower_layer::Layer;
 use tower_service::Service;
 
+#[cfg(feature = "cache")]
+use crate::cache::{Cache, CacheLayer};
 use crate::{
     advertise::{Advertise, AdvertiseLayer},
     alias::{Alias, AliasLayer},
@@ -84,7 +86,14 @@ use crate::{
 type Layers<S> = Trace<Limit<AdvertiseAndBelow<S>>>;
 
 /// The layers from [`Advertise`] down to the inner service.
-type AdvertiseAndBelow<S> = Advertise<Truncate<Composite<BackendLayers<Redact<Budgeted<S>>>>>>;
+type AdvertiseAndBelow<S> = Advertise<Truncate<Composite<BackendLayers<CacheAndBelow<S>>>>>;
+
+/// The layers from [`Cache`] down to the inner service.
+#[cfg(feature = "cache")]
+type CacheAndBelow<S> = Cache<Redact<Budgeted<S>>>;
+
+#[cfg(not(feature = "cache"))]
+type CacheAndBelow<S> = Redact<Budgeted<S>>;
 
 /// The layers between a router and one of its backends, in their order.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
@@ -99,6 +108,8 @@ pub struct StackLayer {
     advertise: AdvertiseLayer,
     truncate: TruncateLayer,
     composite: CompositeLayer,
+    #[cfg(feature = "cache")]
+    cache: CacheLayer,
     redact: RedactLayer,
     budget: BudgetLayer,
     /// The observers of composite runs, in addition to those that the composite layer already has.
@@ -188,6 +199,14 @@ impl StackLayer {
     #[must_use]
     pub fn truncate(mut self, truncate: TruncateLayer) -> Self {
         self.truncate = truncate;
+        self
+    }
+
+    /// Sets the layer that caches the results of read-only tools.
+    #[cfg(feature = "cache")]
+    #[must_use]
+    pub fn cache(mut self, cache: CacheLayer) -> Self {
+        self.cache = cache;
         self
     }
 
@@ -294,12 +313,26 @@ impl<S> Layer<S> for StackLayer {
         let advertise = advertise.composites(composite.names());
         let trace = self.trace.clone().tools(composite.names());
         let inner = self.redact.layer(self.budget.layer(inner));
-        // Redaction and budgets use the same names of tools as the filter but do not list tools, so
-        // the filter also checks their patterns.
+        // Redaction, budgets and the cache use the same names of tools as the filter but do not
+        // check their patterns, so the filter does.
         let mentioned = self.redact.patterns().chain(self.budget.patterns());
+        #[cfg(feature = "cache")]
+        let mentioned = mentioned.chain(self.cache.patterns());
+        #[cfg(feature = "cache")]
+        let inner = self.cached(inner);
         let backend = self.backend.clone().mentioned(mentioned);
         let inner = composite.layer(backend.layer(inner).0);
         Stack(trace.layer(self.limit.layer(advertise.layer(truncate.layer(inner)))))
+    }
+}
+
+#[cfg(feature = "cache")]
+impl StackLayer {
+    /// Puts the cache in front of a service.
+    fn cached<S>(&self, inner: S) -> Cache<S> {
+        let mut cache = self.cache.clone();
+        self.backend.common.apply(&mut cache.catalogs);
+        cache.layer(inner)
     }
 }
 
@@ -414,7 +447,10 @@ impl Common {
 
 impl fmt::Debug for StackLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StackLayer")
+        let mut layers = f.debug_struct("StackLayer");
+        #[cfg(feature = "cache")]
+        layers.field("cache", &self.cache);
+        layers
             .field("trace", &self.trace)
             .field("limit", &self.limit)
             .field("advertise", &self.advertise)
@@ -457,7 +493,10 @@ where
         let advertise = self.advertise();
         let composite = advertise.get_ref().get_ref();
         let filter = composite.get_ref().get_ref();
-        filter.get_ref().warm().await?;
+        let validate = filter.get_ref();
+        #[cfg(feature = "cache")]
+        validate.get_ref().warm().await?;
+        validate.warm().await?;
         filter.warm().await?;
         composite.warm().await?;
         advertise.warm().await

@@ -6,6 +6,9 @@ pub mod alias;
 
 pub mod budget;
 
+#[cfg(feature = "cache")]
+pub mod cache;
+
 pub mod filter;
 
 pub mod limit;

@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -27,6 +27,7 @@ use tokio::{
     task::{JoinSet, coop::unconstrained},
     time::{Instant, sleep},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
@@ -91,7 +92,23 @@ pub(crate) struct Abilities {
 /// during one of its requests. In these versions, each question is a separate request to the
 /// client.
 #[derive(Clone)]
-pub(crate) struct LiveClient(Arc<ClientState>);
+pub(crate) struct LiveClient {
+    state: Arc<ClientState>,
+    /// Observes the questions of one call. `None` if nothing needs to know of them.
+    questions: Option<Questions>,
+}
+
+/// Observes the questions that servers ask the client during one call, and ends them together.
+/// Clones observe the same call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Questions(Arc<QuestionsState>);
+
+#[derive(Debug, Default)]
+struct QuestionsState {
+    has_asked: AtomicBool,
+    /// Cancelled when the client no longer waits for the call.
+    ended: CancellationToken,
+}
 
 struct ClientState {
     peer: Peer<RoleServer>,
@@ -187,28 +204,35 @@ impl LiveClient {
             let (peer, request) = (peer.clone(), request.clone());
             let (asked, turns) = (AtomicUsize::new(0), Semaphore::new(MAX_QUESTIONS));
             let waiting = ByteBudget::new(MAX_PENDING_BYTES);
-            Self(Arc::new(ClientState { peer, request, capabilities, asked, turns, waiting }))
+            let state = ClientState { peer, request, capabilities, asked, turns, waiting };
+            Self { state: Arc::new(state), questions: None }
         })
     }
 
     /// Returns the declared capabilities that allow a question.
     pub(crate) fn capabilities(&self) -> &Map<String, Value> {
-        &self.0.capabilities
+        &self.state.capabilities
     }
 
     pub(crate) fn abilities(&self) -> Abilities {
-        Abilities::of(&self.0.capabilities)
+        Abilities::of(&self.state.capabilities)
+    }
+
+    /// Returns the same client, whose questions are observed by `questions`.
+    #[cfg(feature = "cache")]
+    pub(crate) fn observed(self, questions: Questions) -> Self {
+        Self { questions: Some(questions), ..self }
     }
 
     /// Returns the parameters that the client sent with `initialize`.
     pub(crate) fn info(&self) -> Option<InitializeRequestParams> {
-        self.0.peer.peer_info().map(|info| (*info).clone())
+        self.state.peer.peer_info().map(|info| (*info).clone())
     }
 
     /// Returns `true` if both values are the client of the same request.
     #[cfg(feature = "remote")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.state, &other.state)
     }
 
     /// Relays a server's question to the client and returns the answer. Dropping the future cancels
@@ -219,17 +243,33 @@ impl LiveClient {
     /// Returns the error that the server is to receive: the error that the client answered with, or
     /// the reason why the client did not answer.
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
+        self.note_question();
         if let Some(capability) = self.abilities().lacks(&request) {
             return Err(unanswered(format!("the client does not declare `{capability}`")));
         }
         let turn = self.turn(&request).await.map_err(unanswered)?;
-        turn.answer(request).await.map_err(|error| match error {
+        let answer = turn.answer(request);
+        let answer = match &self.questions {
+            None => answer.await,
+            Some(questions) => {
+                let ended = questions.0.ended.run_until_cancelled(answer);
+                ended.await.unwrap_or(Err(ServiceError::TransportClosed))
+            }
+        };
+        answer.map_err(|error| match error {
             ServiceError::McpError(error) => error,
             ServiceError::UnexpectedResponse => {
                 unanswered("the client returned an invalid response")
             }
             _ => unanswered("the client is gone"),
         })
+    }
+
+    /// Notes that a server asks the client, for the observer of the call.
+    fn note_question(&self) {
+        if let Some(questions) = &self.questions {
+            questions.0.has_asked.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered, so that this one may be
@@ -240,7 +280,11 @@ impl LiveClient {
     /// Returns an error message if more than [`MAX_ASKED`] questions were asked during the request,
     /// or if its unanswered questions have more than [`MAX_PENDING_BYTES`].
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
-        let ClientState { asked, turns, waiting, .. } = &*self.0;
+        if self.questions.as_ref().is_some_and(|questions| questions.0.ended.is_cancelled()) {
+            return Err("the client is gone".to_owned());
+        }
+        self.note_question();
+        let ClientState { asked, turns, waiting, .. } = &*self.state;
         if asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED {
             return Err(too_many());
         }
@@ -248,7 +292,22 @@ impl LiveClient {
             format!("the open questions of one request have more than {MAX_PENDING_BYTES} bytes")
         })?;
         // The semaphore is never closed.
-        Ok(Turn { client: &self.0, _permit: turns.acquire().await.ok(), _bytes: bytes })
+        Ok(Turn { client: &self.state, _permit: turns.acquire().await.ok(), _bytes: bytes })
+    }
+}
+
+// === impl Questions ===
+
+#[cfg(feature = "cache")]
+impl Questions {
+    /// Returns `true` if the client was asked a question during the call, answered or not.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.0.has_asked.load(Ordering::Relaxed)
+    }
+
+    /// Withdraws the pending questions, and rejects all later ones.
+    pub(crate) fn end(&self) {
+        self.0.ended.cancel();
     }
 }
 
@@ -309,7 +368,7 @@ impl Turn<'_> {
 
 impl fmt::Debug for LiveClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveClient").field("request", &self.0.request).finish_non_exhaustive()
+        f.debug_struct("LiveClient").field("request", &self.state.request).finish_non_exhaustive()
     }
 }
 

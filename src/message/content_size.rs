@@ -94,6 +94,6 @@ pub(crate) fn of_value(value: &Value) -> usize {
     }
 }
 
-fn of_object(members: &serde_json::Map<String, Value>) -> usize {
+pub(crate) fn of_object(members: &serde_json::Map<String, Value>) -> usize {
     SMALL + members.iter().map(|(key, value)| key.len() + of_value(value)).sum::<usize>()
 }

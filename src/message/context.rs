@@ -10,6 +10,8 @@ use rmcp::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "cache")]
+use super::client::Questions;
 use super::{
     Account, Logs, Progress, Tracing,
     client::{ASKABLE, Abilities, LiveClient},
@@ -206,6 +208,24 @@ impl Context {
     /// branches that are created later inherit the stored client.
     pub(crate) fn note_live_client(&mut self) {
         self.live_client = self.live_client();
+    }
+
+    /// Changes the context for a call whose result other requests may receive as well. Returns the
+    /// observer of the questions to the client, or `None` if servers cannot ask the client questions
+    /// during the call.
+    ///
+    /// The context has no connection and no cancellation token afterward: dropping the call cancels
+    /// it. It keeps the progress reporter and the log sender, which send nothing once the request of
+    /// the client has ended.
+    #[cfg(feature = "cache")]
+    pub(crate) fn detach(&mut self) -> Option<Questions> {
+        let client = self.live_client();
+        self.peer = None;
+        self.cancellation = None;
+        let client = client?;
+        let questions = Questions::default();
+        self.live_client = Some(client.observed(questions.clone()));
+        Some(questions)
     }
 
     /// Creates the context of one branch of a composite from the context of the composite's

@@ -68,6 +68,8 @@ mod tool_service;
 mod trace;
 mod uris;
 
+#[cfg(feature = "cache")]
+pub(crate) use self::client::Questions;
 #[cfg(any(feature = "remote", feature = "testing"))]
 pub(crate) use self::context::CLIENT_CAPABILITIES;
 pub(crate) use self::{

@@ -29,12 +29,15 @@ use super::{Reply, Request};
 /// # }
 /// ```
 pub trait ToolService:
-    Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static
+    Service<Request, Response = Reply, Error: Into<BoxError> + Send, Future: Send>
+    + Clone
+    + Send
+    + 'static
 {
 }
 
 impl<S> ToolService for S where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+    S: Service<Request, Response = Reply, Error: Into<BoxError> + Send, Future: Send>
         + Clone
         + Send
         + 'static

@@ -695,6 +695,16 @@ impl<D> Lookup<D> {
     }
 }
 
+impl<D> Lookup<D> {
+    /// Discards the cached tools if `differs` returns `true` for them, because a list of tools that
+    /// a client has requested shows that they have changed.
+    #[cfg(feature = "cache")]
+    pub(crate) fn discard_if(&self, differs: impl FnOnce(&Known<D>) -> bool) {
+        let mut state = self.catalog.0.state();
+        state.known = state.known.take().filter(|known| !differs(known));
+    }
+}
+
 // === impl CatalogSettings ===
 
 impl fmt::Debug for CatalogSettings {

@@ -48,6 +48,8 @@ fn layer_future_adds_few_words() {
         ("validate", words(&ValidateLayer::new()), 4),
         ("redact", words(&RedactLayer::new()), 5),
         ("budget", words(&BudgetLayer::new()), 7),
+        #[cfg(feature = "cache")]
+        ("cache", words(&CacheLayer::new()), 3),
     ];
     for (layer, words, most) in layers {
         assert!(words <= most, "{layer} has {words} words, expected at most {most}");

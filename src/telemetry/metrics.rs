@@ -64,6 +64,8 @@ const RESUMPTIONS: &str = "mcp_composite.run.resumptions";
 const BRANCHES: &str = "mcp_composite.branches";
 const RETRIES: &str = "mcp_composite.retries";
 const OVER_BUDGET: &str = "mcp_composite.budget.refusals";
+#[cfg(feature = "cache")]
+const CACHED: &str = "mcp_composite.cache.calls";
 const SHORTENED: &str = "mcp_composite.truncate.results";
 const LEFT_OUT: &str = "mcp_composite.truncate.bytes";
 const CONNECTIONS: &str = "mcp_composite.backend.connections";
@@ -88,6 +90,8 @@ pub fn describe() {
         Unit::Count,
         "calls that were rejected because a budget was used up"
     );
+    #[cfg(feature = "cache")]
+    describe_counter!(CACHED, Unit::Count, "calls of tools whose results are cached");
     describe_counter!(SHORTENED, Unit::Count, "truncated results");
     describe_counter!(LEFT_OUT, Unit::Bytes, "parts that were removed from truncated results");
     describe_counter!(
@@ -162,6 +166,12 @@ pub(crate) fn over_budget(budget: &str, view: Option<&str>) {
     let budget = Label::new("mcp_composite.budget", budget.to_owned());
     let labels: Vec<_> = [budget].into_iter().chain(of_view(view)).collect();
     counter!(OVER_BUDGET, labels).increment(1);
+}
+
+/// Records how a call of a tool whose results are cached used the cache.
+#[cfg(feature = "cache")]
+pub(crate) fn cached(used: &'static str) {
+    counter!(CACHED, "mcp_composite.cache" => used).increment(1);
 }
 
 /// Records that a result was truncated, and by how many bytes.

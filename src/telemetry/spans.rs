@@ -68,6 +68,7 @@ pub(crate) fn call(
         "error.type" = Empty,
         mcp_composite.branch = %branch,
         mcp_composite.attempt = attempt,
+        mcp_composite.cache = Empty,
         mcp_composite.status = Empty,
     )
 }
@@ -79,6 +80,12 @@ pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     {
         span.record("gen_ai.tool.call.result", result);
     }
+}
+
+/// Records how the current call used the cache, in the span of the call.
+#[cfg(feature = "cache")]
+pub(crate) fn record_cache(used: &'static str) {
+    Span::current().record("mcp_composite.cache", used);
 }
 
 /// Returns the name of the span for a request: the method, followed by the name of the tool or

@@ -41,6 +41,7 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
         rpc.response.status_code = Empty,
         "error.type" = Empty,
         mcp_composite.view = context.view().map(|view| &**view),
+        mcp_composite.cache = Empty,
         mcp_composite.status = Empty,
     )
 }

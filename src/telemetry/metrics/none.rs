@@ -26,3 +26,6 @@ pub(crate) const fn shortened(_: &CallToolResult, _: &CallToolResult, _: Option<
 
 #[cfg(feature = "remote")]
 pub(crate) const fn connected(_: &str) {}
+
+#[cfg(feature = "cache")]
+pub(crate) const fn cached(_: &'static str) {}

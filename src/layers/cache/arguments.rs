@@ -1,0 +1,223 @@
+//! Hashes and compares the arguments of calls. Two calls have the same arguments if these are the
+//! same JSON: the order of members does not matter, and `1` equals `1.0`.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use foldhash::quality::RandomState;
+use rmcp::model::JsonObject;
+use serde_json::{Number, Value};
+
+/// The smallest float that is greater than each `u64`.
+const ABOVE_U64: f64 = 18_446_744_073_709_551_616.0;
+
+/// A number in a form that is the same for all spellings of an integer.
+enum Canonical<'n> {
+    Integer(i128),
+    /// A number with a fraction, or outside of the range of integers.
+    Other(&'n Number),
+}
+
+/// Computes the hash of the arguments of a call. No arguments have the same hash as `{}`.
+pub(super) fn hash(state: &RandomState, arguments: Option<&JsonObject>) -> u64 {
+    let mut hasher = state.build_hasher();
+    if let Some(arguments) = arguments {
+        hash_members(state, arguments, &mut hasher);
+    } else {
+        hash_members(state, &JsonObject::new(), &mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Returns `true` if the arguments of two calls are the same. No arguments equal `{}`.
+pub(super) fn equal(one: Option<&JsonObject>, other: Option<&JsonObject>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => same_members(one, other),
+        (Some(some), None) | (None, Some(some)) => some.is_empty(),
+        (None, None) => true,
+    }
+}
+
+fn hash_members(state: &RandomState, members: &JsonObject, hasher: &mut impl Hasher) {
+    // A sum, because the order of members depends on the features of `serde_json`.
+    let sum = members.iter().fold(0_u64, |sum, (name, value)| {
+        let mut member = state.build_hasher();
+        name.hash(&mut member);
+        hash_value(state, value, &mut member);
+        sum.wrapping_add(member.finish())
+    });
+    hasher.write_usize(members.len());
+    hasher.write_u64(sum);
+}
+
+fn hash_value(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
+    match value {
+        Value::Null => hasher.write_u8(0),
+        Value::Bool(value) => hasher.write_u8(1 + u8::from(*value)),
+        Value::Number(number) => {
+            hasher.write_u8(3);
+            match Canonical::of(number) {
+                Canonical::Integer(integer) => hasher.write_i128(integer),
+                Canonical::Other(number) => {
+                    hasher.write_u64(number.as_f64().map_or(0, f64::to_bits));
+                }
+            }
+        }
+        Value::String(text) => {
+            hasher.write_u8(4);
+            text.hash(hasher);
+        }
+        Value::Array(elements) => {
+            hasher.write_u8(5);
+            hasher.write_usize(elements.len());
+            elements.iter().for_each(|element| hash_value(state, element, hasher));
+        }
+        Value::Object(members) => {
+            hasher.write_u8(6);
+            hash_members(state, members, hasher);
+        }
+    }
+}
+
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => same_number(one, other),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => same_members(one, other),
+        (one, other) => one == other,
+    }
+}
+
+fn same_members(one: &JsonObject, other: &JsonObject) -> bool {
+    one.len() == other.len()
+        && one.iter().all(|(name, value)| other.get(name).is_some_and(|other| same(value, other)))
+}
+
+fn same_number(one: &Number, other: &Number) -> bool {
+    match (Canonical::of(one), Canonical::of(other)) {
+        (Canonical::Integer(one), Canonical::Integer(other)) => one == other,
+        (Canonical::Other(one), Canonical::Other(other)) => one == other,
+        _ => false,
+    }
+}
+
+// === impl Canonical ===
+
+impl<'n> Canonical<'n> {
+    fn of(number: &'n Number) -> Self {
+        if let Some(integer) = number.as_i64() {
+            return Self::Integer(integer.into());
+        }
+        if let Some(integer) = number.as_u64() {
+            return Self::Integer(integer.into());
+        }
+        match number.as_f64() {
+            // The comparison fails if the number is stored as a text with more digits than a float
+            // has, which is a feature of `serde_json`.
+            Some(float)
+                if float.fract() == 0.0
+                    && float.abs() < ABOVE_U64
+                    && Number::from_f64(float).as_ref() == Some(number) =>
+            {
+                #[expect(clippy::cast_possible_truncation, reason = "it is whole and in range")]
+                let integer = float as i128;
+                Self::Integer(integer)
+            }
+            _ => Self::Other(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: &Value) -> Option<&JsonObject> {
+        value.as_object()
+    }
+
+    fn is_same(one: &Value, other: &Value) -> bool {
+        let state = RandomState::default();
+        let equal = equal(object(one), object(other));
+        let hashes = hash(&state, object(one)) == hash(&state, object(other));
+        assert_eq!(equal, hashes, "{one} and {other}");
+        equal
+    }
+
+    #[test]
+    fn arguments_are_compared_as_json() {
+        let same = [
+            (r#"{"a":1,"b":[2]}"#, r#"{"b":[2],"a":1}"#),
+            (r#"{"a":{"b":1,"c":2}}"#, r#"{"a":{"c":2,"b":1}}"#),
+            (r#"{"a":1}"#, r#"{"a":1.0}"#),
+            (r#"{"a":100}"#, r#"{"a":1e2}"#),
+            (r#"{"a":0}"#, r#"{"a":-0.0}"#),
+            (r#"{"a":9007199254740992}"#, r#"{"a":9007199254740992.0}"#),
+            (r#"{"a":1.5}"#, r#"{"a":15e-1}"#),
+            ("{}", "null"),
+        ];
+        for (one, other) in same {
+            let [one, other] = [one, other].map(|text| serde_json::from_str(text).unwrap());
+            assert!(is_same(&one, &other), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn different_arguments_differ() {
+        let values = [
+            json!({}),
+            json!({ "a": null }),
+            json!({ "a": false }),
+            json!({ "a": true }),
+            json!({ "a": 0 }),
+            json!({ "a": 1 }),
+            json!({ "a": -1 }),
+            json!({ "a": 1.5 }),
+            json!({ "a": "1" }),
+            json!({ "a": "" }),
+            json!({ "a": [] }),
+            json!({ "a": [1] }),
+            json!({ "a": [1, 2] }),
+            json!({ "a": [2, 1] }),
+            json!({ "a": [[1], 2] }),
+            json!({ "a": {} }),
+            json!({ "a": { "b": 1 } }),
+            json!({ "b": { "a": 1 } }),
+            json!({ "a": 1, "b": 2 }),
+            json!({ "a": 2, "b": 1 }),
+            json!({ "a": u64::MAX }),
+            json!({ "a": i64::MIN }),
+            json!({ "a": 9_007_199_254_740_993_u64 }),
+            json!({ "a": 9_007_199_254_740_992.0 }),
+            json!({ "a": 1e300 }),
+            json!({ "a": 18_446_744_073_709_551_616.0 }),
+        ];
+        for (place, one) in values.iter().enumerate() {
+            assert!(is_same(one, one), "{one}");
+            for other in &values[place + 1..] {
+                assert!(!is_same(one, other), "{one} and {other}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn integers_and_whole_floats_are_equal_exactly_if_their_values_are(
+            integer in any::<i64>(), float in -1e19..1e19_f64,
+        ) {
+            let whole = float.trunc();
+            #[expect(clippy::cast_possible_truncation, reason = "the float is in range")]
+            let expected = i128::from(integer) == whole as i128;
+            prop_assert_eq!(is_same(&json!({ "a": integer }), &json!({ "a": whole })), expected);
+            #[expect(clippy::cast_possible_truncation, reason = "i64 saturates")]
+            let near = whole as i64;
+            #[expect(clippy::cast_possible_truncation, reason = "the float is in range")]
+            let expected = i128::from(near) == whole as i128;
+            prop_assert_eq!(is_same(&json!({ "a": near }), &json!({ "a": whole })), expected);
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! The service that answers calls from the cache.
+
+use std::{
+    fmt, mem,
+    panic::resume_unwind,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use foldhash::quality::RandomState;
+use futures::{FutureExt, future::BoxFuture};
+use pin_project_lite::pin_project;
+use serde_json::Value;
+use tokio::time::Instant;
+use tower::{BoxError, ServiceExt};
+use tower_service::Service;
+
+use super::{
+    NO_CACHE, Per, arguments,
+    entries::Entries,
+    flights::{Boarding, Flight, Landed, Own, Results, WhenRunning},
+    key::{Key, KeyRef},
+    rule::CacheRule,
+    tools::{CachedTool, CachedTools, Definitions},
+};
+use crate::{
+    catalog::{
+        CatalogSettings, Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools, list_all,
+    },
+    message::{Context as RequestContext, ContextKey, Questions, Reply, Request, ToolService},
+    metrics, spans,
+};
+
+/// Middleware that [`CacheLayer`](super::CacheLayer) puts in front of a service.
+///
+/// `Cache` is ready when the wrapped service is ready. If a call is answered without the wrapped
+/// service, the instance that is ready is dropped, which releases its readiness.
+#[derive(Clone)]
+pub struct Cache<S> {
+    /// `None` if there are no rules.
+    shared: Option<Arc<Shared>>,
+    inner: S,
+}
+
+/// The state that all clones of a service share.
+pub(super) struct Shared {
+    rules: Box<[CacheRule]>,
+    /// The results of each rule.
+    results: Box<[Arc<Results>]>,
+    caller: Option<ContextKey>,
+    catalogs: Catalogs<CachedTools>,
+    definitions: Definitions,
+    hashes: RandomState,
+}
+
+pin_project! {
+    /// Response future of [`Cache`].
+    pub struct ResponseFuture<F, E> {
+        #[pin]
+        state: State<F, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F, E> {
+        Forwarded {
+            #[pin]
+            reply: F,
+        },
+        Answered { reply: Option<Reply> },
+        Started { call: StartedCall },
+        Boxed { reply: BoxFuture<'static, Result<Reply, E>> },
+    }
+}
+
+/// The call of a caller that other callers may have joined.
+struct StartedCall {
+    flight: Flight,
+    /// Dropped together with the call, because the client is then no longer there.
+    _questions: Option<EndQuestions>,
+}
+
+/// Ends the questions of a call when it is dropped.
+struct EndQuestions(Questions);
+
+/// How a call of a cached tool was answered, for spans and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// With a cached result.
+    Hit,
+    /// With the result of a running call.
+    Joined,
+    /// By the tool.
+    Miss,
+    /// By the tool, because the client did not want a cached result.
+    Bypass,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(
+        rules: &[CacheRule],
+        caller: Option<ContextKey>,
+        catalogs: CatalogSettings,
+    ) -> Self {
+        let results =
+            rules.iter().map(|rule| Arc::new(Results::new(Entries::new(rule.ttl, rule.max_bytes))));
+        Self {
+            rules: rules.into(),
+            results: results.collect(),
+            caller,
+            catalogs: Catalogs::new(catalogs),
+            definitions: Definitions::default(),
+            hashes: RandomState::default(),
+        }
+    }
+
+    /// Returns the caller that the results for a request belong to.
+    fn caller(&self, tool: CachedTool, context: &RequestContext) -> Option<String> {
+        match self.rules[tool.rule].per {
+            Per::All => None,
+            Per::Caller => self.caller.as_ref().and_then(|caller| caller(context)),
+        }
+    }
+
+    /// Lists all tools of `inner`, and selects those whose results are cached.
+    async fn load<S>(
+        self: Arc<Self>,
+        inner: S,
+        context: ListingContext,
+    ) -> Result<(Tools, CachedTools), ListError>
+    where
+        S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+    {
+        let tools = list_all(inner, context.into_context()).await?;
+        let cached = CachedTools::new(&self.rules, &self.definitions, &tools);
+        Ok((tools, cached))
+    }
+
+    #[cfg(test)]
+    pub(super) fn results(&self) -> &[Arc<Results>] {
+        &self.results
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+// === impl Cache ===
+
+impl<S> Cache<S> {
+    pub(super) const fn new(shared: Option<Arc<Shared>>, inner: S) -> Self {
+        Self { shared, inner }
+    }
+
+    /// Returns a reference to the inner service.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    #[cfg(test)]
+    pub(super) const fn shared(&self) -> Option<&Arc<Shared>> {
+        self.shared.as_ref()
+    }
+}
+
+impl<S> Cache<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    /// Lists the tools behind the cache in advance, so that no request has to wait for them. Does
+    /// nothing if there are no rules.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the tools cannot be listed. The next request that needs the tools lists
+    /// them again.
+    pub async fn warm(&self) -> Result<(), ListError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let lookup = shared.catalogs.lookup(&RequestContext::default());
+        let load = |context| shared.clone().load(self.inner.clone(), context);
+        lookup.wait(Needs::AllTools, |_| true, load).await.map(drop)
+    }
+}
+
+impl<S> Service<Request> for Cache<S>
+where
+    S: ToolService,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request) -> Self::Future {
+        if self.shared.is_none() && !request.is_malformed() {
+            return ResponseFuture { state: State::Forwarded { reply: self.inner.call(request) } };
+        }
+        ResponseFuture { state: self.process(request) }
+    }
+}
+
+impl<S: ToolService> Cache<S> {
+    fn process(&mut self, request: Request) -> State<S::Future, S::Error> {
+        if request.is_malformed() {
+            drop(self.take_ready());
+            return State::answered(Reply::malformed(request.method()));
+        }
+        let Some(shared) = &self.shared else { return self.forward(request) };
+        if request.lists_tools() {
+            let lookup = shared.catalogs.lookup(request.context());
+            let reply = inspect_list(shared.clone(), lookup, self.inner.call(request));
+            return State::Boxed { reply: Box::pin(reply) };
+        }
+        let Some(call) = request.tool_call() else { return self.forward(request) };
+        if call.input_responses.is_some() || call.request_state.is_some() {
+            // The answers to questions of an earlier call.
+            return self.forward(request);
+        }
+        let now = Instant::now();
+        let mut lookup = shared.catalogs.lookup(request.context());
+        let load = |context| shared.clone().load(self.inner.clone(), context);
+        let needs = Needs::CurrentTool(&call.name);
+        match lookup.find(needs, now, |known| knows(known, &call.name), load) {
+            Some(known) => {
+                let tool = known.ok().and_then(|known| known.derived().get(&call.name));
+                self.answer(tool, request, now)
+            }
+            None => {
+                let reply = self.listing(shared.clone(), lookup, request);
+                State::Boxed { reply: Box::pin(reply) }
+            }
+        }
+    }
+
+    fn forward(&mut self, request: Request) -> State<S::Future, S::Error> {
+        State::Forwarded { reply: self.inner.call(request) }
+    }
+
+    /// Lists the tools, and then makes the call.
+    fn listing(
+        &mut self,
+        shared: Arc<Shared>,
+        lookup: Lookup<CachedTools>,
+        request: Request,
+    ) -> impl Future<Output = Result<Reply, S::Error>> + Send + use<S> {
+        // Not ready, because listing the tools calls the service as well.
+        let mut this = self.clone();
+        drop(self.take_ready());
+        async move {
+            let name = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
+            let inner = this.inner.clone();
+            let load = |context| shared.load(inner, context);
+            let known = lookup.wait(Needs::CurrentTool(&name), |known| knows(known, &name), load);
+            let tool = known.await.ok().and_then(|known| known.derived().get(&name));
+            let state = this.ready().await?.answer(tool, request, Instant::now());
+            drop(this);
+            ResponseFuture { state }.await
+        }
+    }
+
+    /// Answers a call of a tool, from the cache if possible.
+    fn answer(
+        &mut self,
+        tool: Option<CachedTool>,
+        request: Request,
+        now: Instant,
+    ) -> State<S::Future, S::Error> {
+        let (Some(shared), Some(tool)) = (&self.shared, tool) else { return self.forward(request) };
+        let context = request.context();
+        let results = &shared.results[tool.rule];
+        let arguments = request.tool_call().and_then(|call| call.arguments.as_ref());
+        let caller = shared.caller(tool, context);
+        let key = KeyRef {
+            hash: arguments::hash(&shared.hashes, arguments),
+            definition: tool.definition,
+            caller: caller.as_deref(),
+            arguments,
+        };
+        let bypasses = context.meta().get(NO_CACHE).and_then(Value::as_bool);
+        let when_running = match (bypasses, context.depth()) {
+            (Some(true), _) => WhenRunning::Replace,
+            // A tool that calls itself with the same arguments must not wait for its own call.
+            (_, 1..) => WhenRunning::Separate,
+            (_, 0) => WhenRunning::Join,
+        };
+        if when_running != WhenRunning::Replace
+            && let Some(reply) = results.entries.get(&key, now)
+        {
+            Use::Hit.record(context.is_measured());
+            drop(self.take_ready());
+            return State::answered(reply);
+        }
+        let (results, key) = (results.clone(), key.to_key());
+        self.board(&results, key, when_running, request)
+    }
+
+    /// Calls the tool, or waits for another caller that has called it.
+    fn board(
+        &mut self,
+        results: &Arc<Results>,
+        key: Key,
+        when_running: WhenRunning,
+        request: Request,
+    ) -> State<S::Future, S::Error> {
+        let is_measured = request.context().is_measured();
+        let mut request = Some(request);
+        let mut questions = None;
+        let boarding = results.board(key, when_running, || {
+            let mut request = request.take().expect("called at most once");
+            questions = request.context_mut().detach();
+            let mut inner = self.take_ready();
+            (async move { inner.call(request).await }, questions.clone())
+        });
+        match (boarding, request) {
+            (Boarding::Joined(flight), Some(request)) => {
+                Use::Joined.record(is_measured);
+                let inner = self.inner.clone();
+                drop(self.take_ready());
+                State::Boxed { reply: Box::pin(joined(flight, inner, request)) }
+            }
+            (Boarding::Separate, Some(request)) => {
+                Use::Miss.record(is_measured);
+                self.forward(request)
+            }
+            (Boarding::Started(flight), _) => {
+                let is_bypass = when_running == WhenRunning::Replace;
+                let how = if is_bypass { Use::Bypass } else { Use::Miss };
+                how.record(is_measured);
+                let _questions = questions.map(EndQuestions);
+                State::Started { call: StartedCall { flight, _questions } }
+            }
+            (_, None) => unreachable!("only a started call takes the request"),
+        }
+    }
+
+    /// Takes the wrapped service that is ready, and leaves a clone that is not ready.
+    fn take_ready(&mut self) -> S {
+        let later = self.inner.clone();
+        mem::replace(&mut self.inner, later)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Cache<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("shared", &self.shared).field("inner", &self.inner).finish()
+    }
+}
+
+/// Returns `true` if the tools contain the called tool.
+fn knows(known: &Known<CachedTools>, tool: &str) -> bool {
+    known.tools().get(tool).is_some()
+}
+
+/// Waits for the call of another caller. If that call has no result to share, calls the tool.
+async fn joined<S: ToolService>(
+    flight: Flight,
+    mut inner: S,
+    request: Request,
+) -> Result<Reply, S::Error> {
+    match flight.await {
+        Landed::Result(reply) => Ok(reply),
+        Landed::Own(_) => inner.ready().await?.call(request).await,
+    }
+}
+
+/// Waits for a list of tools. If it contains another definition of a cached tool, the results of
+/// the tool are no longer used.
+async fn inspect_list<E>(
+    shared: Arc<Shared>,
+    lookup: Lookup<CachedTools>,
+    reply: impl Future<Output = Result<Reply, E>>,
+) -> Result<Reply, E> {
+    let reply = reply.await?;
+    if let Some(page) = reply.tools() {
+        let definitions = &shared.definitions;
+        lookup.discard_if(|known| CachedTools::differ(known, &page.tools, definitions));
+    }
+    Ok(reply)
+}
+
+// === impl ResponseFuture ===
+
+impl<F, E> State<F, E> {
+    const fn answered(reply: Reply) -> Self {
+        Self::Answered { reply: Some(reply) }
+    }
+}
+
+impl<F, E> Future for ResponseFuture<F, E>
+where
+    F: Future<Output = Result<Reply, E>>,
+    E: 'static,
+{
+    type Output = Result<Reply, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Forwarded { reply } => reply.poll(cx),
+            StateProj::Answered { reply } => {
+                Poll::Ready(Ok(reply.take().expect("polled after completion")))
+            }
+            StateProj::Started { call } => match ready!(call.flight.poll_unpin(cx)) {
+                Landed::Result(reply) => Poll::Ready(Ok(reply)),
+                Landed::Own(own) => Poll::Ready(take(&own)),
+            },
+            StateProj::Boxed { reply } => reply.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<F, E> fmt::Debug for ResponseFuture<F, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+/// Takes the outcome that only the caller that started the call receives. Panics if the call has
+/// panicked.
+fn take<E: 'static>(own: &Mutex<Option<Own>>) -> Result<Reply, E> {
+    let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match own {
+        Some(Own::Answer(answer)) => match answer.downcast() {
+            Ok(answer) => *answer,
+            Err(_) => unreachable!("it is the answer of the same service"),
+        },
+        Some(Own::Panic(panic)) => resume_unwind(panic),
+        None => unreachable!("only one caller takes it"),
+    }
+}
+
+// === impl EndQuestions ===
+
+impl Drop for EndQuestions {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+// === impl Use ===
+
+impl Use {
+    /// Records the use in the current span, and in the metrics if `is_measured`.
+    fn record(self, is_measured: bool) {
+        let name = self.name();
+        spans::record_cache(name);
+        if is_measured {
+            metrics::cached(name);
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Joined => "joined",
+            Self::Miss => "miss",
+            Self::Bypass => "bypass",
+        }
+    }
+}

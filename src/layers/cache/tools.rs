@@ -1,0 +1,123 @@
+//! The tools whose results are cached.
+
+use std::{
+    fmt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use foldhash::{HashMap, HashMapExt};
+use rmcp::model::Tool;
+
+use super::rule::CacheRule;
+use crate::{
+    catalog::{Known, Tools},
+    fingerprint::Fingerprint,
+};
+
+/// The maximum number of tools whose definitions are compared with later ones.
+const MAX_DEFINITIONS: usize = 10_000;
+
+/// The cached tools of one list of tools.
+#[derive(Debug)]
+pub(super) struct CachedTools(HashMap<Box<str>, CachedTool>);
+
+/// A tool whose results are cached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CachedTool {
+    /// The index of the rule for the tool.
+    pub(super) rule: usize,
+    /// The number of the tool's definition.
+    pub(super) definition: u64,
+}
+
+/// The latest definition of each tool that a rule selects. Each definition has a number, which is
+/// never used again after the definition has changed.
+#[derive(Default)]
+pub(super) struct Definitions {
+    latest: Mutex<HashMap<String, (Fingerprint, u64)>>,
+    next: AtomicU64,
+}
+
+// === impl CachedTools ===
+
+impl CachedTools {
+    /// Selects the read-only tools that a rule selects.
+    pub(super) fn new(rules: &[CacheRule], definitions: &Definitions, tools: &Tools) -> Self {
+        let mut cached = HashMap::new();
+        for tool in tools {
+            let rule = rules.iter().position(|rule| rule.selects(&tool.name));
+            // If two definitions have the same name, a call may reach either tool.
+            let is_shadowed = || tools.shadowed().any(|other| other.name == tool.name);
+            match rule {
+                Some(rule) if is_read_only(tool) && !is_shadowed() => {
+                    let definition = definitions.number(tool);
+                    cached.insert((*tool.name).into(), CachedTool { rule, definition });
+                }
+                Some(_) => definitions.forget(&tool.name),
+                None => (),
+            }
+        }
+        Self(cached)
+    }
+
+    pub(super) fn get(&self, tool: &str) -> Option<CachedTool> {
+        self.0.get(tool).copied()
+    }
+
+    /// Returns `true` if `listed` contains another definition of a cached tool than `known`, and
+    /// forgets the definitions of these tools.
+    pub(super) fn differ(known: &Known<Self>, listed: &[Tool], definitions: &Definitions) -> bool {
+        let mut differ = false;
+        for tool in listed {
+            if known.derived().get(&tool.name).is_some()
+                && known.tools().get(&tool.name) != Some(tool)
+            {
+                definitions.forget(&tool.name);
+                differ = true;
+            }
+        }
+        differ
+    }
+}
+
+fn is_read_only(tool: &Tool) -> bool {
+    let hint = tool.annotations.as_ref().and_then(|annotations| annotations.read_only_hint);
+    hint == Some(true)
+}
+
+// === impl Definitions ===
+
+impl Definitions {
+    /// Returns the number of a tool's definition, which is new unless the tool had the same
+    /// definition before.
+    fn number(&self, tool: &Tool) -> u64 {
+        let value = serde_json::to_value(tool).unwrap_or_default();
+        let fingerprint = Fingerprint::of(&value);
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, number)) = latest.get(&*tool.name)
+            && *known == fingerprint
+        {
+            return *number;
+        }
+        if latest.len() >= MAX_DEFINITIONS {
+            latest.clear();
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        latest.insert(tool.name.to_string(), (fingerprint, number));
+        number
+    }
+
+    /// Forgets the definition of a tool, so that results of the tool are not used again.
+    fn forget(&self, tool: &str) {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).remove(tool);
+    }
+}
+
+impl fmt::Debug for Definitions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Definitions").finish_non_exhaustive()
+    }
+}
