@@ -132,7 +132,9 @@ impl Entry {
                     branch.waits.push(WaitRecord { from_ms: at_ms, until_ms: None });
                 }
             }
-            What::BranchFinished { branch, status, error, attempts, took, result, .. } => {
+            What::BranchFinished {
+                branch, status, error, attempts, cached, took, result, ..
+            } => {
                 let is_kept = self.branch(branch).is_some();
                 let result = if is_kept { self.keep(result) } else { None };
                 let Some(branch) = self.branch(branch) else { return };
@@ -140,6 +142,7 @@ impl Entry {
                 branch.status = status.into();
                 branch.error = error.map(Into::into);
                 branch.calls = attempts;
+                branch.cached = cached;
                 branch.ended_ms = Some(at_ms);
                 branch.took_ms = Some(millis(took.as_millis()));
                 branch.result = result;
@@ -197,6 +200,7 @@ impl Entry {
             took_ms: None,
             result: None,
             calls: 0,
+            cached: false,
             attempts: Vec::new(),
             waits: Vec::new(),
         });

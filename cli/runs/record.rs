@@ -85,6 +85,9 @@ pub(crate) struct BranchRecord {
     /// The number of calls, including retries.
     #[serde(default)]
     pub(crate) calls: u32,
+    /// Whether the result was cached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) cached: bool,
     /// The first calls.
     #[serde(default)]
     pub(crate) attempts: Vec<AttemptRecord>,

@@ -2,7 +2,10 @@
 
 use std::{
     fmt, mem,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -73,6 +76,8 @@ struct Open {
     attempts: u32,
     /// The current call to a server; `None` if the branch makes no such call.
     call: Option<OpenCall>,
+    /// Whether a cache has answered the last call to a server. `None` before the first call.
+    cached: Option<Arc<AtomicBool>>,
 }
 
 /// A call of a tool that has begun. If this value is dropped before the call has ended, the call is
@@ -162,7 +167,7 @@ impl<'p> Observation<'p> {
 
     fn push(&mut self, place: BranchPlace, started_ms: u64, attempts: u32) {
         let started = Duration::from_millis(started_ms);
-        self.observed.open.push(Open { place, started, attempts, call: None });
+        self.observed.open.push(Open { place, started, attempts, call: None, cached: None });
     }
 
     /// Returns the span of the run, which is disabled if no subscriber is interested in it.
@@ -220,6 +225,12 @@ impl<'p> Observation<'p> {
             open.call = Some(OpenCall { tool, begun, span, metrics, view, has_ended: false });
         }
         span
+    }
+
+    /// Returns the flag that a cache sets if it answers the call of a branch to a server.
+    pub(super) fn cached(&mut self, place: &BranchPlace) -> Option<Arc<AtomicBool>> {
+        let open = self.observed.open.iter_mut().find(|open| open.place == *place)?;
+        Some(open.cached.insert(Arc::default()).clone())
     }
 
     /// Ends the span of a branch's call to a server. Does nothing if the branch makes no such call.
@@ -321,14 +332,19 @@ impl<'p> Observation<'p> {
             self.notify(What::BranchStarted { branch });
         }
         let is_it = |open: &mut Open| open.place == place;
-        for call in self.observed.open.extract_if(.., is_it).filter_map(|open| open.call) {
-            call.end(&outcome.end());
+        let mut cached = false;
+        for open in self.observed.open.extract_if(.., is_it) {
+            cached |= open.cached.is_some_and(|cached| cached.load(Ordering::Relaxed));
+            if let Some(call) = open.call {
+                call.end(&outcome.end());
+            }
         }
         self.notify(What::BranchFinished {
             branch,
             status: outcome.status.name(),
             error: outcome.error.as_ref().map(|error| error.kind.name()),
             attempts: outcome.attempts,
+            cached,
             started: Duration::from_millis(outcome.started_ms),
             took: Duration::from_millis(outcome.duration_ms),
             result: outcome.result.as_deref(),
@@ -340,7 +356,8 @@ impl<'p> Observation<'p> {
         let place = self.place(step, element);
         if !self.observed.open.iter().any(|open| open.place == place) {
             let started = self.observed.took();
-            let open = Open { place: place.clone(), started, attempts: 0, call: None };
+            let (call, cached) = (None, None);
+            let open = Open { place: place.clone(), started, attempts: 0, call, cached };
             self.observed.open.push(open);
             self.notify(What::BranchStarted { branch: place.branch() });
         }
@@ -405,6 +422,7 @@ impl ObservedRun {
             status: Status::Cancelled.name(),
             error: None,
             attempts,
+            cached: false,
             started,
             took: self.took().saturating_sub(started),
             result: None,

@@ -1,6 +1,8 @@
 //! The context of a request: its id, `_meta`, extensions and connection.
 
-use std::sync::Arc;
+#[cfg(feature = "cache")]
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use rmcp::{
     Peer, RoleServer,
@@ -52,6 +54,8 @@ pub struct Context {
     pub(crate) tracing: Option<Arc<Tracing>>,
     /// Whether the trace position in `meta` identifies a span of this process.
     pub(super) is_in_span: bool,
+    /// Set to `true` if a cache answers the request. `None` if no observer needs to know.
+    pub(crate) cached: Option<Arc<AtomicBool>>,
 }
 
 /// The `_meta` and the extensions that the contexts of all branches of a run share. Copied once per
@@ -210,13 +214,21 @@ impl Context {
         self.live_client = self.live_client();
     }
 
+    /// Notes that a cache answers the request, for observers.
+    #[cfg(feature = "cache")]
+    pub(crate) fn note_cached(&self) {
+        if let Some(cached) = &self.cached {
+            cached.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Changes the context for a call whose result other requests may receive as well. Returns the
-    /// observer of the questions to the client, or `None` if servers cannot ask the client questions
-    /// during the call.
+    /// observer of the questions to the client, or `None` if servers cannot ask the client
+    /// questions during the call.
     ///
     /// The context has no connection and no cancellation token afterward: dropping the call cancels
-    /// it. It keeps the progress reporter and the log sender, which send nothing once the request of
-    /// the client has ended.
+    /// it. It keeps the progress reporter and the log sender, which send nothing once the request
+    /// of the client has ended.
     #[cfg(feature = "cache")]
     pub(crate) fn detach(&mut self) -> Option<Questions> {
         let client = self.live_client();
@@ -287,6 +299,7 @@ impl Context {
             delegation: self.delegation.charged(account),
             tracing: self.tracing.clone(),
             is_in_span: self.is_in_span,
+            cached: None,
         }
     }
 
@@ -327,6 +340,7 @@ impl Default for Context {
             delegation: Delegation::default(),
             tracing: None,
             is_in_span: false,
+            cached: None,
         }
     }
 }
@@ -346,6 +360,7 @@ impl From<RequestContext<RoleServer>> for Context {
             delegation: Delegation::default(),
             tracing: None,
             is_in_span: false,
+            cached: None,
         }
     }
 }

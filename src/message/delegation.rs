@@ -62,6 +62,13 @@ impl Delegation {
         ANSWERED.scope(self, answer)
     }
 
+    /// Returns `true` if this request is nested in another one, or if the current task is answering
+    /// one.
+    #[cfg(feature = "cache")]
+    pub(super) fn is_nested(&self) -> bool {
+        self.depth > 0 || ANSWERED.try_with(|_| ()).is_ok()
+    }
+
     /// Nests this request in the request that the current task is answering. Does nothing if the
     /// task is not answering a request.
     pub(super) fn follow_task(&mut self) {

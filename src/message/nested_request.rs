@@ -84,6 +84,12 @@ impl Context {
         self.delegation.depth
     }
 
+    /// Returns `true` if a tool has made the request while it answers another one.
+    #[cfg(feature = "cache")]
+    pub(crate) fn is_nested(&self) -> bool {
+        self.delegation.is_nested()
+    }
+
     /// Returns the [`Delegation`] for the requests that are made while this one is answered. They
     /// all share one call counter and are charged to one run.
     pub(crate) fn delegation(&mut self) -> Delegation {

@@ -228,6 +228,9 @@ pub enum What<'e> {
         error: Option<&'static str>,
         /// The number of times that the branch called its tool, including retries.
         attempts: u32,
+        /// Whether the result was cached, so that the last attempt did not call the tool. See
+        /// [`cache`](crate::cache).
+        cached: bool,
         /// The time from the start of the run to the start of the branch.
         started: Duration,
         /// The duration of the branch.

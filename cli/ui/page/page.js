@@ -233,7 +233,7 @@ function branches(run, path, now) {
       html("td", {}, branch.error ?? branch.reason ?? "", after.length ? ` (retried after ${after.join(", ")})` : ""),
       html("td", { class: "number" }, duration(branch.started_ms)),
       html("td", { class: "number" }, duration((branch.ended_ms ?? now) - branch.started_ms)),
-      html("td", { class: "number" }, branch.calls),
+      html("td", { class: "number" }, branch.calls, branch.cached ? " (cached)" : ""),
       html("td", {}, tools.join(", ")),
       html("td", {}, path.has(branch) ? "yes" : ""),
     );

@@ -103,6 +103,7 @@ function row(branch, name, isCritical, top, x, now, label) {
     branch.error,
     branch.reason,
     retries ? `${retries} ${retries === 1 ? "retry" : "retries"}` : null,
+    branch.cached ? "cached" : null,
     duration(end - branch.started_ms),
     isCritical ? "critical path" : null,
   ];

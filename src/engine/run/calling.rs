@@ -172,6 +172,7 @@ impl<'p, C: Caller> Run<'p, C> {
             if !is_nested {
                 let contents = context.is_traced_with_contents().then_some(&arguments);
                 span = watching.call(&place, &tool, count, contents);
+                context.cached = watching.cached(&place);
             }
             scope.place = Some(Arc::new(place));
         }

@@ -54,7 +54,7 @@ struct Running {
     next: u64,
 }
 
-/// What a call does if another call with the same key is running.
+/// The action of a call if another call with the same key is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenRunning {
     /// It waits for the running call.

@@ -5,9 +5,9 @@
 //!
 //! # What is cached
 //!
-//! - Only tools with the annotation `readOnlyHint: true` are cached, as the service behind the layer
-//!   lists them. All other calls are forwarded, even if a rule selects the tool. If two tools with
-//!   different definitions have the same name, neither is cached.
+//! - Only tools with the annotation `readOnlyHint: true` are cached, as the service behind the
+//!   layer lists them. All other calls are forwarded, even if a rule selects the tool. If two tools
+//!   with different definitions have the same name, neither is cached.
 //! - A result belongs to a tool, its definition, the arguments and, by [default](Per), the caller.
 //!   The order of members in the arguments does not matter, and `1` equals `1.0`. `_meta` does not
 //!   matter either.
@@ -15,16 +15,17 @@
 //!   failures of the service, panics and canceled calls are not.
 //! - A result during whose call a server asked the client a question is not cached. Neither is a
 //!   reply that requires input (`InputRequired`), nor any later call with the answer.
-//! - If the definition of a tool changes, its results are no longer used. This takes effect when the
-//!   layer's [epoch](CacheLayer::epoch) is bumped, and as soon as a list of tools with the changed
-//!   definition passes the layer. Without either, the layer notices the change within about a minute.
+//! - If the definition of a tool changes, its results are no longer used. This takes effect when
+//!   the layer's [epoch](CacheLayer::epoch) is bumped, and as soon as a list of tools with the
+//!   changed definition passes the layer. Without either, the layer notices the change within about
+//!   a minute.
 //! - Each service that the layer wraps has results of its own. So two views of the same servers do
 //!   not share results, and a reload of the configuration starts with an empty cache.
 //!
 //! # Concurrent calls
 //!
-//! Concurrent calls with the same key share one call of the tool. The first caller makes the call in
-//! its own context: its budget is charged, and it alone receives progress notifications and log
+//! Concurrent calls with the same key share one call of the tool. The first caller makes the call
+//! in its own context: its budget is charged, and it alone receives progress notifications and log
 //! messages, and is asked the questions of servers. The others wait for the result. If the first
 //! caller goes away, the call continues for the others, and its pending questions are withdrawn. If
 //! all callers go away, the call is canceled.
@@ -36,8 +37,8 @@
 //! same process can ask the client questions as [described
 //! there](crate::adapter::HandlerService).
 //!
-//! A call that a tool makes while it answers another call receives cached results, but does not wait
-//! for running calls, which might wait for it.
+//! A call that a tool makes while it answers another call receives cached results, but does not
+//! wait for running calls, which might wait for it.
 //!
 //! # Bypassing the cache
 //!
@@ -96,9 +97,11 @@ use std::{fmt, sync::Arc};
 
 use tower_layer::Layer;
 
+#[cfg(feature = "config")]
+pub(crate) use self::rule::MAX_TTL;
 use self::service::Shared;
 pub use self::{
-    rule::{CacheRule, Per},
+    rule::{CacheRule, NO_CACHE, Per},
     service::Cache,
 };
 use crate::{
@@ -112,15 +115,11 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// The `_meta` key with which a client bypasses the cache: `true` calls the tool even if its result
-/// is cached.
-pub const NO_CACHE: &str = "mcp-composite/no-cache";
-
 /// A layer that caches the results of read-only tools.
 ///
 /// By default there are no rules, and the layer forwards all calls.
 ///
-/// See the [module docs](crate::cache) for what is cached and for an example.
+/// See the [module docs](crate::cache) for the cached results and for an example.
 #[derive(Clone, Default)]
 pub struct CacheLayer {
     rules: Vec<CacheRule>,
@@ -159,6 +158,11 @@ impl CacheLayer {
         self
     }
 
+    /// Returns `true` if there are no rules.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// Returns the tool patterns of all rules, each with the name of its setting.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.rules.iter().map(CacheRule::tools_of);
@@ -175,10 +179,9 @@ impl<S> Layer<S> for CacheLayer {
     type Service = Cache<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let has_rules = !self.rules.is_empty();
         let shared =
             || Arc::new(Shared::new(&self.rules, self.caller.clone(), self.catalogs.clone()));
-        Cache::new(has_rules.then(shared), inner)
+        Cache::new((!self.is_idle()).then(shared), inner)
     }
 }
 

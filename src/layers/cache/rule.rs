@@ -1,13 +1,16 @@
-//! A rule: which results are cached, for how long and for whom.
+//! A rule that selects the results to cache, their lifetime and the callers that share them.
 
 use std::time::Duration;
 
 use crate::pattern::Selection;
 
+/// The `_meta` key with which a client bypasses the cache: `true` calls the tool even if its result
+/// is cached.
+pub const NO_CACHE: &str = "mcp-composite/no-cache";
 /// The default maximum size of the cached results of one rule: 64 MiB.
 const MAX_BYTES: usize = 64 << 20;
 /// The longest lifetime of a cached result: 365 days.
-const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A rule that caches the results of the selected tools, if they are read-only.
 ///

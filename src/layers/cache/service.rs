@@ -17,11 +17,11 @@ use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use super::{
-    NO_CACHE, Per, arguments,
+    arguments,
     entries::Entries,
     flights::{Boarding, Flight, Landed, Own, Results, WhenRunning},
     key::{Key, KeyRef},
-    rule::CacheRule,
+    rule::{CacheRule, NO_CACHE, Per},
     tools::{CachedTool, CachedTools, Definitions},
 };
 use crate::{
@@ -288,16 +288,17 @@ impl<S: ToolService> Cache<S> {
             arguments,
         };
         let bypasses = context.meta().get(NO_CACHE).and_then(Value::as_bool);
-        let when_running = match (bypasses, context.depth()) {
-            (Some(true), _) => WhenRunning::Replace,
+        let when_running = match bypasses {
+            Some(true) => WhenRunning::Replace,
             // A tool that calls itself with the same arguments must not wait for its own call.
-            (_, 1..) => WhenRunning::Separate,
-            (_, 0) => WhenRunning::Join,
+            _ if context.is_nested() => WhenRunning::Separate,
+            _ => WhenRunning::Join,
         };
         if when_running != WhenRunning::Replace
             && let Some(reply) = results.entries.get(&key, now)
         {
             Use::Hit.record(context.is_measured());
+            context.note_cached();
             drop(self.take_ready());
             return State::answered(reply);
         }
@@ -369,7 +370,10 @@ async fn joined<S: ToolService>(
     request: Request,
 ) -> Result<Reply, S::Error> {
     match flight.await {
-        Landed::Result(reply) => Ok(reply),
+        Landed::Result(reply) => {
+            request.context().note_cached();
+            Ok(reply)
+        }
         Landed::Own(_) => inner.ready().await?.call(request).await,
     }
 }
