@@ -449,7 +449,9 @@ impl fmt::Debug for StackLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut layers = f.debug_struct("StackLayer");
         #[cfg(feature = "cache")]
-        layers.field("cache", &self.cache);
+        if !self.cache.is_idle() {
+            layers.field("cache", &self.cache);
+        }
         layers
             .field("trace", &self.trace)
             .field("limit", &self.limit)

@@ -11,6 +11,7 @@ use super::{
     auth::{self, AuthTable},
     backends::{self, BackendTable},
     budget::BudgetTable,
+    cache::CacheTable,
     caller::{self, CallerTable},
     composite_tools,
     filter::FilterTable,
@@ -79,6 +80,8 @@ pub(super) struct FileTable {
     validate: ValidateTable,
     /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
     filter: FilterTable,
+    /// Caches the results of read-only tools.
+    cache: Vec<CacheTable>,
     /// Removes parts of tool results.
     redactions: Vec<RedactionTable>,
     /// Budgets that calls share.
@@ -223,6 +226,7 @@ impl Config {
             progress: file.progress,
             validate: file.validate,
             filter: file.filter,
+            cache: file.cache,
             redactions: file.redactions,
             budget: file.budget,
             truncate: file.truncate,

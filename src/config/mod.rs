@@ -9,9 +9,9 @@
 //! - [`[auth]`](#authentication): the bearer tokens of callers over HTTP;
 //! - [`[state]` and `[caller]`](#state): the store of runs that wait for user input, and the header
 //!   that identifies callers;
-//! - [`[budget]`, `[truncate]`, `[results]` and `[[redactions]]`](#budgets-and-results): limits on
-//!   the usage of tools and the size of results, the store of full results, and the removal of data
-//!   from results;
+//! - [`[budget]`, `[truncate]`, `[results]`, `[[cache]]` and
+//!   `[[redactions]]`](#budgets-and-results): limits on the usage of tools and the size of results,
+//!   the store of full results, the cache of results, and the removal of data from results;
 //! - [`[redis]`](#what-replicas-share): the Redis server that several processes share;
 //! - [`[[backends]]` and `[router]`](#backends): the backend servers, and how they are merged into
 //!   one server;
@@ -207,18 +207,24 @@
 //! max_total_bytes = 67108864                   # of all results; only in memory
 //! max_caller_bytes = 67108864                  # per caller; needs `[caller]`
 //!
+//! [[cache]]                                    # read-only tools only; first match applies
+//! tools = ["docs_*"]                           # required
+//! ttl = "10m"                                  # required; at most 365 days
+//! per = "caller"                               # or "all": all callers share the results
+//! max_bytes = 67108864                         # of all results of this entry
+//!
 //! [[redactions]]
 //! tools = ["users_*"]                          # required
 //! remove = ["/users/*/email"]                  # or `only`: the values to keep
 //! keep_texts = false                           # whether to keep texts that are not JSON
 //! ```
 //!
-//! These sections are documented in [`budget`](crate::budget), [`truncate`](crate::truncate) and
-//! [`redact`](crate::redact). As in `[filter]`, their patterns match the names that tools have in
-//! the router. Such a name has the prefix of the tool's backend, and the alias that the backend
-//! defines. Clients can call a tool by an alias of `[[aliases]]`, but budgets and redactions still
-//! match the name in the router. A pattern that matches no tool is reported in the log and by
-//! `mcp-composite check`.
+//! These sections are documented in [`budget`](crate::budget), [`truncate`](crate::truncate),
+//! [`cache`](crate::cache) and [`redact`](crate::redact). `[[cache]]` needs the feature `cache`. As
+//! in `[filter]`, their patterns match the names that tools have in the router. Such a name has the
+//! prefix of the tool's backend, and the alias that the backend defines. Clients can call a tool by
+//! an alias of `[[aliases]]`, but these sections still match the name in the router. A pattern that
+//! matches no tool is reported in the log and by `mcp-composite check`.
 //!
 //! With `store = "memory"`, `[budget]` may have `max_callers`, the maximum number of callers whose
 //! balances are kept for each budget. It defaults to 100000.
@@ -478,7 +484,8 @@
 //! ```
 //!
 //! A view is the file with some sections replaced: `composite_tools`, `limits`, `progress`,
-//! `validate`, `filter`, `aliases`, `advertise`, `redactions`, `budget`, `truncate` and `results`.
+//! `validate`, `filter`, `aliases`, `advertise`, `cache`, `redactions`, `budget`, `truncate` and
+//! `results`.
 //! Each of these sections that the view has replaces the whole section of the file, even if it is
 //! empty. All other sections are those of the file. So a view without `redactions` redacts what the
 //! file redacts. An inherited section must also be valid in the view: if the view replaces
@@ -592,6 +599,7 @@ mod backends;
 mod budget;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod budget_state;
+mod cache;
 mod caller;
 mod composite_tools;
 #[cfg(any(feature = "stdio", feature = "http"))]

@@ -7,6 +7,7 @@ use super::{
     advertise::{self, AdvertiseTable},
     aliases::{self, AliasTable},
     budget::{self, BudgetTable},
+    cache::{self, CacheTable},
     caller::CallerConfig,
     composite_tools,
     filter::{self, FilterTable},
@@ -35,6 +36,7 @@ pub(super) struct Sections {
     pub(super) progress: ProgressTable,
     pub(super) validate: ValidateTable,
     pub(super) filter: FilterTable,
+    pub(super) cache: Vec<CacheTable>,
     pub(super) redactions: Vec<RedactionTable>,
     pub(super) budget: BudgetTable,
     pub(super) truncate: TruncateTable,
@@ -90,6 +92,7 @@ impl Sections {
         let (composite_tools, layer) =
             composite_tools::build(self.composite_tools, backends, router, &alias, reader);
         let limits = limits::build(&self.limits, reader);
+        let cache = cache::build(self.cache, caller, reader);
         let redact = redactions::build(self.redactions, reader);
         let mut stores = Stores {
             state: state.clone(),
@@ -110,6 +113,7 @@ impl Sections {
             .filter(filter)
             .validate(validate)
             .redact(redact);
+        let stack_layer = cache.apply(stack_layer);
         let stack_layer = stores.apply(stack_layer, composite_layer.clone());
         Some(Layers { view: None, composite_tools, composite_layer, stack_layer, stores })
     }

@@ -10,6 +10,7 @@ use super::{
     aliases::AliasTable,
     auth,
     budget::BudgetTable,
+    cache::CacheTable,
     composite_tools,
     filter::FilterTable,
     limits::LimitsTable,
@@ -50,6 +51,8 @@ pub(super) struct ViewTable {
     validate: Option<ValidateTable>,
     /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
     filter: Option<FilterTable>,
+    /// Caches the results of read-only tools. A view does not share results with other views.
+    cache: Option<Vec<CacheTable>>,
     /// Removes parts of tool results.
     redactions: Option<Vec<RedactionTable>>,
     /// Budgets that calls share. They are counted separately from those of the file.
@@ -170,6 +173,7 @@ impl ViewTable {
             progress: self.progress.unwrap_or_else(|| file.progress.clone()),
             validate: self.validate.unwrap_or_else(|| file.validate.clone()),
             filter: self.filter.unwrap_or_else(|| file.filter.clone()),
+            cache: self.cache.unwrap_or_else(|| file.cache.clone()),
             redactions: self.redactions.unwrap_or_else(|| file.redactions.clone()),
             budget: self.budget.unwrap_or_else(|| file.budget.clone()),
             truncate,

@@ -1,6 +1,6 @@
 //! Checks of the guides against the crate.
 
-#[cfg(all(feature = "config", feature = "redis"))]
+#[cfg(all(feature = "config", feature = "redis", feature = "cache"))]
 mod defaults;
 mod limits;
 mod troubleshooting;

@@ -47,6 +47,8 @@ fn is_supported(file: &str) -> bool {
         ("[caller]", cfg!(feature = "http")),
         ("[auth", cfg!(feature = "http")),
         ("[redis]", cfg!(feature = "redis")),
+        ("[[cache]]", cfg!(feature = "cache")),
+        ("cache = [", cfg!(feature = "cache")),
         ("store = \"redis\"", cfg!(feature = "redis")),
     ];
     needed.iter().all(|(text, is_built)| *is_built || !file.contains(text))

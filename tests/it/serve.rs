@@ -41,7 +41,7 @@ const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 fn failing<E>(
     error: E,
 ) -> ServeService<
-    impl Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+    impl Service<Request, Response = Reply, Error: Into<BoxError> + Send, Future: Send>
     + Clone
     + Send
     + 'static,

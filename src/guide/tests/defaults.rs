@@ -46,6 +46,10 @@ fn besides(section: &str, key: &str) -> (String, &'static str) {
         ("[[budget.limits]]", _) => ("[[budget.limits]]\nname = 'n'\nlimit = 1\n".to_owned(), ""),
         ("[results]", _) => ("[truncate]\nmax_result_bytes = 1000\n[results]\n".to_owned(), ""),
         ("[redis]", _) => ("[redis]\nurl = 'redis://r'\n".to_owned(), "[state]\nstore = 'redis'\n"),
+        ("[[cache]]", _) => {
+            let cache = "[caller]\nheader = 'h'\n[[cache]]\ntools = ['a']\nttl = '1m'\n";
+            (cache.to_owned(), "")
+        }
         ("[[redactions]]", _) => {
             ("[[redactions]]\ntools = ['a']\nremove = ['/a']\n".to_owned(), "")
         }

@@ -25,6 +25,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "expr/template/value.rs BYTES_PER_STEP",
             "expr/template/evaluate.rs STEPS",
             "expr/template/value.rs MAP_BYTES",
+            "layers/cache/entries.rs SLACK",
             "composite/input.rs BYTES_PER_VISIT",
             "schema/coerce.rs STEPS_PER_VISIT",
             "schema/coerce/shape.rs BYTES_PER_VISIT",
@@ -165,7 +166,7 @@ pub(super) struct Row {
     value: String,
     /// The key that sets it in a file, if any.
     #[cfg_attr(
-        not(all(feature = "config", feature = "redis")),
+        not(all(feature = "config", feature = "redis", feature = "cache")),
         expect(dead_code, reason = "only `defaults` reads it, which needs files and all stores")
     )]
     set_with: String,
@@ -173,7 +174,7 @@ pub(super) struct Row {
     constants: Vec<String>,
 }
 
-#[cfg(all(feature = "config", feature = "redis"))]
+#[cfg(all(feature = "config", feature = "redis", feature = "cache"))]
 impl Row {
     /// Returns the keys of a file, with their sections.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 249] = [
+const KEYS: [(&str, &str, &str, &str); 255] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -108,6 +108,16 @@ const KEYS: [(&str, &str, &str, &str); 249] = [
     ("results", "max_result_bytes", "9", "max_item_bytes: Some(9)"),
     ("results", "max_total_bytes", "10", "max_total_bytes: Some(10)"),
     ("results", "max_caller_bytes", "11", "max_caller_bytes: Some(11)"),
+    ("", "cache", "tools = [\"search\"]\nttl = \"7s\"", "CacheRule {"),
+    (
+        "cache",
+        "tools",
+        "[\"erase\"]",
+        "cache: CacheLayer { rules: [CacheRule { tools: Selection { allow: Some([\"erase\"])",
+    ),
+    ("cache", "ttl", "\"8s\"", "ttl: 8s"),
+    ("cache", "per", "\"all\"", "per: All"),
+    ("cache", "max_bytes", "99", "max_bytes: 99"),
     ("", "redactions", "tools = [\"search\"]\nremove = [\"\"]", "stack search: [redacted]"),
     ("redactions", "tools", "[\"erase\"]", "stack erase: [redacted]"),
     ("redactions", "remove", "[\"/other\"]", "stack search: search {}"),
@@ -338,6 +348,7 @@ const KEYS: [(&str, &str, &str, &str); 249] = [
     ("views", "progress", "{ heartbeat = \"7s\" }", "heartbeat: 7s"),
     ("views", "validate", "{ schema = \"strict\" }", "view search 1: invalid arguments"),
     ("views", "filter", "{ hide_tools = [\"erase\"] }", "view lists search, note\n"),
+    ("views", "cache", "[{ tools = [\"search\"], ttl = \"7s\" }]", "ttl: 7s"),
     (
         "views",
         "redactions",
@@ -368,7 +379,7 @@ const KEYS: [(&str, &str, &str, &str); 249] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 41] = [
+const TABLES: [&str; 42] = [
     "",
     "composite_tools",
     "targets",
@@ -408,6 +419,7 @@ const TABLES: [&str; 41] = [
     "costs",
     "truncate",
     "results",
+    "cache",
     "redactions",
     "views",
 ];
@@ -475,7 +487,8 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         (
             "",
             Some((
-                section @ ("backends" | "aliases" | "composite_tools" | "redactions" | "views"),
+                section @ ("backends" | "aliases" | "composite_tools" | "cache" | "redactions"
+                | "views"),
                 text,
             )),
         ) => {
@@ -544,6 +557,10 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             let others = "[redis]\nurl = \"redis://base\"\n[truncate]\nmax_result_bytes = 1000\n\
                           [caller]\nheader = \"x-user\"\n";
             format!("{others}[results]\n{}", lines(entry))
+        }
+        ("cache", _) => {
+            let base = [("tools", "[\"search\"]"), ("ttl", "\"7s\"")];
+            format!("[[cache]]\n{}", lines(replaced(&base, &[], entry)))
         }
         ("redactions", _) => {
             let base = [("tools", "[\"search\"]"), ("remove", "[\"\"]")];

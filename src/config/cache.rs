@@ -1,0 +1,138 @@
+//! The section `[[cache]]`.
+
+#[cfg(feature = "cache")]
+use std::{mem, time};
+
+use serde::Deserialize;
+
+#[cfg(feature = "cache")]
+use super::set_some::SetSome;
+use super::{caller::CallerConfig, duration::Duration, filter::selection, read::Reader};
+#[cfg(feature = "cache")]
+use crate::cache::{CacheLayer, CacheRule, MAX_TTL, Per};
+use crate::{composite::Segment, stack::StackLayer};
+
+/// The key of the section `[[cache]]` in a configuration file.
+const SECTION: &str = "cache";
+
+/// Caches the results of some tools. Only tools with the annotation `readOnlyHint: true` are
+/// cached.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["tools", "ttl"])))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CacheTable {
+    /// Patterns of the tools. They match the names before `[[aliases]]` renames the tools. The
+    /// first entry of `[[cache]]` that matches a tool determines how its results are cached.
+    tools: Option<Vec<String>>,
+    /// How long a result is cached, at most 365 days.
+    ttl: Option<Duration>,
+    /// Whether each caller has its own results, or all callers share them. Defaults to results per
+    /// caller if `[auth]` or `[caller]` identifies callers. Otherwise, all calls share results.
+    per: Option<PerName>,
+    /// Maximum total size of the cached results and their arguments, in bytes. Defaults to 64 MiB.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_bytes: Option<usize>,
+}
+
+/// The calls that share cached results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum PerName {
+    /// The calls of one caller, as identified by `[auth]` or `[caller]`.
+    Caller,
+    /// All calls.
+    All,
+}
+
+/// The configured cache.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CacheConfig {
+    #[cfg(feature = "cache")]
+    layer: CacheLayer,
+}
+
+/// Converts the `[[cache]]` tables to a cache layer. Errors in the section are recorded in
+/// `reader`.
+///
+/// If an error is reported, the returned value must not be used.
+pub(super) fn build(
+    tables: Vec<CacheTable>,
+    caller: &CallerConfig,
+    reader: &mut Reader<'_, '_>,
+) -> CacheConfig {
+    if cfg!(not(feature = "cache")) && !tables.is_empty() {
+        let message = "`[[cache]]` needs a build with the feature `cache`";
+        reader.report(&[SECTION.into()], message.to_owned());
+    }
+    let mut config = CacheConfig::default();
+    for (place, table) in tables.into_iter().enumerate() {
+        let path = [SECTION.into(), place.into()];
+        table.check(&path, caller, reader);
+        config.add(table, &path, reader);
+    }
+    #[cfg(feature = "cache")]
+    if let Some(key) = caller.key() {
+        config.layer = config.layer.caller(key);
+    }
+    config
+}
+
+// === impl CacheConfig ===
+
+impl CacheConfig {
+    /// Adds the cache to a stack.
+    pub(super) fn apply(self, stack: StackLayer) -> StackLayer {
+        #[cfg(feature = "cache")]
+        let stack = stack.cache(self.layer);
+        stack
+    }
+
+    #[cfg(feature = "cache")]
+    fn add(&mut self, table: CacheTable, path: &[Segment], reader: &mut Reader<'_, '_>) {
+        let tools = selection(table.tools, None, ["tools", ""], path, reader);
+        let Duration(ttl) = table.ttl.unwrap_or(Duration(time::Duration::ZERO));
+        let per = match table.per {
+            Some(PerName::All) => Per::All,
+            Some(PerName::Caller) | None => Per::Caller,
+        };
+        let rule =
+            CacheRule::new(tools, ttl).per(per).set_some(table.max_bytes, CacheRule::max_bytes);
+        self.layer = mem::take(&mut self.layer).rule(rule);
+    }
+
+    #[cfg(not(feature = "cache"))]
+    #[expect(clippy::unused_self, reason = "there is no cache")]
+    fn add(&self, table: CacheTable, path: &[Segment], reader: &mut Reader<'_, '_>) {
+        selection(table.tools, None, ["tools", ""], path, reader);
+    }
+}
+
+// === impl CacheTable ===
+
+impl CacheTable {
+    fn check(&self, path: &[Segment], caller: &CallerConfig, reader: &mut Reader<'_, '_>) {
+        let at = |key: &str| [path, &[key.into()]].concat();
+        if self.tools.is_none() {
+            reader.report(&at("tools"), "missing key `tools`".to_owned());
+        }
+        match self.ttl {
+            None => reader.report(&at("ttl"), "missing key `ttl`".to_owned()),
+            Some(Duration(ttl)) if ttl.is_zero() => {
+                let message = "`ttl` is zero: expected more, or leave the entry out";
+                reader.report(&at("ttl"), message.to_owned());
+            }
+            #[cfg(feature = "cache")]
+            Some(Duration(ttl)) if ttl > MAX_TTL => {
+                let message = "`ttl` is too long: expected at most 365 days";
+                reader.report(&at("ttl"), message.to_owned());
+            }
+            Some(_) => (),
+        }
+        if self.per == Some(PerName::Caller) {
+            caller.required(&at("per"), "`per = \"all\"`", reader);
+        }
+        reader.at_least_one(path, "max_bytes", self.max_bytes);
+    }
+}
