@@ -14,6 +14,8 @@ mod backend_auth;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
 mod budget;
+#[cfg(feature = "cache")]
+mod cache;
 mod changes;
 #[cfg(feature = "config")]
 mod config;

@@ -97,13 +97,27 @@ async fn everything() {
         .trace(TraceLayer::new().metrics(true))
         .truncate(TruncateLayer::new().max_result_bytes(1000))
         .budget(BudgetLayer::new().budget(budget))
-        .composite(CompositeLayer::new([look, asks, waits]).unwrap())
-        .layer(server);
+        .composite(CompositeLayer::new([look, asks, waits]).unwrap());
+    #[cfg(feature = "cache")]
+    let stack = {
+        use mcp_composite::cache::{CacheLayer, CacheRule};
+
+        let cached = rmcp::model::Tool::new("cached", "Looks", rmcp::model::JsonObject::new());
+        let annotations = rmcp::model::ToolAnnotations::new().read_only(true);
+        server.add(cached.with_annotations(annotations), Answer::text("seen"));
+        let rule = CacheRule::new(Selection::default(), Duration::from_secs(60));
+        stack.cache(CacheLayer::new().rule(rule))
+    };
+    let stack = stack.layer(server);
     let call = async |tool: &str| {
         drop(stack.clone().oneshot(testing::request(tool, json!({}))).await.unwrap());
     };
     for tool in ["look", "near", "large", "broken", "broken", "guess"] {
         call(tool).await;
+    }
+    #[cfg(feature = "cache")]
+    for _ in 0..3 {
+        call("cached").await;
     }
     let late = tokio::time::timeout(Duration::from_secs(1), call("waits")).await;
     assert!(late.is_err());
@@ -156,6 +170,9 @@ async fn recorded_metrics_match_the_guide() {
     if !cfg!(feature = "remote") {
         documented.remove("mcp_composite.backend.connections");
     }
+    if !cfg!(feature = "cache") {
+        documented.remove("mcp_composite.cache.calls");
+    }
     assert_eq!(told.keys().collect::<Vec<_>>(), documented.keys().collect::<Vec<_>>());
     for (name, (kind, unit, labels)) in told {
         let (said_kind, said_unit, said_labels) = &documented[&name];
@@ -193,6 +210,10 @@ async fn runs_branches_and_calls_are_counted_by_outcome() {
     let budget = [("mcp_composite.budget", "broken calls")];
     assert_eq!(count(&measured, "mcp_composite.budget.refusals", &budget), 1);
     assert_eq!(count(&measured, "mcp_composite.truncate.results", &[]), 1);
+    let cached =
+        |used| count(&measured, "mcp_composite.cache.calls", &[("mcp_composite.cache", used)]);
+    let expected = if cfg!(feature = "cache") { [1, 2] } else { [0, 0] };
+    assert_eq!([cached("miss"), cached("hit")], expected);
     assert!(count(&measured, "mcp_composite.truncate.bytes", &[]) > 3000);
 
     let call = ("mcp.method.name", "tools/call");
