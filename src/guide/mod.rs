@@ -15,6 +15,7 @@
 //! | ask the user for approval or input | [elicitation] |
 //! | limit the usage of calls and the size of results | [choosing a limit](crate::budget#choosing-a-limit) |
 //! | limit calls per time and caller | [rate_limits] |
+//! | cache the results of read-only tools | [caching] |
 //! | run several gateways behind a load balancer | [several replicas](crate::store#several-replicas) |
 //! | observe runs with spans and metrics | [`trace`](crate::trace) |
 //! | draw a composite or a run as a flowchart | [`mermaid`](crate::mermaid) |
@@ -109,6 +110,12 @@ pub mod aliases {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("rate_limits.md")]
 pub mod rate_limits {}
+
+/// Caching the results of read-only tools.
+///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("caching.md")]
+pub mod caching {}
 
 /// Completion and error messages for configuration files in editors, based on a JSON Schema.
 ///
