@@ -38,6 +38,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+#[expect(clippy::large_enum_variant, reason = "the program has one value of it")]
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serves a file to MCP clients, over stdio unless `--http` is given.
