@@ -44,13 +44,12 @@
 //! # fn main() {}
 //! ```
 
+mod held;
+
 use std::{
     collections::HashMap,
     fmt, mem,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -60,6 +59,7 @@ use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 use tracing::Instrument;
 
+use self::held::{Held, Holding};
 use crate::{
     changes::Epoch,
     message::{Context, ContextKey, Reply, Request},
@@ -99,17 +99,6 @@ pub struct Known<D> {
     /// Counts the size of these tools toward the total size of the layer's catalogs. Dropping the
     /// value subtracts their size again.
     _held: Held,
-}
-
-/// Counts the total size of the tools in all catalogs of a layer, in bytes of JSON.
-#[derive(Clone, Debug, Default)]
-struct Holding(Arc<AtomicUsize>);
-
-/// A number of bytes that is counted in a total size. Dropping it subtracts the number again.
-#[derive(Debug)]
-struct Held {
-    bytes: usize,
-    holding: Holding,
 }
 
 /// The tools that a rule must know before it can decide about a request.
@@ -563,27 +552,6 @@ impl<D> Shared<D> {
     fn state(&self) -> MutexGuard<'_, State<D>> {
         // No code panics while holding the lock, and the state would stay consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Holding ===
-
-impl Holding {
-    fn hold(&self, bytes: usize) -> Held {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-        Held { bytes, holding: self.clone() }
-    }
-
-    fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Held ===
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.holding.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

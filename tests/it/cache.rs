@@ -382,7 +382,8 @@ async fn stack_checks_access_before_the_cache_and_charges_after_it() {
         .layer(server.clone());
     for _ in 0..3 {
         let result = testing::call(&stack, "look", json!({})).await;
-        assert_eq!(result.structured_content, Some(json!({ "open": 1 })));
+        let redacted = json!({ "open": 1, "secret": "[redacted]" });
+        assert_eq!(result.structured_content, Some(redacted));
         testing::refused(&stack, "hidden", json!({})).await;
     }
     assert_eq!(server.called(), ["look"]);

@@ -1,0 +1,38 @@
+//! The total size of the tools that the catalogs of a layer hold.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// Counts the total size of the tools in all catalogs of a layer, in bytes of JSON.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holding(Arc<AtomicUsize>);
+
+/// A number of bytes that is counted in a total size. Dropping it subtracts the number again.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: usize,
+    holding: Holding,
+}
+
+// === impl Holding ===
+
+impl Holding {
+    pub(super) fn hold(&self, bytes: usize) -> Held {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Held { bytes, holding: self.clone() }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Held ===
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.holding.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
