@@ -360,7 +360,8 @@ impl<S: fmt::Debug> fmt::Debug for Cache<S> {
 
 /// Returns `true` if the tools contain the called tool.
 fn knows(known: &Known<CachedTools>, tool: &str) -> bool {
-    known.tools().get(tool).is_some()
+    // First in the map with the faster hash.
+    known.derived().get(tool).is_some() || known.tools().get(tool).is_some()
 }
 
 /// Waits for the call of another caller. If that call has no result to share, calls the tool.
