@@ -44,7 +44,7 @@ use tokio::{
 
 use self::releases::Releases;
 
-const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/replicas/gateway.toml");
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/replicas/gateway.toml");
 const NGINX: &str = include_str!("nginx.conf");
 
 /// The addresses of the replicas in the file of nginx.
