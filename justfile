@@ -46,7 +46,7 @@ public-api *ARGUMENTS:
 deny:
     .ci/deny
 
-# Check each pair of features, and test each feature alone and the default ones.
+# Check each feature alone and the pairs that meet, and test the default ones.
 features:
     .ci/features
 
