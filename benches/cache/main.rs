@@ -8,7 +8,6 @@
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
-#[expect(dead_code, reason = "the bench of the stack uses all of it")]
 #[path = "../stack/leaf.rs"]
 mod leaf;
 #[expect(dead_code, reason = "the bench of the stack uses all of it")]
