@@ -75,7 +75,7 @@ fn misses() -> Group {
     let request = call(&leaf, small_arguments());
     Group::new("misses")
         .case("leaf", &Numbered(leaf.clone()), &request)
-        .case("miss", &Numbered(cache().layer(leaf.clone())), &request)
+        .case("miss", &Numbered(cache().layer(leaf)), &request)
         .against("leaf")
 }
 

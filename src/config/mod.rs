@@ -56,14 +56,14 @@
 //! arguments = { q = "$input.query", limit = 5 }
 //! timeout = "5s"
 //! optional = true
-//! on_error = { action = "retry", retry_count = 2 } # also `delay`, `max_delay`; or "retry"
+//! on_error = { action = "retry", retry_count = 2 } # also `delay` and `max_delay`
 //! ```
 //!
 //! Each key is documented at the setter of the same name of
 //! [`CompositeTool`](crate::composite::CompositeTool), [`FanOut`](crate::composite::FanOut) or
-//! [`Target`](crate::composite::Target), `on_error` at
-//! [`Target::retry`](crate::composite::Target::retry). The syntax of references in `arguments`, such as
-//! `$input.query`, is documented in [`expr`](crate::expr).
+//! [`Target`](crate::composite::Target), and `on_error` at
+//! [`Target::retry`](crate::composite::Target::retry). The syntax of references in `arguments`,
+//! such as `$input.query`, is documented in [`expr`](crate::expr).
 //!
 //! # Pipelines and workflows
 //!
