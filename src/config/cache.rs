@@ -66,6 +66,7 @@ pub(super) fn build(
         let message = "`[[cache]]` needs a build with the feature `cache`";
         reader.report(&[SECTION.into()], message.to_owned());
     }
+    #[cfg_attr(not(feature = "cache"), expect(unused_mut, reason = "there is no cache"))]
     let mut config = CacheConfig::default();
     for (place, table) in tables.into_iter().enumerate() {
         let path = [SECTION.into(), place.into()];
