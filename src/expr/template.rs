@@ -25,6 +25,7 @@ mod numeric;
 mod operators;
 mod order;
 mod parser;
+mod pattern;
 mod predicates;
 mod statements;
 mod syntax;

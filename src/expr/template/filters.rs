@@ -8,8 +8,6 @@ mod search;
 mod structures;
 mod texts;
 
-pub(super) use self::search::Pattern;
-
 use super::{
     arguments::{Arguments, Call},
     operators::add,

@@ -4,9 +4,10 @@ mod members;
 
 use super::{
     super::ExpressionError,
-    filters::{FILTERS, Filter, Pattern},
+    filters::{FILTERS, Filter},
     names::{Path, Scope, WORDS, unknown},
     numeric::Numeric,
+    pattern::Pattern,
     predicates::{TESTS, Test},
     syntax::{Argument, Expr, Written, is_order},
     tokens::{Code, Fault, Kind, MAX_NESTING, Token},

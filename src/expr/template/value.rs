@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Number, Value as Json};
 
-use super::{filters::Pattern, numeric::Numeric};
+use super::{numeric::Numeric, pattern::Pattern};
 use crate::expr::path_segment::place;
 
 /// The maximum size in bytes of the text that a template evaluates to.
