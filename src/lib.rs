@@ -64,7 +64,7 @@
 //!
 //! | | modules |
 //! |---|---|
-//! | what clients see | [`advertise`], [`alias`], [`filter`] |
+//! | what clients see | [`advertise`], [`alias`], [`filter`], [`lock`] |
 //! | what clients may send and use | [`limit`], [`validate`], [`budget`] |
 //! | what clients receive | [`truncate`], [`redact`], [`cache`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
@@ -162,7 +162,7 @@ pub use self::layers::cache;
 pub use self::telemetry::metrics;
 pub use self::{
     hosts::functions,
-    layers::{advertise, alias, budget, filter, limit, redact, trace, truncate, validate},
+    layers::{advertise, alias, budget, filter, limit, lock, redact, trace, truncate, validate},
     middleware::{catalog, changes, intercept, pattern, reload},
     telemetry::{mermaid, observe},
 };

@@ -1,8 +1,8 @@
 //! A layer that puts all layers of this crate around a service, in their fixed order.
 //!
 //! A [`StackLayer`] puts all layers of this crate around a service. A [`BackendLayer`] puts only
-//! aliases, the filter and the validation of arguments around one of several backends. A layer that
-//! is not set changes nothing and costs next to nothing.
+//! aliases, the filter, the validation of arguments and the lock around one of several backends. A
+//! layer that is not set changes nothing and costs next to nothing.
 //!
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("guide/layer_order.md")]
@@ -73,6 +73,7 @@ use crate::{
     composite::{Composite, CompositeLayer, Preview},
     filter::{Filter, FilterLayer},
     limit::{Limit, LimitLayer},
+    lock::{LockLayer, Locked},
     message::{Context as RequestContext, ContextKey, Reply, Request, ToolService},
     observe::{Observer, Observers},
     pattern::Patterns,
@@ -95,7 +96,7 @@ type CacheAndBelow<S> = Cache<Redact<Budgeted<S>>>;
 #[cfg(not(feature = "cache"))]
 type CacheAndBelow<S> = Redact<Budgeted<S>>;
 
-/// The layers between a router and one of its backends, in their order.
+/// The layers that a stack and a backend have in common, in their order.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 
 /// A layer that puts all layers of this crate around a service, in their fixed order.
@@ -119,8 +120,8 @@ pub struct StackLayer {
     backend: BackendLayer,
 }
 
-/// A layer that puts aliases, the filter and the validation of arguments around one of several
-/// backends. These three layers work with the backend's own names of tools.
+/// A layer that puts aliases, the filter, the validation of arguments and the lock around one of
+/// several backends. These layers work with the backend's own names of tools.
 ///
 /// See the [module docs](self) for the order of the layers.
 #[derive(Clone, Default)]
@@ -128,6 +129,7 @@ pub struct BackendLayer {
     alias: AliasLayer,
     filter: FilterLayer,
     validate: ValidateLayer,
+    lock: LockLayer,
     common: Common,
 }
 
@@ -148,7 +150,7 @@ pub struct Stack<S>(Layers<S>);
 ///
 /// This service is ready when `S` is ready.
 #[derive(Clone, Debug)]
-pub struct BackendStack<S>(BackendLayers<S>);
+pub struct BackendStack<S>(BackendLayers<Locked<S>>);
 
 // === impl StackLayer ===
 
@@ -321,7 +323,7 @@ impl<S> Layer<S> for StackLayer {
         #[cfg(feature = "cache")]
         let inner = self.cached(inner);
         let backend = self.backend.clone().mentioned(mentioned);
-        let inner = composite.layer(backend.layer(inner).0);
+        let inner = composite.layer(backend.common_layers(inner));
         Stack(trace.layer(self.limit.layer(advertise.layer(truncate.layer(inner)))))
     }
 }
@@ -363,6 +365,14 @@ impl BackendLayer {
     #[must_use]
     pub fn validate(mut self, validate: ValidateLayer) -> Self {
         self.validate = validate;
+        self
+    }
+
+    /// Sets the layer that compares the backend's tools with their approved definitions. It is
+    /// below the other layers, so aliases and filters apply only to approved tools.
+    #[must_use]
+    pub fn lock(mut self, lock: LockLayer) -> Self {
+        self.lock = lock;
         self
     }
 
@@ -415,7 +425,16 @@ impl BackendLayer {
     /// top layer to the bottom.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()].concat()
+        let warnings = [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()];
+        [warnings.concat(), self.lock.warnings()].concat()
+    }
+
+    /// Wraps a service in the layers that a stack has as well.
+    fn common_layers<S>(&self, inner: S) -> BackendLayers<S> {
+        let (mut filter, mut validate) = (self.filter.clone(), self.validate.clone());
+        self.common.apply(&mut filter.catalogs);
+        self.common.apply(&mut validate.catalogs);
+        self.alias.layer(filter.layer(validate.layer(inner)))
     }
 }
 
@@ -423,10 +442,9 @@ impl<S> Layer<S> for BackendLayer {
     type Service = BackendStack<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let (mut filter, mut validate) = (self.filter.clone(), self.validate.clone());
-        self.common.apply(&mut filter.catalogs);
-        self.common.apply(&mut validate.catalogs);
-        BackendStack(self.alias.layer(filter.layer(validate.layer(inner))))
+        let mut lock = self.lock.clone();
+        self.common.apply(&mut lock.catalogs);
+        BackendStack(self.common_layers(lock.layer(inner)))
     }
 }
 
@@ -474,6 +492,7 @@ impl fmt::Debug for BackendLayer {
             .field("alias", &self.alias)
             .field("filter", &self.filter)
             .field("validate", &self.validate)
+            .field("lock", &self.lock)
             .finish_non_exhaustive()
     }
 }
@@ -548,7 +567,7 @@ where
 {
     type Response = Reply;
     type Error = S::Error;
-    type Future = <BackendLayers<S> as Service<Request>>::Future;
+    type Future = <BackendLayers<Locked<S>> as Service<Request>>::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(cx)

@@ -13,6 +13,8 @@ pub mod filter;
 
 pub mod limit;
 
+pub mod lock;
+
 pub mod redact;
 
 pub mod trace;

@@ -1,0 +1,112 @@
+//! The parts of a tool's definition that a lock pins.
+
+use std::fmt;
+
+use rmcp::model::Tool;
+use serde_json::Value;
+
+#[cfg(any(feature = "config", test))]
+use crate::fingerprint::Fingerprint;
+
+/// A tool without the parts that are not pinned.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Definition(Tool);
+
+/// A part of a definition, by its name in MCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Title,
+    Description,
+    InputSchema,
+    OutputSchema,
+    Annotations,
+}
+
+/// Parts of a definition, to be displayed as a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parts(pub(super) Vec<Part>);
+
+// === impl Definition ===
+
+impl Definition {
+    pub(crate) fn of(tool: &Tool) -> Self {
+        let mut tool = tool.clone();
+        (tool.icons, tool.meta) = (None, None);
+        Self(tool)
+    }
+
+    /// Returns the definition as JSON.
+    pub(crate) fn to_json(&self) -> Value {
+        // Serializing a tool does not fail: it has only strings as keys.
+        serde_json::to_value(&self.0).unwrap_or_default()
+    }
+
+    /// Returns the SHA-256 of the definition's canonical JSON.
+    #[cfg(any(feature = "config", test))]
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.to_json())
+    }
+
+    /// Returns `true` if the pinned parts of the tool are the same. Members of schemas may be in
+    /// another order.
+    pub(super) fn is_same(&self, tool: &Tool) -> bool {
+        self.0.name == tool.name
+            && [
+                Part::Description,
+                Part::Title,
+                Part::Annotations,
+                Part::InputSchema,
+                Part::OutputSchema,
+            ]
+            .into_iter()
+            .all(|part| part.is_same(&self.0, tool))
+    }
+
+    /// Returns the parts in which a tool of the same name differs.
+    pub(super) fn differing(&self, tool: &Tool) -> Parts {
+        let parts = [
+            Part::Title,
+            Part::Description,
+            Part::InputSchema,
+            Part::OutputSchema,
+            Part::Annotations,
+        ];
+        Parts(parts.into_iter().filter(|part| !part.is_same(&self.0, tool)).collect())
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    fn is_same(self, one: &Tool, other: &Tool) -> bool {
+        match self {
+            Self::Title => one.title == other.title,
+            Self::Description => one.description == other.description,
+            Self::InputSchema => one.input_schema == other.input_schema,
+            Self::OutputSchema => one.output_schema == other.output_schema,
+            Self::Annotations => one.annotations == other.annotations,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Title => "title",
+            Self::Description => "description",
+            Self::InputSchema => "inputSchema",
+            Self::OutputSchema => "outputSchema",
+            Self::Annotations => "annotations",
+        }
+    }
+}
+
+// === impl Parts ===
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, part) in self.0.iter().enumerate() {
+            let comma = if place > 0 { ", " } else { "" };
+            write!(f, "{comma}`{}`", part.name())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The difference between the approved and the current definition of a tool.
+
+use std::{collections::BTreeSet, fmt};
+
+use serde_json::Value;
+
+use super::definition::Definition;
+use crate::warnings::sanitize::Sanitized;
+
+/// A tool whose definition differs between two locks.
+///
+/// `Display` prints each differing value with its place in the definition, the approved one after
+/// `-` and the other one after `+`. Invisible and control characters are escaped, and so are all
+/// other characters that are not ASCII if the two values differ in such characters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    backend: String,
+    tool: String,
+    locked: Option<Value>,
+    listed: Option<Value>,
+}
+
+/// The texts of two values, of which one may be missing.
+struct Change<'v> {
+    place: String,
+    locked: Option<&'v Value>,
+    listed: Option<&'v Value>,
+}
+
+// === impl Difference ===
+
+impl Difference {
+    pub(super) fn new(
+        backend: &str,
+        tool: &str,
+        locked: Option<&Definition>,
+        listed: Option<&Definition>,
+    ) -> Self {
+        let [locked, listed] = [locked, listed].map(|it| it.map(Definition::to_json));
+        Self { backend: backend.to_owned(), tool: tool.to_owned(), locked, listed }
+    }
+
+    /// Returns the name of the backend.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    /// Returns the name of the tool.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// Returns `true` if the tool is not in the first lock.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.locked.is_none()
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, note) = match (&self.locked, &self.listed) {
+            (None, _) => ('+', " (new)"),
+            (_, None) => ('-', " (not listed)"),
+            _ => ('~', ""),
+        };
+        let (backend, tool) = (Sanitized(&self.backend), Sanitized(&self.tool));
+        writeln!(f, "{sign} tool `{tool}` of backend `{backend}`{note}")?;
+        let mut changes = Vec::new();
+        compare(String::new(), self.locked.as_ref(), self.listed.as_ref(), &mut changes);
+        changes.iter().try_for_each(|change| change.fmt(f))
+    }
+}
+
+/// Collects the places in which two values differ. Only objects are compared member by member.
+fn compare<'v>(
+    place: String,
+    locked: Option<&'v Value>,
+    listed: Option<&'v Value>,
+    changes: &mut Vec<Change<'v>>,
+) {
+    if locked == listed {
+        return;
+    }
+    let is_definition = place.is_empty();
+    let [one, other] = [locked, listed].map(|value| value.and_then(Value::as_object));
+    if !is_definition && (one.is_none() || other.is_none()) {
+        return changes.push(Change { place, locked, listed });
+    }
+    let names: BTreeSet<&String> =
+        [one, other].into_iter().flatten().flat_map(|members| members.keys()).collect();
+    for name in names {
+        let separator = if is_definition { "" } else { "/" };
+        let [locked, listed] = [one, other].map(|members| members.and_then(|it| it.get(name)));
+        // The name of a new or missing tool was printed before.
+        if !(is_definition && name == "name") {
+            compare(format!("{place}{separator}{name}"), locked, listed, changes);
+        }
+    }
+}
+
+// === impl Change ===
+
+impl fmt::Display for Change<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = [self.locked, self.listed].map(|value| value.map(Value::to_string));
+        let [one, other] = texts.each_ref().map(|text| text.as_deref().map(unusual));
+        let escapes_all = one.is_some() && other.is_some() && one != other;
+        writeln!(f, "    {}", Sanitized(&self.place))?;
+        for (sign, text) in ['-', '+'].into_iter().zip(texts) {
+            if let Some(text) = text {
+                writeln!(f, "      {sign} {}", escaped(&text, escapes_all))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the characters of a text that are not ASCII.
+fn unusual(text: &str) -> String {
+    text.chars().filter(|character| !character.is_ascii()).collect()
+}
+
+/// Escapes invisible and control characters, or all that are not ASCII.
+fn escaped(text: &str, all: bool) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\'' | '"' | '\\' => escaped.push(character),
+            _ if all && !character.is_ascii() => escaped.extend(character.escape_unicode()),
+            _ => escaped.extend(character.escape_debug()),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,103 @@
+//! The layer that compares listed tools with a lock.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use tower_layer::Layer;
+
+use super::{
+    definition::Definition,
+    pins::Lock,
+    policy::{OnDrift, OnNew},
+    rule::{LockRule, Rule},
+};
+use crate::{
+    catalog::{CatalogSettings, catalog_setters},
+    intercept::Informed,
+    warnings::Warnings,
+};
+
+/// A layer that compares the tools of a server with a [`Lock`].
+///
+/// By default, there is no lock, and the layer changes nothing. See the [module docs](crate::lock)
+/// for details and an example.
+#[derive(Clone, Default)]
+pub struct LockLayer {
+    pinned: Option<Pinned>,
+    on_drift: OnDrift,
+    on_new: OnNew,
+    warnings: Warnings,
+    pub(crate) catalogs: CatalogSettings,
+}
+
+/// The approved tools of one backend.
+#[derive(Clone)]
+struct Pinned {
+    backend: String,
+    tools: Arc<HashMap<String, Definition>>,
+}
+
+/// Middleware that [`LockLayer`] puts in front of a service.
+pub type Locked<S> = Informed<LockRule, S>;
+
+// === impl LockLayer ===
+
+impl LockLayer {
+    /// Creates a layer that compares the tools of a server with those that the lock contains for
+    /// the backend of this name.
+    #[must_use]
+    pub fn new(lock: &Lock, backend: &str) -> Self {
+        let pinned = Pinned { backend: backend.to_owned(), tools: lock.of_backend(backend) };
+        Self { pinned: Some(pinned), ..Self::default() }
+    }
+
+    /// Sets what happens to a tool whose definition differs from the lock. Defaults to
+    /// [`OnDrift::Hide`].
+    #[must_use]
+    pub const fn on_drift(mut self, on_drift: OnDrift) -> Self {
+        self.on_drift = on_drift;
+        self
+    }
+
+    /// Sets what happens to a tool that is not in the lock. Defaults to [`OnNew::Hide`].
+    #[must_use]
+    pub const fn on_new(mut self, on_new: OnNew) -> Self {
+        self.on_new = on_new;
+        self
+    }
+
+    /// Returns warnings for the operator about tools that differ from the lock, or that are not in
+    /// the lock.
+    ///
+    /// Each warning is logged once, and at most 1000 warnings are kept.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.list()
+    }
+}
+
+catalog_setters! {
+    /// If no epoch is set, the layer notices a changed definition within about a minute, or when
+    /// a client lists the tools.
+    LockLayer: catalogs
+}
+
+impl<S> Layer<S> for LockLayer {
+    type Service = Locked<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let rule = self.pinned.clone().map(|Pinned { backend, tools }| {
+            Rule::new(backend, tools, (self.on_drift, self.on_new), self.warnings.clone())
+        });
+        Informed::with_catalogs(LockRule::new(rule), inner, self.catalogs.clone())
+    }
+}
+
+impl fmt::Debug for LockLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockLayer")
+            .field("tools", &self.pinned.as_ref().map(|pinned| pinned.tools.len()))
+            .field("on_drift", &self.on_drift)
+            .field("on_new", &self.on_new)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! The approved definitions of the tools of all backends.
+
+use std::{
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use rmcp::model::Tool;
+
+use super::{definition::Definition, difference::Difference};
+use crate::warnings::sanitize::Sanitized;
+
+/// The approved definitions of tools, by backend and name.
+///
+/// The feature `config` reads a lock from a file and writes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lock {
+    backends: BTreeMap<String, BTreeMap<String, Definition>>,
+}
+
+/// The error returned if a backend has several tools with the same name and different definitions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("backend `{}` has several tools named `{}`", Sanitized(.backend), Sanitized(.tool))]
+pub struct Ambiguous {
+    backend: String,
+    tool: String,
+}
+
+// === impl Lock ===
+
+impl Lock {
+    /// Creates a lock without tools, so that all tools are new.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Approves the definition of a tool of a backend. The name of the backend need not have a
+    /// meaning outside of the lock.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the lock contains another definition of the tool.
+    pub fn pin(&mut self, backend: &str, tool: &Tool) -> Result<(), Ambiguous> {
+        let definition = Definition::of(tool);
+        match self.backends.entry(backend.to_owned()).or_default().entry(tool.name.to_string()) {
+            Entry::Vacant(entry) => {
+                entry.insert(definition);
+                Ok(())
+            }
+            Entry::Occupied(entry) if *entry.get() == definition => Ok(()),
+            Entry::Occupied(_) => {
+                Err(Ambiguous { backend: backend.to_owned(), tool: tool.name.to_string() })
+            }
+        }
+    }
+
+    /// Returns the number of approved tools of all backends.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.backends.values().map(BTreeMap::len).sum()
+    }
+
+    /// Returns `true` if the lock contains no tools.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the tools in which `now` differs from this lock, sorted by backend and name: changed
+    /// tools, tools that only `now` contains, and tools that only this lock contains.
+    #[must_use]
+    pub fn differences(&self, now: &Self) -> Vec<Difference> {
+        let all = self.iter().map(|(backend, name, _)| (backend, name));
+        let mut all: Vec<_> =
+            all.chain(now.iter().map(|(backend, name, _)| (backend, name))).collect();
+        all.sort_unstable();
+        all.dedup();
+        let difference = |(backend, name): (&str, &str)| {
+            let [locked, listed] = [self, now].map(|lock| lock.get(backend, name));
+            (locked != listed).then(|| Difference::new(backend, name, locked, listed))
+        };
+        all.into_iter().filter_map(difference).collect()
+    }
+
+    /// Iterates over the backends, names and definitions of all tools, sorted by backend and name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Definition)> {
+        self.backends.iter().flat_map(|(backend, tools)| {
+            tools.iter().map(move |(name, definition)| (&**backend, &**name, definition))
+        })
+    }
+
+    fn get(&self, backend: &str, name: &str) -> Option<&Definition> {
+        self.backends.get(backend)?.get(name)
+    }
+
+    /// Returns the tools of one backend.
+    pub(super) fn of_backend(&self, backend: &str) -> Arc<HashMap<String, Definition>> {
+        Arc::new(self.backends.get(backend).cloned().unwrap_or_default().into_iter().collect())
+    }
+}
