@@ -81,6 +81,7 @@ enum Reason {
     Header(String, String),
     Router(RouterError),
     Auth,
+    Lock(String),
     Closed,
 }
 
@@ -96,8 +97,8 @@ impl Config {
     /// # Errors
     ///
     /// Returns an error if the configuration has no backends, if a backend needs a transport that
-    /// is not enabled in this build of the crate, or if the `[auth]` section was not
-    /// [taken](Self::take_auth).
+    /// is not enabled in this build of the crate, if the `[auth]` section was not
+    /// [taken](Self::take_auth), or if the file of `[lock]` cannot be read.
     ///
     /// # Panics
     ///
@@ -146,13 +147,18 @@ impl Backends {
         for backend in config.backends() {
             backend.check()?;
         }
+        let mut configs = config.backends().to_vec();
+        if let Some(lock) = config.lock() {
+            let applied = lock.apply(&mut configs);
+            applied.map_err(|error| ConnectError(Reason::Lock(error.to_string())))?;
+        }
         let mut router = Router::builder()
             .separator(config.router().separator())
             .conflicts(config.router().conflicts())
             .changes(changes.clone());
         let recall = Recall::default();
-        let mut connected = Vec::with_capacity(config.backends().len());
-        for backend in config.backends() {
+        let mut connected = Vec::with_capacity(configs.len());
+        for backend in &configs {
             let before = before.iter().find(|before| before.config.name() == backend.name());
             let this = Connected::new(backend, &changes, before)?;
             let remember = Remember { memory: this.memory.clone(), recall: recall.clone() };
@@ -423,6 +429,7 @@ impl fmt::Display for ConnectError {
                 "the file has `[auth]`, but this program does not authenticate callers: remove the \
                  section, or serve the file with the program `mcp-composite`",
             ),
+            Reason::Lock(error) => f.write_str(error),
             Reason::Closed => f.write_str("the gateway was closed"),
         }
     }

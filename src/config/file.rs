@@ -5,7 +5,7 @@ use std::{env, path::Path, sync::Arc};
 use serde::Deserialize;
 
 use super::{
-    AuthConfig, BackendConfig, ConfigError, RouterConfig, ViewConfig,
+    AuthConfig, BackendConfig, ConfigError, LockConfig, RouterConfig, ViewConfig,
     advertise::AdvertiseTable,
     aliases::AliasTable,
     auth::{self, AuthTable},
@@ -18,6 +18,7 @@ use super::{
     include::{self, Parsed, Sources, Texts},
     json_schema::JSON_SCHEMA,
     limits::LimitsTable,
+    lock::{self, LockTable},
     progress::ProgressTable,
     read::Reader,
     redactions::RedactionTable,
@@ -51,6 +52,7 @@ pub struct Config {
     /// The layers of the file itself.
     pub(super) layers: Layers,
     views: Vec<ViewConfig>,
+    lock: Option<LockConfig>,
 }
 
 /// Configuration file of mcp-composite.
@@ -64,6 +66,8 @@ pub(super) struct FileTable {
     router: RouterTable,
     /// The backend servers.
     backends: Vec<BackendTable>,
+    /// The approved definitions of the backends' tools. By default, all definitions are accepted.
+    lock: Option<LockTable>,
     /// Limits on each call of a composite.
     limits: LimitsTable,
     /// Where the state of a run is stored while the run waits for a user's input.
@@ -239,8 +243,9 @@ impl Config {
         let layers = sections.clone().build(&shared, None, reader);
         let views = views::build(file.views, &sections, layers.as_ref(), &shared, reader);
         let Shared { auth, backends, router, .. } = shared;
-        let sources = texts.sources.clone();
-        Some(Self { sources, auth, backends, router, layers: layers?, views })
+        let mut sources = texts.sources.clone();
+        let lock = lock::build(file.lock, &mut sources, reader);
+        Some(Self { sources, auth, backends, router, layers: layers?, views, lock })
     }
 
     /// Adds an [observer](crate::observe), which is notified of the runs of composites.
@@ -321,6 +326,20 @@ impl Config {
     #[must_use]
     pub fn backends(&self) -> &[BackendConfig] {
         &self.backends
+    }
+
+    /// Returns the settings of the lock with which the tools of the backends are compared. `None`
+    /// if the file has no `[lock]` section, or if the section was [taken](Self::take_lock).
+    #[must_use]
+    pub const fn lock(&self) -> Option<&LockConfig> {
+        self.lock.as_ref()
+    }
+
+    /// Takes the `[lock]` section out of the configuration, so that [`connect`](Self::connect) does
+    /// not read the lock, and all tools are available. Returns `None` if the file has no such
+    /// section.
+    pub const fn take_lock(&mut self) -> Option<LockConfig> {
+        self.lock.take()
     }
 
     /// Returns the settings of the router, which merges the backends into one server.

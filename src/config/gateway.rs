@@ -196,8 +196,8 @@ impl Gateway {
     /// Replaces the running configuration with `config`, for example after the file has changed.
     ///
     /// - *Backends.* A backend keeps its process or connection if its name, transport settings,
-    ///   `connect_timeout` and `elicitation` are unchanged. Its timeout, prefix, aliases, filter
-    ///   and validation become those of the new file. Other backends are connected before the
+    ///   `connect_timeout` and `elicitation` are unchanged. Its timeout, prefix, aliases, filter,
+    ///   validation and lock become those of the new file. Other backends are connected before the
     ///   switch to the new file.
     /// - *Requests.* The switch is atomic: all requests that arrive after it go to the new layers.
     ///   Requests in flight finish on the old layers and their backends. A removed backend stops

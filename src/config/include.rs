@@ -45,6 +45,8 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 pub struct Sources {
     file: Option<PathBuf>,
     include: Vec<String>,
+    /// The file with the approved definitions of tools.
+    lock: Option<PathBuf>,
 }
 
 /// The modification times and sizes of the files in [`Sources`].
@@ -92,6 +94,7 @@ impl Sources {
         for pattern in &self.include {
             files.extend(find(file, pattern).unwrap_or_default());
         }
+        files.extend(self.lock.clone());
         let stamp = |file: PathBuf| {
             let metadata = fs::metadata(&file).ok();
             let changed =
@@ -99,6 +102,16 @@ impl Sources {
             (file, changed)
         };
         Stamp(files.into_iter().map(stamp).collect())
+    }
+
+    /// Returns the directory of the file, to which paths in the file are relative. Empty if the
+    /// configuration was read from a string.
+    pub(super) fn directory(&self) -> &Path {
+        self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))
+    }
+
+    pub(super) fn set_lock(&mut self, lock: PathBuf) {
+        self.lock = Some(lock);
     }
 }
 
@@ -111,7 +124,7 @@ impl Texts {
         let mut texts = Self {
             text: text.to_owned(),
             files: vec![File { path: file.clone(), start: 0 }],
-            sources: Sources { file, include: Vec::new() },
+            sources: Sources { file, include: Vec::new(), lock: None },
             mistakes: Vec::new(),
         };
         for (place, pattern) in included(text) {

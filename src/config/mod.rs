@@ -15,13 +15,14 @@
 //! - [`[redis]`](#what-replicas-share): the Redis server that several processes share;
 //! - [`[[backends]]` and `[router]`](#backends): the backend servers, and how they are merged into
 //!   one server;
+//! - [`[lock]`](#approved-tools): the approved definitions of the backends' tools;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): validation, filtering,
 //!   renaming and advertising of tools, prompts and resources;
 //! - [`[[views]]`](#views): other layers and composites over the same backends, at other paths;
 //! - [`include`](#several-files): the paths of files with more composites.
 //!
-//! [`Config::stack_layer`] returns the layers of all sections except `[[backends]]` and `[router]`,
-//! in their [fixed order](crate::stack).
+//! [`Config::stack_layer`] returns the layers of all sections except `[[backends]]`, `[router]` and
+//! `[lock]`, in their [fixed order](crate::stack).
 //!
 //! # Composite tools
 //!
@@ -376,6 +377,22 @@
 //! and the router determines the backend that is called. If there are several backends, a target
 //! cannot select one of them: targets such as `github/search` are errors.
 //!
+//! # Approved tools
+//!
+//! ```toml
+//! [lock]
+//! file = "tools.lock"                          # required; relative to this file
+//! on_drift = "hide"                            # or "warn", "fail": the backend's requests fail
+//! on_new = "hide"                              # or "warn", "allow"
+//! ```
+//!
+//! The [lock](crate::lock) contains the approved definitions of the backends' tools. A tool that
+//! differs from the lock, or that is not in the lock, is hidden before any other layer applies. The
+//! command `mcp-composite lock` writes the file, and so does [`Lock::to_toml_string`]. The file is
+//! read when the backends are connected, which fails if the file is not valid.
+//!
+//! [`Lock::to_toml_string`]: crate::lock::Lock::to_toml_string
+//!
 //! # Layers
 //!
 //! ```toml
@@ -617,6 +634,10 @@ mod hints;
 mod include;
 mod json_schema;
 mod limits;
+mod lock;
+mod lock_file;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod locking;
 mod node;
 mod output;
 mod progress;
@@ -657,6 +678,8 @@ pub use self::{
     error::{ConfigError, Mistake},
     file::Config,
     include::{Sources, Stamp},
+    lock::LockConfig,
+    lock_file::LockError,
     router::RouterConfig,
     views::ViewConfig,
 };
@@ -665,6 +688,7 @@ pub use self::{
     budget_state::BudgetState,
     connect::{Backends, ConnectError},
     gateway::Gateway,
+    locking::LockingError,
     reloaded::Reloaded,
     running::View,
 };

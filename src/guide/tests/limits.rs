@@ -115,6 +115,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "adapter/remote/stdio/child.rs SIGTERM",
             "layers/budget/balance.rs SECOND",
             "message/trace.rs FLAGS",
+            "config/lock_file.rs VERSION",
             "testing/replay.rs VERSION",
         ],
     ),

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-const KEYS: [(&str, &str, &str, &str); 255] = [
+const KEYS: [(&str, &str, &str, &str); 259] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -228,6 +228,10 @@ const KEYS: [(&str, &str, &str, &str); 255] = [
     ("annotations", "openWorldHint", "true", "open_world_hint: Some(true)"),
     ("router", "separator", "\"/\"", "separator: \"/\""),
     ("router", "conflicts", "\"manual\"", "conflicts: Manual"),
+    ("", "lock", "file = \"base.lock\"", "lock: Some(LockConfig"),
+    ("lock", "file", "\"other.lock\"", "other.lock\""),
+    ("lock", "on_drift", "\"fail\"", "on_drift: Fail"),
+    ("lock", "on_new", "\"allow\"", "on_new: Allow"),
     ("backends", "name", "\"other\"", "name: \"other\""),
     ("backends", "transport", "\"http\"", "transport: Http("),
     ("backends", "timeout", "\"7s\"", "timeout: Some(7s)"),
@@ -379,7 +383,7 @@ const KEYS: [(&str, &str, &str, &str); 255] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 42] = [
+const TABLES: [&str; 43] = [
     "",
     "composite_tools",
     "targets",
@@ -398,6 +402,7 @@ const TABLES: [&str; 42] = [
     "keys",
     "annotations",
     "router",
+    "lock",
     "backends",
     "backends.validate",
     "backends.auth",
@@ -552,6 +557,10 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             let base: &[_] = if entry.is_some() { &[("url", "\"redis://base\"")] } else { &[] };
             let entries = lines(replaced(base, &[], entry));
             format!("[budget]\nstore = \"redis\"\n[redis]\n{entries}")
+        }
+        ("lock", _) => {
+            let base: &[_] = if entry.is_some() { &[("file", "\"base.lock\"")] } else { &[] };
+            format!("[lock]\n{}", lines(replaced(base, &[], entry)))
         }
         ("results", _) => {
             let others = "[redis]\nurl = \"redis://base\"\n[truncate]\nmax_result_bytes = 1000\n\

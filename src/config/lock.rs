@@ -1,0 +1,143 @@
+//! The section `[lock]`.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+#[cfg(any(feature = "stdio", feature = "http"))]
+use super::BackendConfig;
+use super::{LockError, include::Sources, read::Reader};
+#[cfg(any(feature = "stdio", feature = "http"))]
+use crate::lock::LockLayer;
+use crate::{
+    composite::Segment,
+    lock::{Lock, OnDrift, OnNew},
+};
+
+/// The key of the `[lock]` section in a configuration file.
+const SECTION: &str = "lock";
+
+/// The approved definitions of the backends' tools. A tool whose definition differs is hidden.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["file"])))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LockTable {
+    /// Path of the lock, such as `tools.lock`, relative to this file. `mcp-composite lock` writes
+    /// it.
+    file: Option<String>,
+    /// The treatment of a tool whose definition differs from the lock. Defaults to `hide`.
+    on_drift: Option<OnDriftName>,
+    /// The treatment of a tool that is not in the lock. Defaults to `hide`.
+    on_new: Option<OnNewName>,
+}
+
+/// The treatment of a tool whose definition differs from the lock.
+#[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum OnDriftName {
+    /// The tool is neither listed nor callable.
+    Hide,
+    /// The tool stays available, and a warning is logged.
+    Warn,
+    /// All requests to the backend fail.
+    Fail,
+}
+
+/// The treatment of a tool that is not in the lock.
+#[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum OnNewName {
+    /// The tool is neither listed nor callable.
+    Hide,
+    /// The tool is available, and a warning is logged.
+    Warn,
+    /// The tool is available.
+    Allow,
+}
+
+/// The settings of the lock with which the tools of backends are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockConfig {
+    file: PathBuf,
+    on_drift: OnDrift,
+    on_new: OnNew,
+}
+
+/// Converts the `[lock]` section to the settings of the lock. Errors in the section are recorded in
+/// `reader`. The file of the lock is not read.
+pub(super) fn build(
+    table: Option<LockTable>,
+    sources: &mut Sources,
+    reader: &mut Reader<'_, '_>,
+) -> Option<LockConfig> {
+    let table = table?;
+    let file = reader.required(table.file, "file", &[SECTION.into()]);
+    if file.trim().is_empty() {
+        let message = "`file` is blank: expected the path of the lock, such as `tools.lock`";
+        reader.report(&[SECTION.into(), Segment::from("file")], message.to_owned());
+    }
+    let file = sources.directory().join(file);
+    sources.set_lock(file.clone());
+    let on_drift = table.on_drift.map_or_else(OnDrift::default, OnDrift::from);
+    let on_new = table.on_new.map_or_else(OnNew::default, OnNew::from);
+    Some(LockConfig { file, on_drift, on_new })
+}
+
+// === impl LockConfig ===
+
+impl LockConfig {
+    /// Returns the path of the file with the lock. If the configuration was read from a string, a
+    /// relative path refers to the working directory of the process.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Reads the lock.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or if it is not a valid lock.
+    pub fn read(&self) -> Result<Lock, LockError> {
+        Lock::load(&self.file)
+    }
+
+    /// Reads the lock, and adds the layers that compare the tools of the backends with it.
+    #[cfg(any(feature = "stdio", feature = "http"))]
+    pub(super) fn apply(&self, backends: &mut [BackendConfig]) -> Result<(), LockError> {
+        let lock = self.read()?;
+        for backend in backends {
+            let layer = LockLayer::new(&lock, backend.name());
+            let layer = layer.on_drift(self.on_drift).on_new(self.on_new);
+            backend.layer = backend.layer.clone().lock(layer);
+        }
+        Ok(())
+    }
+}
+
+// === impl OnDriftName ===
+
+impl From<OnDriftName> for OnDrift {
+    fn from(name: OnDriftName) -> Self {
+        match name {
+            OnDriftName::Hide => Self::Hide,
+            OnDriftName::Warn => Self::Warn,
+            OnDriftName::Fail => Self::Fail,
+        }
+    }
+}
+
+// === impl OnNewName ===
+
+impl From<OnNewName> for OnNew {
+    fn from(name: OnNewName) -> Self {
+        match name {
+            OnNewName::Hide => Self::Hide,
+            OnNewName::Warn => Self::Warn,
+            OnNewName::Allow => Self::Allow,
+        }
+    }
+}

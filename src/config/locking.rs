@@ -1,0 +1,83 @@
+//! Locks the tools that backends list.
+
+use std::fmt;
+
+use futures::future::join_all;
+
+use super::Backends;
+use crate::{
+    adapter::RemoteService,
+    catalog::{self, ListError},
+    lock::{Ambiguous, Lock},
+    message::Context,
+    warnings::sanitize::{Reason, Sanitized},
+};
+
+/// The error returned if the tools of a backend cannot be locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockingError(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    NotConnected { backend: String, reason: String },
+    NotListed { backend: String, error: ListError },
+    Ambiguous(Ambiguous),
+}
+
+// === impl Backends ===
+
+impl Backends {
+    /// Lists the tools of all backends, and returns a lock with their current definitions. The
+    /// layers of the file do not affect it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a backend cannot be connected or does not list its tools, or if it lists
+    /// several tools with the same name and different definitions.
+    pub async fn lock_tools(&self) -> Result<Lock, LockingError> {
+        let mut lock = Lock::new();
+        for (remote, tools) in
+            self.remotes().iter().zip(join_all(self.remotes().iter().map(list)).await)
+        {
+            let tools = tools?;
+            for tool in tools.iter().chain(tools.shadowed()) {
+                let pinned = lock.pin(remote.name(), tool);
+                pinned.map_err(|error| LockingError(Kind::Ambiguous(error)))?;
+            }
+        }
+        Ok(lock)
+    }
+}
+
+async fn list(remote: &RemoteService) -> Result<catalog::Tools, LockingError> {
+    let backend = || remote.name().to_owned();
+    remote
+        .connected()
+        .await
+        .map_err(|reason| LockingError(Kind::NotConnected { backend: backend(), reason }))?;
+    let listed = catalog::list_all(remote.clone(), Context::default()).await;
+    listed.map_err(|error| LockingError(Kind::NotListed { backend: backend(), error }))
+}
+
+// === impl LockingError ===
+
+impl fmt::Display for LockingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::NotConnected { backend, reason } => {
+                write!(f, "backend `{}` is not connected: {}", Sanitized(backend), Reason(reason))
+            }
+            Kind::NotListed { backend, error } => {
+                write!(
+                    f,
+                    "backend `{}` does not list its tools: {}",
+                    Sanitized(backend),
+                    Reason(error)
+                )
+            }
+            Kind::Ambiguous(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LockingError {}
