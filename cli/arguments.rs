@@ -76,6 +76,19 @@ pub(crate) enum Command {
         #[command(flatten)]
         view: ViewOption,
     },
+    /// Approves the current tools of all backends.
+    ///
+    /// Writes the definitions of the tools to the file that `[lock]` names. Connects all backends,
+    /// and prints the changes since the previous approval. `serve` then hides tools whose
+    /// definitions differ from the lock.
+    Lock {
+        /// The configuration file, which names the lock.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Writes nothing. Prints the tools that differ from the lock, and fails if there are any.
+        #[arg(long)]
+        check: bool,
+    },
     /// Shows a recording of `serve --record` on a page.
     ///
     /// Lines that are incomplete are left out, with a warning.

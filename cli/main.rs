@@ -10,6 +10,7 @@ mod endpoints;
 mod guard;
 mod init;
 mod listener;
+mod lock;
 mod logs;
 mod metrics;
 mod observed;
@@ -112,6 +113,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
             let flowchart = view.load(&file)?.composite_layer().flowchart(&composite)?;
             Ok(write!(out, "{flowchart}")?)
         }
+        Command::Lock { file, check } => lock::lock(&file, check, quiet, out),
         Command::View(view) => view::view(&view, out),
         Command::Schema => Ok(write!(out, "{}", Config::JSON_SCHEMA)?),
         Command::Init { file, from } => init::init(&file, from.as_deref(), out),

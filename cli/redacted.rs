@@ -58,6 +58,11 @@ impl Redacted {
         text
     }
 
+    /// Returns `true` if a text contains a secret.
+    pub(crate) fn has_secret(&self, text: &str) -> bool {
+        matches!(self.secrets().redact(text), Cow::Owned(_))
+    }
+
     /// Returns a value without secrets, also in keys and numbers.
     pub(crate) fn json(&self, value: Value) -> Value {
         redact(value, &self.secrets())

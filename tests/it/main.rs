@@ -54,6 +54,8 @@ mod latency;
 mod leaks;
 mod limit;
 mod listing;
+#[cfg(feature = "cli")]
+mod lock;
 #[cfg(feature = "remote")]
 mod logs;
 mod malformed;
