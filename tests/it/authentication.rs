@@ -514,7 +514,8 @@ async fn tasks_of_backends_are_out_of_reach() {
         ("tasks/cancel", json!({ "taskId": "1" })),
         ("tasks/update", json!({ "taskId": "1", "inputResponses": {} })),
     ] {
-        let (_, answer) = answer(program.request(method, params).bearer_auth(BOB)).await;
+        let request = program.request(method, params).header("mcp-name", "1");
+        let (_, answer) = answer(request.bearer_auth(BOB)).await;
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }
     let (_, called) = program.call(BOB, "b_echo", json!({ "q": "done" })).await;
