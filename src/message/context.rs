@@ -55,10 +55,6 @@ pub struct Context {
     /// Whether the trace position in `meta` identifies a span of this process.
     pub(super) is_in_span: bool,
     /// Set to `true` if a cache answers the request. `None` if no observer needs to know.
-    #[cfg_attr(
-        not(any(feature = "cache", test)),
-        expect(dead_code, reason = "only a cache and tests use the flag")
-    )]
     pub(crate) cached: Option<Arc<AtomicBool>>,
 }
 

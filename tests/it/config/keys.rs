@@ -700,8 +700,10 @@ fn composite(table: &str, entry: Option<(&str, &str)>) -> String {
     let entries = match (table, entry) {
         (_, Some(("steps", _))) => replaced(&[&base[..2], &strategy].concat(), &[], entry),
         (_, Some(("output", _))) => replaced(&[&base[..2], &strategy, &steps].concat(), &[], entry),
-        ("targets.on_error", _) => replaced(&base, &["tools"], Some(("targets", &retried))),
-        ("targets", _) => replaced(&base, &["tools"], Some(("targets", &targets))),
+        ("targets.on_error", Some(_)) => replaced(&base, &["tools"], Some(("targets", &retried))),
+        ("targets" | "targets.on_error", _) => {
+            replaced(&base, &["tools"], Some(("targets", &targets)))
+        }
         ("annotations", _) => replaced(&base, &[], Some(("annotations", &annotations))),
         (_, Some(("targets", _))) => replaced(&base, &["tools"], entry),
         _ => replaced(&base, &[], entry),
