@@ -25,9 +25,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The time after which an unused TCP connection is closed.
 ///
-/// Node.js and Uvicorn close one after five seconds. A request that is sent at that moment would
-/// fail, and a call of a tool cannot be repeated safely.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Servers close one after a time of their own, such as two seconds (Gunicorn) or five (Node.js,
+/// Uvicorn). A request that is sent at that moment fails, and a call of a tool cannot be repeated
+/// safely.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum number of redirects that are followed per request.
 const MAX_REDIRECTS: usize = 10;
 
