@@ -202,7 +202,7 @@ async fn views_and_budgets_are_shown_if_the_file_has_them() {
 
     let text = fs::read_to_string(folder.path("gateway.toml")).unwrap();
     let more = "[[budget.limits]]\nname = 'calls'\nlimit = 1000\n\
-                [[views]]\npath = '/team-a'\n[views.filter]\nexpose_tools = ['catalogue_*']\n";
+                [[views]]\npath = '/team-a'\n[views.advertise]\ndeny = ['catalogue_list', 'lab_*']\n";
     fs::write(folder.path("gateway.toml"), text + more).unwrap();
     let program = folder.serve(&[]);
     program.connect().await.call("offer", article()).await;
