@@ -193,7 +193,7 @@ use self::{
     middleware::pattern_watch,
     support::{
         error_chain, fingerprint, json_pointer, json_size, named, names, pagination, random,
-        suggest, uri, warnings,
+        readiness, suggest, uri, warnings,
     },
     telemetry::spans,
 };

@@ -16,6 +16,8 @@ pub(crate) mod pagination;
 
 pub(crate) mod random;
 
+pub(crate) mod readiness;
+
 pub(crate) mod json_pointer;
 
 pub(crate) mod json_size;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fmt, mem,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
@@ -14,7 +14,10 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{Fault, answer::Given};
-use crate::message::{Reply, Request, ToolService};
+use crate::{
+    message::{Reply, Request, ToolService},
+    readiness::take_ready,
+};
 
 /// A layer that injects faults into some calls of a service, pseudo-randomly and reproducibly.
 ///
@@ -234,10 +237,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The ready service moves into the call. If the fault does not call the service, the
-        // service is dropped, which releases its slot. The clone that stays here is not ready.
-        let later = self.inner.clone();
-        let mut ready = mem::replace(&mut self.inner, later);
+        // If the fault does not call the service, dropping the service releases its readiness.
+        let mut ready = take_ready(&mut self.inner);
         match request.tool_call().and_then(|call| self.faults.next(&call.name)) {
             Some(fault) => fault.happen(ready, request),
             None => {

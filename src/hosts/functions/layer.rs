@@ -1,7 +1,7 @@
 //! A layer that adds functions to the tools of a service.
 
 use std::{
-    fmt, mem,
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -12,7 +12,10 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{ToolSet, set::Running};
-use crate::message::{ItemKind, Reply, Request};
+use crate::{
+    message::{ItemKind, Reply, Request},
+    readiness::take_ready,
+};
 
 /// A layer that adds functions to the tools of a service.
 ///
@@ -137,13 +140,13 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         if request.is_malformed() {
-            self.give_back_readiness();
+            drop(take_ready(&mut self.inner));
             let reply = Some(Reply::malformed(request.method()));
             return ResponseFuture { state: State::Answered { reply } };
         }
         let state = match self.functions.begin(request) {
             Ok(reply) => {
-                self.give_back_readiness();
+                drop(take_ready(&mut self.inner));
                 State::Running { reply }
             }
             Err(request) if request.lists_tools() => State::Listed {
@@ -157,15 +160,6 @@ where
             Err(request) => State::Passed { reply: self.inner.call(request) },
         };
         ResponseFuture { state }
-    }
-}
-
-impl<S: Clone> Functions<S> {
-    /// Releases the slot that `poll_ready` has reserved in the inner service, for a request that
-    /// does not call the inner service.
-    fn give_back_readiness(&mut self) {
-        let inner = self.inner.clone();
-        drop(mem::replace(&mut self.inner, inner));
     }
 }
 

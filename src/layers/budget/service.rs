@@ -11,7 +11,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::metering::{Charged, Charges, Charging, StoreReply};
-use crate::message::{Refusal, Reply, Request, is_unsent};
+use crate::{
+    message::{Refusal, Reply, Request, is_unsent},
+    readiness::take_ready,
+};
 
 /// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.
 ///
@@ -76,14 +79,6 @@ impl<S> Budgeted<S> {
     }
 }
 
-impl<S: Clone> Budgeted<S> {
-    /// Takes the wrapped service that is ready, and leaves a clone that is not ready.
-    fn take_ready(&mut self) -> S {
-        let later = self.inner.clone();
-        mem::replace(&mut self.inner, later)
-    }
-}
-
 impl<S> Service<Request> for Budgeted<S>
 where
     S: Service<Request, Response = Reply, Error: 'static> + Clone,
@@ -100,7 +95,7 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         let is_charged = self.charged.is_some() || request.context().account().is_some();
         if request.is_malformed() {
-            drop(self.take_ready());
+            drop(take_ready(&mut self.inner));
             return ResponseFuture { state: State::answered(Reply::malformed(request.method())) };
         }
         if is_charged && request.tool_call().is_some() {
@@ -128,12 +123,12 @@ where
                 State::Forwarded { reply: self.inner.call(request), charges }
             }
             Ok(CallPhase::Asking(charging, asked)) => {
-                let (charged, ready) = (self.charged.clone(), self.take_ready());
+                let (charged, ready) = (self.charged.clone(), take_ready(&mut self.inner));
                 let waiting = Box::new(Waiting { charged, asked, charging, ready, request });
                 State::Asking { waiting: Some(waiting) }
             }
             Err(refusal) => {
-                drop(self.take_ready());
+                drop(take_ready(&mut self.inner));
                 State::answered(refusal.into())
             }
         }

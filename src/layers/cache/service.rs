@@ -1,7 +1,7 @@
 //! The service that answers calls from the cache.
 
 use std::{
-    fmt, mem,
+    fmt,
     panic::resume_unwind,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -29,7 +29,9 @@ use crate::{
         CatalogSettings, Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools, list_all,
     },
     message::{Context as RequestContext, ContextKey, Questions, Reply, Request, ToolService},
-    metrics, spans,
+    metrics,
+    readiness::take_ready,
+    spans,
 };
 
 /// Middleware that [`CacheLayer`](super::CacheLayer) puts in front of a service.
@@ -213,7 +215,7 @@ where
 impl<S: ToolService> Cache<S> {
     fn process(&mut self, request: Request) -> State<S::Future, S::Error> {
         if request.is_malformed() {
-            drop(self.take_ready());
+            drop(take_ready(&mut self.inner));
             return State::answered(Reply::malformed(request.method()));
         }
         let Some(shared) = &self.shared else { return self.forward(request) };
@@ -256,7 +258,7 @@ impl<S: ToolService> Cache<S> {
     ) -> impl Future<Output = Result<Reply, S::Error>> + Send + use<S> {
         // Not ready, because listing the tools calls the service as well.
         let mut this = self.clone();
-        drop(self.take_ready());
+        drop(take_ready(&mut self.inner));
         async move {
             let name = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
             let inner = this.inner.clone();
@@ -299,7 +301,7 @@ impl<S: ToolService> Cache<S> {
         {
             Use::Hit.record(context.is_measured());
             context.note_cached();
-            drop(self.take_ready());
+            drop(take_ready(&mut self.inner));
             return State::answered(reply);
         }
         let (results, key) = (results.clone(), key.to_key());
@@ -320,14 +322,14 @@ impl<S: ToolService> Cache<S> {
         let boarding = results.board(key, when_running, || {
             let mut request = request.take().expect("called at most once");
             questions = request.context_mut().detach();
-            let mut inner = self.take_ready();
+            let mut inner = take_ready(&mut self.inner);
             (async move { inner.call(request).await }, questions.clone())
         });
         match (boarding, request) {
             (Boarding::Joined(flight), Some(request)) => {
                 Use::Joined.record(is_measured);
                 let inner = self.inner.clone();
-                drop(self.take_ready());
+                drop(take_ready(&mut self.inner));
                 State::Boxed { reply: Box::pin(joined(flight, inner, request)) }
             }
             (Boarding::Separate, Some(request)) => {
@@ -343,12 +345,6 @@ impl<S: ToolService> Cache<S> {
             }
             (_, None) => unreachable!("only a started call takes the request"),
         }
-    }
-
-    /// Takes the wrapped service that is ready, and leaves a clone that is not ready.
-    fn take_ready(&mut self) -> S {
-        let later = self.inner.clone();
-        mem::replace(&mut self.inner, later)
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
     catalog::{Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools, list_all},
     json_size::BoundedCounter,
     message::{Reply, Request, ToolService},
+    readiness::take_ready,
     schema::InputSchema,
 };
 
@@ -115,7 +116,7 @@ where
 {
     fn work(&mut self, request: Request) -> State<S::Future, S::Error> {
         if request.is_malformed() {
-            self.give_back_readiness();
+            drop(take_ready(&mut self.inner));
             return State::Answered { reply: Some(Reply::malformed(request.method())) };
         }
         if let Some(limit) = self.settings.max_result_bytes
@@ -127,7 +128,7 @@ where
             if let Some(handle) = read_handle(&request) {
                 let (store, handle) = (store.clone(), handle.to_owned());
                 let owner = self.settings.owner(request.context());
-                self.give_back_readiness();
+                drop(take_ready(&mut self.inner));
                 let reply = async move { Ok(read(&store, &handle, &owner).await) };
                 return State::Working { reply: Box::pin(reply) };
             }
@@ -190,12 +191,6 @@ where
             meta.insert(SHORTENED.to_owned(), shortened.told.value());
             Ok(reply)
         }
-    }
-
-    /// Releases the readiness of the inner service, which may hold a slot of a concurrency limit.
-    fn give_back_readiness(&mut self) {
-        let inner = self.inner.clone();
-        drop(mem::replace(&mut self.inner, inner));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A layer that runs an async hook around tool calls.
 
 use std::{
-    fmt, mem,
+    fmt,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -11,7 +11,10 @@ use tower::{BoxError, ServiceExt, util::BoxService};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::message::{Reply, Request, ToolService};
+use crate::{
+    message::{Reply, Request, ToolService},
+    readiness::take_ready,
+};
 
 /// Creates a layer that runs an async hook around every `tools/call`.
 ///
@@ -153,9 +156,7 @@ where
         let state = if request.is_malformed() {
             State::Answered { reply: Some(Reply::malformed(request.method())) }
         } else if request.tool_call().is_some() {
-            // The hook takes the service that is ready. The clone that stays here is not ready.
-            let later = self.inner.clone();
-            let ready = mem::replace(&mut self.inner, later);
+            let ready = take_ready(&mut self.inner);
             let next = Next(BoxService::new(ready.map_err(Into::into)));
             State::Hooked { reply: (self.hook)(request, next) }
         } else {

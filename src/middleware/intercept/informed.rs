@@ -28,6 +28,7 @@ use crate::{
     },
     changes::Epoch,
     message::{Context as RequestContext, Reply, Request, ToolService},
+    readiness::take_ready,
 };
 
 /// The time after which a rule counts as slow, so that the future yields to other tasks.
@@ -274,9 +275,8 @@ where
     /// Replaces the inner service with a clone that is not ready, which releases resources such as
     /// the slot of a concurrency limit. Returns another clone.
     pub(crate) fn give_back_readiness(&mut self) -> S {
-        let inner = self.inner.clone();
-        drop(mem::replace(&mut self.inner, inner.clone()));
-        inner
+        drop(take_ready(&mut self.inner));
+        self.inner.clone()
     }
 }
 
@@ -386,9 +386,7 @@ where
                 }
                 let awaiting = awaiting(&self.rule, known, memo);
                 if is_long {
-                    // The future takes the service that is ready.
-                    let next = self.inner.clone();
-                    let mut inner = mem::replace(&mut self.inner, next);
+                    let mut inner = take_ready(&mut self.inner);
                     let reply = Box::pin(async move {
                         yield_now().await;
                         InterceptedFuture::forwarded(awaiting, inner.call(request)).await
