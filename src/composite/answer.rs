@@ -108,8 +108,7 @@ pub(super) fn answer(
     scope: &Scope,
     advertised: &OutputSchema,
 ) -> CallToolResult {
-    let is_stop = |step: usize| compiled.plan.steps()[step].action.as_early_end().is_some();
-    let is_stopped = state.ended_by.is_some_and(is_stop);
+    let is_stopped = state.ended_by.is_some_and(|step| compiled.plan.is_stop(step));
     let mut limit = LimitEnd::of(compiled, &state);
     let is_traced = compiled.trace == Trace::Always
         || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
@@ -262,8 +261,7 @@ fn steps(
 /// Takes the result with which a [stop](plan::Action::Stop) has ended the run, or the reason why
 /// the stop failed the run. Returns `None` if no stop has ended the run.
 fn stopped(compiled: &Compiled, state: &mut RunState) -> Option<Result<CallToolResult, String>> {
-    let step = state.ended_by?;
-    compiled.plan.steps()[step].action.as_early_end()?;
+    let step = state.ended_by.filter(|&step| compiled.plan.is_stop(step))?;
     let result = state.outcomes[step].as_mut()?.result.take()?.into_inner();
     Some(match &result.structured_content {
         Some(output) if is_deeper(output, MAX_RESULT_DEPTH) => Err(too_deep()),

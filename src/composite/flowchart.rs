@@ -189,9 +189,8 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
                 edges.extend(needs.map(|needed| edge(needed + 1, step + 1)));
                 last = last.without(needs);
             }
-            let is_stop = |step: usize| plan.steps()[step].action.as_early_end().is_some();
-            for step in (0..count).filter(|&step| last.contains(step) || is_stop(step)) {
-                let label = is_stop(step).then_some("ends the run");
+            for step in (0..count).filter(|&step| last.contains(step) || plan.is_stop(step)) {
+                let label = plan.is_stop(step).then_some("ends the run");
                 edges.push(Edge { label, ..edge(step + 1, answer) });
             }
         }

@@ -305,6 +305,11 @@ impl Plan {
             .any(|step| step.action.may_skip_rest() || step.action.as_early_end().is_some())
     }
 
+    /// Returns `true` if the step is a [stop](Action::Stop).
+    pub(crate) fn is_stop(&self, step: usize) -> bool {
+        self.stops.contains(step)
+    }
+
     /// Returns `true` if the plan contains a [stop](Action::Stop).
     pub(super) const fn has_stops(&self) -> bool {
         !self.stops.is_empty()

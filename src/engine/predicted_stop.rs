@@ -52,8 +52,7 @@ impl RunState {
                 Command::Permit | Command::Call(..) | Command::Retry(_) | Command::Continue => (),
             }
         }
-        let is_stop = |step: usize| plan.steps()[step].action.as_early_end().is_some();
-        scheduler.state.ended_by.is_some_and(is_stop)
+        scheduler.state.ended_by.is_some_and(|step| plan.is_stop(step))
     }
 }
 
