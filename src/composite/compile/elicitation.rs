@@ -1,7 +1,5 @@
 //! Compiles elicitation steps, which ask the user.
 
-use serde_json::Value;
-
 use super::mistakes::DefinitionPath;
 use crate::{
     composite::{
@@ -9,7 +7,7 @@ use crate::{
         step::{Elicitation, OnError, Retry, Step},
     },
     engine::plan::{self, OnRefusal, Plan},
-    expr::{Expression, ScopeNames},
+    expr::ScopeNames,
 };
 
 /// Compiles a step that asks the user, and adds errors in its definition at the path `at`. If there
@@ -24,8 +22,7 @@ pub(super) fn compile(
 ) -> plan::Elicitation {
     check_delays(step, at);
     at.not_blank("message", &ask.message);
-    let message = Expression::parse_in(&ask.message.as_str().into(), names)
-        .map_err(|errors| at.push_all("message", &errors));
+    let message = at.expression("message", &ask.message.as_str().into(), names);
     let form = Form::parse(&ask.schema, names).map_err(|mistakes| {
         let mut at = at.within(["schema"]);
         for (path, mistake) in mistakes {
@@ -40,7 +37,7 @@ pub(super) fn compile(
         ));
     }
     plan::Elicitation {
-        message: message.unwrap_or_else(|()| Expression::literal(Value::Null)),
+        message,
         form: form.expression,
         schema: form.schema,
         on_decline: ask.on_decline,

@@ -1,8 +1,10 @@
 //! Collects definition errors with their paths.
 
+use serde_json::Value;
+
 use crate::{
     composite::error::{DefinitionError, DefinitionErrorKind, Segment},
-    expr::{ExpressionError, ExpressionErrors},
+    expr::{Expression, ExpressionError, ExpressionErrors, ScopeNames},
 };
 
 /// Collects the errors in definitions, with their paths.
@@ -56,6 +58,19 @@ impl DefinitionPath<'_> {
             let path = [&[key.into()], path].concat();
             self.push(path, error.clone().into());
         }
+    }
+
+    /// Parses the expression at `key`, and adds its errors. If there are errors, the result must
+    /// not be used.
+    pub(super) fn expression(
+        &mut self,
+        key: &'static str,
+        value: &Value,
+        names: &ScopeNames<'_>,
+    ) -> Expression {
+        let parsed = Expression::parse_in(value, names);
+        let parsed = parsed.map_err(|errors| self.push_all(key, &errors));
+        parsed.unwrap_or_else(|()| Expression::literal(Value::Null))
     }
 
     /// Returns the parsed value of `key`. If parsing has failed, adds the error and returns `None`.

@@ -198,7 +198,7 @@ impl<'c> Steps<'c> {
             }
             Action::Value(ComputedValue { value }) => {
                 check_uncalled(step, "type = \"value\"", at);
-                plan::Action::Value(expression("value", value, &names, at))
+                plan::Action::Value(at.expression("value", value, &names))
             }
             Action::Stop(stop) => {
                 check_uncalled(step, "type = \"stop\"", at);
@@ -333,19 +333,6 @@ impl<'c> Steps<'c> {
 struct CallPlace {
     optional: bool,
     certain: bool,
-}
-
-/// Parses the expression at `key`, and adds its errors. If there are errors, the result must not be
-/// used.
-fn expression(
-    key: &'static str,
-    value: &Value,
-    names: &ScopeNames<'_>,
-    at: &mut DefinitionPath<'_>,
-) -> Expression {
-    let parsed = Expression::parse_in(value, names);
-    let parsed = parsed.map_err(|errors| at.push_all(key, &errors));
-    parsed.unwrap_or_else(|()| Expression::literal(Value::Null))
 }
 
 /// Rejects settings of attempts in a step of the type `with`, which makes no attempt: it only

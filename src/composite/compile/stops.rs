@@ -12,7 +12,7 @@ use crate::{
         step::{Step, Stop, StopResult},
     },
     engine::plan::{EarlyEnd, EndForm, Plan},
-    expr::{Expression, ScopeNames},
+    expr::ScopeNames,
 };
 
 /// Compiles a step that ends the run, and adds errors in its definition at the path `at`. If there
@@ -39,8 +39,7 @@ pub(super) fn compile(
             ("message", &Value::from(text.as_str()), form)
         }
     };
-    let result = Expression::parse_in(value, names).map_err(|errors| at.push_all(key, &errors));
-    EarlyEnd { result: result.unwrap_or_else(|()| Expression::literal(Value::Null)), form }
+    EarlyEnd { result: at.expression(key, value, names), form }
 }
 
 /// Marks the calls that are not certain to be made, because the run may end before. Adds an error
