@@ -50,34 +50,22 @@ impl Definition {
     /// Returns `true` if the pinned parts of the tool are the same. Members of schemas may be in
     /// another order.
     pub(super) fn is_same(&self, tool: &Tool) -> bool {
-        self.0.name == tool.name
-            && [
-                Part::Description,
-                Part::Title,
-                Part::Annotations,
-                Part::InputSchema,
-                Part::OutputSchema,
-            ]
-            .into_iter()
-            .all(|part| part.is_same(&self.0, tool))
+        self.0.name == tool.name && Part::ALL.iter().all(|part| part.is_same(&self.0, tool))
     }
 
     /// Returns the parts in which a tool of the same name differs.
     pub(super) fn differing(&self, tool: &Tool) -> Parts {
-        let parts = [
-            Part::Title,
-            Part::Description,
-            Part::InputSchema,
-            Part::OutputSchema,
-            Part::Annotations,
-        ];
-        Parts(parts.into_iter().filter(|part| !part.is_same(&self.0, tool)).collect())
+        Parts(Part::ALL.into_iter().filter(|part| !part.is_same(&self.0, tool)).collect())
     }
 }
 
 // === impl Part ===
 
 impl Part {
+    /// All parts, in the order in which they are displayed.
+    const ALL: [Self; 5] =
+        [Self::Title, Self::Description, Self::InputSchema, Self::OutputSchema, Self::Annotations];
+
     fn is_same(self, one: &Tool, other: &Tool) -> bool {
         match self {
             Self::Title => one.title == other.title,

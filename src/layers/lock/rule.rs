@@ -41,7 +41,8 @@ pub(super) struct Rule {
     on_new: OnNew,
     /// Set once `drifted` contains a tool, so that calls need not lock it before.
     has_drifted: AtomicBool,
-    /// The tools that have differed from the lock, and in what. None is ever removed.
+    /// The tools that have differed from the lock, each with the parts that differed last. A tool
+    /// stays in this map until the layer is replaced.
     drifted: Mutex<HashMap<String, Parts>>,
     warnings: Warnings,
 }
