@@ -227,8 +227,12 @@ impl<'p> Observation<'p> {
         span
     }
 
-    /// Returns the flag that a cache sets if it answers the call of a branch to a server.
+    /// Returns the flag that a cache sets if it answers the call of a branch to a server. Returns
+    /// `None` in a build without the cache.
     pub(super) fn cached(&mut self, place: &BranchPlace) -> Option<Arc<AtomicBool>> {
+        if cfg!(not(feature = "cache")) {
+            return None;
+        }
         let open = self.observed.open.iter_mut().find(|open| open.place == *place)?;
         Some(open.cached.insert(Arc::default()).clone())
     }
