@@ -1,4 +1,4 @@
-//! Cuts content blocks, or replaces them with a note.
+//! Cuts content blocks, or replaces blocks that cannot be cut with a note.
 
 use std::borrow::Cow;
 
@@ -14,25 +14,26 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, meta_of},
 };
 
-/// Maximum size, in bytes, of a cut block without its text. If a block is larger without its text,
-/// the block is kept whole or replaced with a note.
+/// Maximum size, in bytes, of the other fields of a block whose text is cut, such as its URI and
+/// annotations. If the other fields are larger, the block is kept whole or replaced with a note.
 const MAX_BESIDE: usize = 2 * 1024;
-/// Maximum length, in bytes, of a label in a block's metadata. A longer label is omitted with the
-/// other metadata.
+/// Maximum length, in bytes, of a branch label or tool name that a cut block keeps in its metadata.
+/// A longer label is omitted like all other metadata.
 const MAX_LABEL: usize = 256;
 /// Maximum number of characters of a MIME type in a note.
 const MAX_MIME: usize = 64;
-/// The metadata of a cut block is kept only if the bytes left for the text are at least this many,
-/// and at least as many as the metadata takes.
+/// Minimum number of bytes that must be left for the text of a cut block if the block keeps its
+/// metadata. At least as many bytes as the metadata takes must be left, too. Otherwise, the
+/// metadata is omitted.
 const ENOUGH_TEXT: usize = 64;
 
-/// A content block of a result, and its size.
+/// A content block of a result, and its size as JSON.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'r> {
     block: &'r ContentBlock,
     kind: Kind,
-    /// The size of the block as JSON. If its text repeats the structured content, the size does not
-    /// include the text.
+    /// The size of the whole block as JSON. If the text of the block repeats the structured
+    /// content, the size does not include the text.
     pub(super) whole: usize,
     pub(super) least: usize,
 }
@@ -41,7 +42,8 @@ pub(super) struct Block<'r> {
 enum Kind {
     /// A text block or a resource whose text can be cut.
     Text,
-    /// A block whose text is rendered again from the structured content.
+    /// A text block whose text repeats the structured content, and is rendered again from its
+    /// shortened version.
     Repeats,
     /// A block that cannot be cut, such as an image. If the block is too large, a note replaces it.
     Undivided,
@@ -50,8 +52,8 @@ enum Kind {
 // === impl Block ===
 
 impl<'r> Block<'r> {
-    /// Measures the size of a block. `repeats` is `true` if the text of the block repeats the
-    /// structured content.
+    /// Measures the size of a content block. `repeats` is `true` if the text of the block repeats
+    /// the structured content.
     pub(super) fn new(block: &'r ContentBlock, repeats: bool) -> Self {
         let undivided = |whole| {
             let least = json_bytes(&note_of(block)).min(whole);
@@ -60,11 +62,13 @@ impl<'r> Block<'r> {
         let Some(text) = text_of(block) else { return undivided(json_bytes(block)) };
         let beside = json_bytes(&with_text(block, String::new(), true));
         if repeats {
-            // The text is counted with the value that it repeats, except for the mark.
+            // The size of the text is part of the cost of the value that the text repeats, except
+            // for the mark.
             let whole = beside + MARK.len();
             return Self { block, kind: Kind::Repeats, whole, least: whole };
         }
-        // Serializing the text to measure it would take longer.
+        // Compute the size of the text by counting escapes, because serializing it would take
+        // longer.
         let whole = beside + Cost::STANDING.text(text) - Cost::STANDING.text("");
         let bare = json_bytes(&with_text(block, String::new(), false));
         if bare > MAX_BESIDE {
@@ -77,8 +81,8 @@ impl<'r> Block<'r> {
         self.kind == Kind::Undivided
     }
 
-    /// Cuts the block to `share` bytes, which must be at least `least`. If the block's text repeats
-    /// the structured content, `repeated` is called to render the new text.
+    /// Cuts the block to `share` bytes. `share` must be at least `least`. If the text of the block
+    /// repeats the structured content, calls `repeated` to render the new text.
     pub(super) fn cut(
         &self,
         share: usize,
@@ -107,11 +111,11 @@ impl<'r> Block<'r> {
     ) -> ContentBlock {
         let beside = |has_meta| json_bytes(&with_text(self.block, String::new(), has_meta));
         let (full, bare) = (beside(true), beside(false));
-        // Metadata is kept if there is enough space for it and for some text.
+        // Keep the metadata only if there is enough space for it and for some text.
         let has_meta = full == bare || share >= full + (full - bare).max(ENOUGH_TEXT);
         let left = share.saturating_sub(if has_meta { full } else { bare });
         let quotes = Cost::STANDING.text("");
-        // The size of the text is already known.
+        // Subtract the known sizes instead of measuring the text again.
         let text = if self.whole - full <= left {
             Cow::Borrowed(text)
         } else {
@@ -126,8 +130,8 @@ impl<'r> Block<'r> {
     }
 }
 
-/// Returns the text of a text block or text resource. Returns `None` for other blocks, whose
-/// contents cannot be cut.
+/// Returns the text of a text block or text resource. Returns `None` for other blocks, which cannot
+/// be cut.
 pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
     match block {
         ContentBlock::Text(text) => Some(&text.text),
@@ -152,8 +156,8 @@ fn data_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Returns a copy of the block with another text. If `has_meta` is `false`, only the [`labels`] of
-/// the block's metadata are kept.
+/// Returns a copy of a block that contains `text` instead of its own text. If `has_meta` is
+/// `false`, the copy keeps only the [`labels`] of the block's metadata.
 fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock {
     let meta_of = |meta: &Option<MetaObject>| {
         if has_meta { meta.clone() } else { labels(meta.as_ref()) }
@@ -213,7 +217,7 @@ fn note_of(block: &ContentBlock) -> ContentBlock {
     ContentBlock::Text(note)
 }
 
-/// Returns the metadata entries that name the branch and the tool of a block.
+/// Returns the entries of a block's metadata that name the branch and the tool of the block.
 fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
     let meta = meta?;
     let is_label = |value: &&Value| match value {

@@ -1,26 +1,27 @@
-//! Computes the size that the parts of a JSON value take up in a tool result.
+//! Computes the number of bytes that each part of a JSON value takes in a tool result.
 
 use serde_json::Value;
 
 use crate::json_size::{json_bytes, record_inspected};
 
-/// The mark at the end of a cut text.
+/// The mark that is appended to a cut text.
 pub(super) const MARK: &str = "…";
 
-/// Computes the cost of the parts of a JSON value. The cost of a part is its number of bytes as
-/// JSON, both in the value itself and in all texts of the result that repeat the value.
+/// Computes the cost of the parts of a JSON value. The cost of a part is the number of bytes that
+/// the part takes in the tool result: once in the value itself, and once in each text that repeats
+/// the value as JSON.
 ///
-/// In a text that repeats the value, the JSON is escaped once more. Because the cost of each part
-/// includes the texts, their size is known before they are rendered from the shortened value.
+/// A text that repeats the value contains JSON that is escaped once more. Because costs include
+/// these texts, their size is known before they are rendered from the shortened value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// Whether the value itself is part of the result.
+    /// Whether the result contains the value itself.
     stands: bool,
     /// The number of texts that repeat the value.
     texts: usize,
 }
 
-/// The costs of characters that need an escape, and of a byte that needs none.
+/// The cost of a byte that needs no escape, and of the characters that do.
 #[derive(Clone, Copy)]
 struct Prices {
     plain: usize,
@@ -28,17 +29,17 @@ struct Prices {
     slashed: usize,
     /// The cost of a control character with a short escape, such as `\n`.
     short: usize,
-    /// The cost of any other control character, which is escaped like `\u0000`.
+    /// The cost of any other control character, which takes a long escape such as `\u0000`.
     long: usize,
 }
 
 // === impl Cost ===
 
 impl Cost {
-    /// The cost of a value that is part of the result and that no text repeats.
+    /// The cost of a value that the result contains once, and that no text repeats.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// The cost of a value that the result contains only in texts that repeat it. Add these texts
-    /// with [`and_texts`](Self::and_texts).
+    /// The cost of a value that the result itself omits, but that texts in the result repeat. Add
+    /// these texts with [`and_texts`](Self::and_texts).
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 
     /// Adds `texts` to the number of texts that repeat the value.
@@ -61,8 +62,7 @@ impl Cost {
         self.text(key) + self.mark()
     }
 
-    /// Returns the cost of a text that is cut completely, so that only the mark and its quotes
-    /// remain.
+    /// Returns the cost of a text that is cut completely, so that only the mark in quotes remains.
     pub(super) const fn cut_text(self) -> usize {
         2 * self.quote() + MARK.len() * self.prices().plain
     }
@@ -71,7 +71,8 @@ impl Cost {
     pub(super) fn text(self, text: &str) -> usize {
         record_inspected(text.len());
         let prices = self.prices();
-        // Count in passes that compilers can vectorize. Most texts need few escapes.
+        // Count each kind of character in a pass that the compiler can vectorize. Most texts
+        // contain few escapes.
         let bytes = text.as_bytes();
         let slashed = count(bytes, |byte| byte == b'"' || byte == b'\\');
         let control = count(bytes, |byte| byte < 0x20);
@@ -99,7 +100,7 @@ impl Cost {
         bytes * self.prices().plain
     }
 
-    /// Returns the longest prefix of a text that costs at most `budget` without quotes.
+    /// Returns the longest prefix of a text whose cost without quotes is at most `budget`.
     pub(super) fn beginning(self, text: &str, budget: usize) -> &str {
         let prices = self.prices();
         let mut left = budget;
@@ -122,8 +123,8 @@ impl Cost {
         text
     }
 
-    /// Cuts a text and appends the mark, so that it costs at most `budget`, including the mark and
-    /// the quotes. Also returns the number of bytes of the original text that are kept.
+    /// Cuts a text so that it costs at most `budget`, including the appended mark and the quotes.
+    /// Also returns the number of bytes of the original text that are kept.
     pub(super) fn cut(self, text: &str, budget: usize) -> (String, usize) {
         let beginning = self.beginning(text, budget.saturating_sub(self.cut_text()));
         (format!("{beginning}{MARK}"), beginning.len())
@@ -144,8 +145,8 @@ impl Cost {
     }
 }
 
-/// Counts the bytes that match `is`, in chunks of 255, so that the count of each chunk fits into a
-/// `u8`.
+/// Counts the bytes for which `is` returns `true`. Counts in chunks of 255 bytes, because the count
+/// of a chunk then fits into a `u8`, which is fast to vectorize.
 fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     let pieces = bytes.chunks(usize::from(u8::MAX));
     pieces.map(|piece| usize::from(piece.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()

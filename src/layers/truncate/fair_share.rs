@@ -1,47 +1,48 @@
-//! Divides a budget fairly among parts.
+//! Divides a budget of bytes fairly among the parts of a result.
 
-/// The size bounds of a part.
+/// The minimum and full size of a part, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// Minimum size.
+    /// The size of the part if it is cut as much as possible.
     pub(super) least: usize,
     /// Full size.
     pub(super) whole: usize,
-    /// Whether the part can only have its minimum or its full size, but no size in between.
+    /// Whether the part can only have its minimum size or its full size.
     pub(super) all_or_least: bool,
 }
 
-/// A part of a list, which may be omitted if it is not required.
+/// A part of a list, such as an array element. If the part is not required, it may be omitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    /// The number of additional bytes that a kept part needs, such as for its key and a comma.
+    /// The number of additional bytes that the part needs if it is kept, for example for its key
+    /// and a comma.
     pub(super) beside: usize,
     pub(super) part: Part,
     pub(super) is_required: bool,
 }
 
-/// The parts of a list that are kept, and the size that each of them gets.
+/// The parts of a list that are kept, and the number of bytes that each of them gets.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    /// The indices of the kept parts in the list, in order.
+    /// The indices of the kept parts, in ascending order.
     pub(super) places: Vec<usize>,
     pub(super) shares: Vec<usize>,
 }
 
-/// In a list of many parts, a part of up to this many bytes is kept whole or omitted, because a few
-/// whole parts are better than many fragments.
+/// A part of up to this many bytes is kept whole or omitted if the list has many parts, because a
+/// few whole parts are more useful than many fragments.
 const WORTH: usize = 1024;
-/// A list of at most this many parts always shares its budget evenly.
+/// Maximum number of parts of a list that always shares its budget evenly.
 const FEW: usize = 8;
-/// A list of more than [`FEW`] parts shares its budget evenly only if each part gets at least this
-/// many bytes.
+/// Minimum number of bytes per part for which a list of more than [`FEW`] parts shares its budget
+/// evenly.
 const EVEN: usize = 256;
 
-/// Chooses the parts of a list that are kept, and shares the budget among them.
+/// Chooses the parts of a list that are kept, and shares the budget among these parts.
 ///
-/// Keeps all required parts. Of the other parts, keeps the first ones that fit the budget. `count`
-/// is the number of parts in the list, and `reserved` is the total minimum size of all required
-/// parts.
+/// Keeps all required parts, and of the other parts the first ones that fit the budget. `count` is
+/// the number of parts in the list. `reserved` is the number of bytes that all required parts
+/// together need at least.
 pub(super) fn choose(
     budget: usize,
     count: usize,
@@ -72,7 +73,7 @@ pub(super) fn choose(
             worth
         } else {
             is_full = true;
-            // If the first part is too large, it is cut instead of omitted.
+            // Cut the first part instead of omitting it if it is too large.
             if !places.is_empty() || need.beside + part.least > left {
                 if reserved == 0 {
                     break;
@@ -89,10 +90,10 @@ pub(super) fn choose(
     Chosen { places, shares: shares(budget.saturating_sub(beside), parts) }
 }
 
-/// Shares `budget` fairly among the parts, and returns the size of each.
+/// Shares `budget` bytes fairly among the parts, and returns the number of bytes of each part.
 ///
 /// Small parts keep their full size, and all larger parts are cut to the same size. If the budget
-/// is less than the minimum of all parts together, each part gets its minimum.
+/// is less than the sum of all minimum sizes, each part gets its minimum size.
 pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     let level = level(budget, &parts);
     let mut gave_up = false;
@@ -100,19 +101,19 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
         part.whole = part.least;
         gave_up = true;
     }
-    // The other parts share the bytes that these parts do not use.
+    // The other parts share the bytes that the parts at their minimum size do not use.
     let level = if gave_up { self::level(budget, &parts) } else { level };
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// Returns the largest size limit per part that lets all parts together fit the budget.
+/// Returns the largest size to which all parts can be limited so that together they fit the budget.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();
     if used(most) <= budget {
         return most;
     }
-    // Bisect the levels: `used` grows with the level.
+    // Use a binary search, because `used` grows with the level.
     let (mut low, mut high) = (0, most);
     while high - low > 1 {
         let middle = low + (high - low) / 2;

@@ -1,4 +1,5 @@
-//! Compares a JSON text with a value, without parsing the text into another value.
+//! Compares a string that contains JSON with a value, without parsing the string into a second
+//! value.
 
 use std::fmt;
 
@@ -7,8 +8,8 @@ use serde_json::{Number, Value};
 
 use crate::json_size::record_inspected;
 
-/// Returns `true` if `text` is the JSON of the array or object `value`, in any order of members.
-/// Returns `false` if `value` is of any other type.
+/// Returns `true` if `text` is the JSON of the array or object `value`. The order of members does
+/// not matter. Returns `false` for values of all other types.
 pub(super) fn repeats(text: &str, value: &Value) -> bool {
     let begins = |with: char| text.trim_start().starts_with(with);
     let may_be = match value {
@@ -24,10 +25,11 @@ pub(super) fn repeats(text: &str, value: &Value) -> bool {
     Same(value).deserialize(&mut json).is_ok() && json.end().is_ok()
 }
 
-/// A [`DeserializeSeed`] that accepts only the JSON of this value.
+/// A [`DeserializeSeed`] that succeeds only if the JSON that it reads equals the value.
 struct Same<'v>(&'v Value);
 
-/// A [`DeserializeSeed`] that reads a key and returns the member with this key, without allocating.
+/// A [`DeserializeSeed`] that reads an object key, and returns the member of the map with this key.
+/// It does not allocate the key.
 struct Key<'v>(&'v serde_json::Map<String, Value>);
 
 // === impl Same ===
@@ -85,7 +87,8 @@ impl<'de> Visitor<'de> for Same<'_> {
                 return Self::when(false);
             }
         }
-        // Read the end of the array, so that the next value can be read after it.
+        // Read the end of the array, because the deserializer must be behind the array to read the
+        // next value.
         Self::when(elements.next_element::<serde::de::IgnoredAny>()?.is_none())
     }
 
@@ -96,8 +99,8 @@ impl<'de> Visitor<'de> for Same<'_> {
             members.next_value_seed(Same(member))?;
             seen += 1;
         }
-        // A duplicate key could make up for a missing key. This is harmless, because the text is
-        // rendered again from the value.
+        // A text with a duplicate key and a missing key can have as many members as `expected`.
+        // Accepting such a text is harmless, because it is rendered again from the value.
         Self::when(seen == expected.len())
     }
 }

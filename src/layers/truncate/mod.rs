@@ -7,74 +7,80 @@
 //!
 //! # How results are shortened
 //!
-//! - The available size is shared fairly: small parts stay whole, and the largest parts are cut
-//!   first. Structured content, content and `_meta` share the size of the result. Within each of
-//!   them, branches of a fan-out, content blocks, members and elements share its size in the same
-//!   way.
-//! - An object keeps all members if there is room for the minimum size of each. Otherwise it keeps
-//!   the first members.
-//! - Arrays and `content` keep the first elements. In a list of many elements, an element of up to
-//!   1 KiB is kept whole or omitted.
+//! - The layer shares the available bytes fairly among the parts of a result: small parts stay
+//!   whole, and the largest parts are cut first. The parts of a result are its structured content,
+//!   `content` and `_meta`. The layer shares the bytes of each of these in the same way, among
+//!   fan-out branches, content blocks, object members and array elements.
+//! - An object keeps all its members if the minimum sizes of all members fit. Otherwise it keeps
+//!   only the first members that fit.
+//! - Arrays and `content` keep their first elements, and omit the others. In a list of many
+//!   elements, an element of up to 1 KiB is kept whole or omitted, because a few whole elements are
+//!   more useful than many fragments.
 //! - Numbers, `true`, `false`, `null` and keys are never cut.
-//! - A cut text ends in `…`, and is never cut within a character.
-//! - A text block that repeats the JSON of the structured content, or of the output of its branch,
-//!   is rendered again from the shortened value, without spaces. Any other JSON in a text is
-//!   treated as plain text.
-//! - Images, audio, blobs and links are kept whole or replaced with a text that reports the
-//!   omission.
-//! - Entries of `_meta` are kept whole or omitted. The `_meta` of a cut text block always keeps the
-//!   names of the branch and the tool.
+//! - A cut text ends in `…`. A text is only cut between characters, and so remains valid UTF-8.
+//! - Servers often repeat structured content as JSON in a text block. The layer renders such a text
+//!   again from the shortened value, without spaces. The same holds for a text that repeats the
+//!   output of its fan-out branch. Any other JSON in a text is cut like plain text.
+//! - Images, audio, blobs and links cannot be cut. If one of them does not fit, a short text that
+//!   describes it replaces it.
+//! - Each entry of `_meta` is kept whole or omitted. A cut text block always keeps the `_meta`
+//!   entries that name its branch and its tool.
 //! - `isError` is unchanged.
 //!
 //! # Output schemas
 //!
-//! Shortened structured content still matches the tool's `outputSchema`. If it does not match at
-//! first, the layer cuts the original again, and this time keeps required members, the minimum
-//! number of elements, and texts with a pattern, a format or an enumeration. If the value still
-//! does not match, the structured content is omitted.
+//! Shortened structured content still matches the tool's `outputSchema`. If the first attempt does
+//! not match, the layer cuts the original again. This time it keeps required members, the minimum
+//! number of elements, and texts that have a `pattern`, a `format` or an `enum` in the schema. If
+//! the value still does not match, the layer omits the structured content.
 //!
-//! Some clients report an error if a tool with an `outputSchema` returns no structured content. For
-//! such tools, set a limit that their results do not exceed, or use a schema that requires less.
+//! If a tool has an `outputSchema` but returns no structured content, some clients report an error.
+//! For such tools, set a limit that their results do not exceed, or use a schema with fewer
+//! requirements.
 //!
-//! The layer lists tools to read their schemas, but only when it has to shorten structured content.
-//! If listing fails, the shortened content is not checked against a schema.
+//! To read the output schemas, the layer sends `tools/list` to the wrapped service, but only when
+//! it has to shorten structured content. If listing fails, the layer does not check the shortened
+//! content against a schema.
 //!
 //! # Omission notices
 //!
-//! The layer adds two notices to a shortened result. They do not count toward the limit:
+//! The layer adds two notices to each shortened result, so that models and programs know that data
+//! is missing. The notices do not count toward the limit:
 //!
 //! - a text block of up to half a KiB that describes the omissions
 //! - an object of up to 8 KiB in `_meta`, with the key [`SHORTENED`]. Its member `omissions` lists
 //!   up to 32 omissions as `{ pointer, reason, kept, of, unit }`, and its member `count` is the
 //!   number of all omissions.
 //!
-//! In an omission, `pointer` is a JSON Pointer to a part of the result. `of` is the original size
-//! of this part, and `kept` is the remaining size. The `unit` of both is `bytes`, `elements`,
-//! `members` or `blocks`. The `reason` is `size` or `schema`. If the limit is smaller than any
-//! result, only the notices remain.
+//! In an omission, `pointer` is a JSON Pointer to the shortened part of the result. `of` is the
+//! original size of the part, and `kept` is the size that remains. The `unit` of both sizes is
+//! `bytes`, `elements`, `members` or `blocks`. The `reason` is `size` if the part was too large, or
+//! `schema` if a shorter part would not match the output schema. If the limit is too small for any
+//! part of the result, only the notices remain.
 //!
 //! # Storing full results
 //!
-//! With [`keep`], the layer puts the full result into a [`Store`] whenever it shortens a result.
-//! The reply then also contains a link to a resource of type `application/json` with the URI
-//! `mcp-composite://results/…`, and the text notice ends with this URI. The link and the URI do not
-//! count toward the limit. If the result cannot be stored, the reply has no link, and a warning is
-//! logged.
+//! If you set a [`Store`] with [`keep`], clients can read the full version of each shortened result
+//! as a resource. The layer puts the full result into the store, and adds a link to the reply: a
+//! resource of type `application/json` with the URI `mcp-composite://results/…`. The text notice
+//! ends with the same URI. The link and the URI do not count toward the limit. If the result cannot
+//! be stored, the reply has no link, and the layer logs a warning.
 //!
-//! Only the caller whose call created a stored result can read it, by a `resources/read` request
-//! for its URI. For other callers, and after the result has expired, the layer answers that the
-//! resource is unknown.
+//! A stored result can be read only by the caller whose tool call created it, with a
+//! `resources/read` request for its URI. To other callers, and after the result has expired, the
+//! layer replies that the resource is unknown.
 //!
-//! The layer adds the resources capability to the results of `initialize` and `server/discover`
-//! that pass through it. If another service answers these requests, call
-//! [`declare`](TruncateLayer::declare).
+//! Clients read resources only if the server declares the resources capability. The layer adds this
+//! capability to the results of `initialize` and `server/discover` that pass through it. If a
+//! service above the layer answers these requests, call [`declare`](TruncateLayer::declare)
+//! instead.
 //!
 //! # Cost
 //!
-//! The layer measures large results, and copies only the parts that are kept. If the limit is small
-//! compared to the result, this takes less than twice as long as serializing the result to JSON
-//! once. It can take longer if the layer keeps about half of very many small members or elements,
-//! because each of them becomes a separate value in the copy.
+//! The layer measures a large result, and then copies only the parts that it keeps. If the limit is
+//! small compared to the result, this takes less than twice as long as serializing the result to
+//! JSON once. It can take longer if the layer keeps about half of a large number of small members
+//! or elements, because it copies each of them as a separate value.
 //!
 //! # What is not shortened
 //!
@@ -139,7 +145,7 @@ use crate::{
     store::{Store, caller_key},
 };
 
-/// The `_meta` key that holds the list of omissions in a shortened result.
+/// The `_meta` key of a shortened result whose value lists the [omissions](self#omission-notices).
 pub const SHORTENED: &str = "mcp-composite/shortened";
 
 /// Futures of the services in this module.
@@ -147,9 +153,9 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// A layer that shortens tool results above a maximum size.
+/// A layer that shortens tool results that exceed a maximum size.
 ///
-/// By default there is no limit, and the layer changes nothing.
+/// By default, the layer has no limit and forwards all results unchanged.
 ///
 /// See the [module docs](self) for details and an example.
 #[derive(Clone, Debug, Default)]
@@ -166,34 +172,34 @@ pub(crate) struct Settings {
 // === impl TruncateLayer ===
 
 impl TruncateLayer {
-    /// Creates a layer without a limit, which changes nothing.
+    /// Creates a layer without a limit, which forwards all results unchanged.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the maximum size of a tool's result, in bytes of JSON. The [omission
-    /// notices](self#omission-notices) do not count. Defaults to no limit.
+    /// Sets the maximum size of a tool result, in bytes of JSON. The [omission
+    /// notices](self#omission-notices) do not count toward it. Defaults to no limit.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.0.max_result_bytes = Some(bytes);
         self
     }
 
-    /// Stores the full result in `store` whenever a result is shortened, so that clients can read
-    /// it as a resource. By default, full results are discarded.
+    /// Puts the full version of each shortened result into `store`, so that clients can read it as
+    /// a resource. By default, full results are discarded.
     #[must_use]
     pub fn keep(mut self, store: Arc<dyn Store>) -> Self {
         self.0.store = Some(store);
         self
     }
 
-    /// Sets the function that identifies the caller of a request. A stored result can only be read
-    /// by the caller whose call created it.
+    /// Sets the function that returns the identity of the caller of a request. Only the caller
+    /// whose tool call created a stored result can read this result.
     ///
-    /// All callers that the function does not identify (`None`) can read each other's results.
-    /// Without a function, all callers can read each other's results. But a caller must know the
-    /// URI of a result to read it, and the URI cannot be guessed.
+    /// If the function returns `None`, the caller is anonymous, and all anonymous callers can read
+    /// each other's results. Without a function, all callers are anonymous. Even then, a caller
+    /// must know the URI of a result to read it, and URIs cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -203,10 +209,11 @@ impl TruncateLayer {
         self
     }
 
-    /// Adds the resources capability to `capabilities` if the layer [stores](Self::keep) results.
+    /// Adds the resources capability to `capabilities` if the layer [stores](Self::keep) full
+    /// results.
     ///
-    /// Call this method for a server whose capabilities do not pass through the layer, such as a
-    /// [`ServeService`](crate::adapter::ServeService) with a description of its own.
+    /// Call this method if the server's capabilities do not pass through the layer, for example
+    /// because a [`ServeService`](crate::adapter::ServeService) has its own server description.
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         if self.0.store.is_some() {
             stored_results::declare(capabilities);
@@ -222,13 +229,13 @@ catalog_setters! {
 // === impl Settings ===
 
 impl Settings {
-    /// Returns `true` if results are neither shortened nor stored.
+    /// Returns `true` if the layer neither shortens nor stores results, and so has nothing to do.
     #[inline]
     fn are_idle(&self) -> bool {
         self.max_result_bytes.is_none() && self.store.is_none()
     }
 
-    /// Returns the key that identifies the caller of a request as the owner of stored results.
+    /// Returns the key of the caller of a request, under which the caller's results are stored.
     fn owner(&self, context: &Context) -> Vec<u8> {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));
         caller_key(caller.as_deref())

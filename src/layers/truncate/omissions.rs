@@ -8,13 +8,13 @@ use super::cost::MARK;
 
 use crate::json_pointer;
 
-/// Maximum number of listed omissions.
+/// Maximum number of omissions that the notices list.
 const MAX_PLACES: usize = 32;
-/// Maximum length, in bytes, of the JSON Pointer to an omission. Instead of a longer pointer, the
-/// pointer to a parent is reported.
+/// Maximum length, in bytes, of the JSON Pointer of an omission. If a pointer is longer, the notice
+/// contains the pointer to a parent.
 const MAX_POINTER: usize = 120;
-/// Maximum length, in bytes, of the note without the count at its end. Omissions that do not fit
-/// are only counted.
+/// Maximum length, in bytes, of the text notice, without the number of further omissions at its
+/// end. Omissions that do not fit are included only in this number.
 const MAX_NOTE: usize = 480;
 
 /// A location in a result, linked to the locations of its parents.
@@ -30,8 +30,8 @@ enum Segment<'p> {
     Element(usize),
 }
 
-/// The omissions of a result. Only the first [`MAX_PLACES`] of them are listed, and the others are
-/// counted.
+/// The omissions of a shortened result. Lists the first [`MAX_PLACES`] omissions, and only counts
+/// the others.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
     places: Vec<Omission>,
@@ -52,12 +52,11 @@ struct Omission {
 pub(super) enum Reason {
     /// The part is too large.
     Size,
-    /// The part is omitted rather than shortened, because a shorter value would not match the
-    /// tool's schema.
+    /// A shorter value would not match the tool's output schema.
     Schema,
 }
 
-/// The unit in which the size of an omission is measured.
+/// The unit of the sizes in an omission.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Bytes,
@@ -87,8 +86,8 @@ impl<'p> Location<'p> {
         Location { within: Some(self), step: Segment::Element(place) }
     }
 
-    /// Returns the JSON Pointer to the location. If this pointer is longer than [`MAX_POINTER`],
-    /// returns the pointer to the closest parent with a pointer that is short enough.
+    /// Returns the JSON Pointer to the location. If the pointer is longer than [`MAX_POINTER`],
+    /// returns the pointer to the closest parent whose pointer is short enough.
     fn pointer(&self) -> String {
         let mut steps = Vec::new();
         let mut place = Some(self);
@@ -102,7 +101,7 @@ impl<'p> Location<'p> {
             pointer.push('/');
             match step {
                 Segment::Element(place) => {
-                    // Writing to a string does not fail.
+                    // Writing to a string never fails.
                     let _ = write!(pointer, "{place}");
                 }
                 Segment::Member(name) if name.len() > MAX_POINTER => pointer.push_str(name),
@@ -135,19 +134,19 @@ impl Omissions {
         }
     }
 
-    /// Returns `true` if nothing was omitted.
+    /// Returns `true` if no part of the result was omitted.
     pub(super) const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Adds the omissions of another part of the result.
+    /// Adds the omissions of another part of the same result.
     pub(super) fn append(&mut self, other: Self) {
         self.count += other.count;
         self.places.extend(other.places);
         self.places.truncate(MAX_PLACES);
     }
 
-    /// Returns a note that describes the omissions, for the content of the result.
+    /// Returns a text that describes the omissions, for the content of the shortened result.
     pub(super) fn note(&self) -> String {
         let mut note = "this result was truncated: ".to_owned();
         let mut told = 0;
@@ -169,7 +168,7 @@ impl Omissions {
         note
     }
 
-    /// Returns the omissions as JSON.
+    /// Returns the omissions as a JSON object, for the `_meta` of the shortened result.
     pub(super) fn value(&self) -> Value {
         let omissions: Vec<_> = self.places.iter().map(Omission::value).collect();
         json!({ "omissions": omissions, "count": self.count })

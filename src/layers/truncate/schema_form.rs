@@ -1,4 +1,4 @@
-//! Finds the parts of a value that must be kept for the value to match its schema.
+//! Finds the parts of a value that a schema requires, so that shortening keeps them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -10,59 +10,60 @@ use crate::schema::{
     refs,
 };
 
-/// Maximum number of [forms](Form) that are built for one schema. In the remaining places of the
-/// value, nothing is required to be kept.
+/// Maximum number of [forms](Form) that are built for one schema. Parts of the value without a form
+/// may be cut or omitted freely.
 const MAX_FORMS: usize = 4_096;
-/// Maximum number of schemas whose requirements are combined for one place of a value.
+/// Maximum number of schemas whose requirements are combined for one position in a value.
 const MAX_APPLYING_SCHEMAS: usize = 32;
 
-/// The form of one place in a value: the combined requirements of all schemas that may apply to
-/// the place.
+/// The form of a position in a value: the combined requirements of all schemas that may apply to
+/// this position.
 ///
-/// The requirements are too strict if only one of the schemas applies, and too lenient if a schema
-/// uses keywords that are not considered here. So a shortened value must still be validated.
+/// A form is only an approximation. It is too strict if only one of several alternative schemas
+/// applies, and too lenient if a schema uses keywords that this module ignores. Callers must
+/// therefore validate the shortened value.
 #[derive(Debug, Default)]
 pub(super) struct Form<'s> {
-    /// Whether the value must not be cut.
+    /// Whether the value at this position must not be cut.
     pub(super) is_fixed: bool,
     pub(super) min_length: usize,
     pub(super) min_items: usize,
     required: BTreeSet<&'s str>,
     members: HashMap<&'s str, FormId>,
-    /// The form of all members that are not listed in `members`.
+    /// The form of all members without an entry in `members`.
     others: FormId,
     first_elements: Vec<FormId>,
-    /// The form of all elements after those in `first_elements`.
+    /// The form of all elements that come after those in `first_elements`.
     elements: FormId,
 }
 
-/// The forms of all places in a value.
+/// The forms of all positions in a value.
 #[derive(Debug)]
 pub(super) struct Forms<'s> {
-    /// The schema document in which references are resolved.
+    /// The schema document that contains the targets of references.
     root: Option<&'s JsonObject>,
     forms: Vec<Form<'s>>,
-    /// The indices of the forms that were created so far. The key of each is the addresses of the
-    /// schemas whose requirements the form combines.
+    /// The indices of all forms created so far. The key of a form consists of the addresses of the
+    /// schemas that the form combines.
     made: HashMap<Vec<*const JsonObject>, FormId>,
-    /// The indices of the forms that are not built yet, each with the schemas whose requirements
-    /// the form will combine.
+    /// The indices of the forms that are created but not built yet. Each comes with the schemas
+    /// that the form will combine.
     waiting: VecDeque<(FormId, Vec<&'s JsonObject>)>,
 }
 
-/// The index of a form.
+/// The index of a form in [`Forms`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 
-/// Schema keywords that a cut value usually violates. A value whose schema has such a keyword is
-/// kept whole.
+/// Schema keywords that a value usually violates after it has been cut. A value whose schema
+/// contains one of these keywords is kept whole.
 const FIXING: [&str; 7] =
     ["const", "contains", "contentEncoding", "contentMediaType", "enum", "format", "pattern"];
 
 // === impl Forms ===
 
 impl<'s> Forms<'s> {
-    /// Creates forms without requirements, so that every part may be cut.
+    /// Creates forms without requirements, which allow every part of a value to be cut.
     pub(super) fn free() -> Forms<'static> {
         Forms {
             root: None,
@@ -72,12 +73,13 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Creates the forms of all places in a value that must match this schema.
+    /// Creates the forms of all positions in a value that must match `schema`.
     pub(super) fn of(schema: &'s Value) -> Self {
-        // The first form has no requirements, and the second is that of the whole value.
+        // The first form has no requirements. The second is the form of the whole value.
         let mut forms = Self { root: schema.as_object(), ..Forms::free() };
         forms.id_of(vec![schema]);
-        // Build the forms in a loop, because references may nest deeper than a stack allows.
+        // Build the forms in a loop instead of recursively, because deeply nested references could
+        // overflow the stack.
         while let Some((id, schemas)) = forms.waiting.pop_front() {
             forms.forms[id.0] = forms.form(&schemas);
         }
@@ -93,7 +95,7 @@ impl<'s> Forms<'s> {
     }
 
     pub(super) fn member(&self, form: FormId, name: &str) -> FormId {
-        // A form without requirements has no other forms to look up.
+        // The members of a form without requirements have no requirements, either.
         if form == FormId::default() { form } else { self.get(form).member(name) }
     }
 
@@ -101,8 +103,8 @@ impl<'s> Forms<'s> {
         if form == FormId::default() { form } else { self.get(form).element(place) }
     }
 
-    /// Returns the id of the form that combines these schemas. If there is no such form yet, queues
-    /// it to be built.
+    /// Returns the ID of the form that combines the given schemas. If this form does not exist yet,
+    /// creates it and queues it to be built.
     fn id_of(&mut self, schemas: Vec<&'s Value>) -> FormId {
         let schemas = self.applying(schemas);
         let key: Vec<_> = schemas.iter().map(|schema| std::ptr::from_ref(*schema)).collect();
@@ -164,8 +166,8 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Returns these schemas and, without duplicates, all schemas that they apply to the same
-    /// place, such as those in `allOf` and those behind a `$ref`.
+    /// Returns the given schemas, and all schemas that they apply to the same position, such as the
+    /// schemas in `allOf` and the targets of `$ref`. Each schema is returned only once.
     fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s JsonObject> {
         let mut applying: Vec<&'s JsonObject> = Vec::new();
         let mut waiting: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();
@@ -178,7 +180,7 @@ impl<'s> Forms<'s> {
             }
             applying.push(schema);
             let in_place = subschemas(schema).filter(|subschema| {
-                // A value that must not match has no requirements.
+                // A schema under `not` requires nothing of the value.
                 subschema.applies_to == AppliesTo::Whole && subschema.keyword != "not"
             });
             waiting.extend(in_place.filter_map(|subschema| subschema.schema.as_object()));

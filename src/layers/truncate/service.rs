@@ -1,4 +1,4 @@
-//! The service that shortens results.
+//! The service that shortens tool results.
 
 use std::{
     collections::HashMap,
@@ -30,18 +30,19 @@ use crate::{
     schema::InputSchema,
 };
 
-/// Middleware that [`TruncateLayer`](super::TruncateLayer) puts in front of a service.
+/// Middleware that shortens the tool results of the wrapped service. Created by
+/// [`TruncateLayer`](super::TruncateLayer).
 ///
-/// `Truncate` is ready when the wrapped service is ready, and calls the instance that is ready
-/// rather than a clone. A request that reads a stored result is answered without calling the
-/// wrapped service, and releases its readiness.
+/// `Truncate` is ready when the wrapped service is ready, and calls the ready instance rather than
+/// a clone. A request that reads a stored result is answered without calling the wrapped service.
+/// The capacity that the wrapped service had reserved for the request is released.
 pub struct Truncate<S> {
     settings: Arc<Settings>,
     inner: S,
     catalogs: Catalogs<Outputs>,
 }
 
-/// The output schemas of tools, by tool name. Tools without an output schema have no entry.
+/// The output schemas of tools, by tool name. Contains no entry for tools without an output schema.
 #[derive(Debug, Default)]
 pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
 
@@ -140,7 +141,7 @@ where
         State::Passed { reply: self.inner.call(request) }
     }
 
-    /// Calls a tool immediately, and returns a future that waits for the result and shortens it.
+    /// Calls a tool immediately. Returns a future that waits for the tool result and shortens it.
     fn bounded(
         &mut self,
         request: Request,
@@ -152,16 +153,18 @@ where
         let view = request.context().view().cloned();
         let owner = settings.store.as_ref().map(|_| settings.owner(request.context()));
         let reply = self.inner.call(request);
-        // The clone has not been polled for readiness, so it holds no slot that others wait for.
+        // The clone has not been polled for readiness. So it reserves no capacity that other
+        // requests wait for.
         let inner = self.inner.clone();
         async move {
             let mut reply = reply.await?;
-            // Not `tool_result_mut`, which would copy a result that is shared.
+            // Only borrow the result. `tool_result_mut` would copy a shared result even if it is
+            // not shortened.
             if reply.tool_result().is_none_or(|result| BoundedCounter::new(limit).holds(result)) {
                 return Ok(reply);
             }
             let Some(result) = reply.tool_result_mut() else { return Ok(reply) };
-            // Without structured content, no schema is needed.
+            // Only structured content is checked against the schema.
             let schema = match &result.structured_content {
                 Some(_) => output_schema(&tool, lookup, inner).await,
                 None => {
@@ -171,7 +174,7 @@ where
             };
             let shortened = shorten(result, limit, schema.as_deref());
             let whole = mem::replace(result, shortened.result);
-            // Nothing was omitted. Only texts were rendered again without spaces.
+            // If nothing was omitted, texts were only rendered again without spaces.
             if shortened.told.is_empty() {
                 return Ok(reply);
             }
@@ -182,7 +185,7 @@ where
             };
             let mut note = shortened.told.note();
             if let Some(link) = &link {
-                // Writing to a string does not fail.
+                // Writing to a string never fails.
                 let _ = write!(note, "; the full result is the resource {}", link.uri);
             }
             result.content.push(ContentBlock::text(note));
@@ -213,17 +216,19 @@ impl<S: fmt::Debug> fmt::Debug for Truncate<S> {
     }
 }
 
-/// Waits for the reply to a request for capabilities, and adds the layer's capabilities to it.
+/// Waits for the reply to a request for server capabilities, and adds the capabilities of the
+/// layer.
 async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let mut reply = reply.await?;
     declare_in(&mut reply);
     Ok(reply)
 }
 
-/// Returns the output schema of a tool, or `None` if the tool has none or tools cannot be listed.
+/// Returns the output schema of a tool. Returns `None` if the tool has no output schema, or if
+/// tools cannot be listed.
 ///
-/// The inner service is dropped as soon as the tools are known, so that it is not kept while the
-/// caller awaits anything else.
+/// Drops the inner service as soon as the tools are known, so that the service is not held while
+/// the caller awaits other futures.
 async fn output_schema<S: ToolService>(
     tool: &str,
     mut lookup: Lookup<Outputs>,

@@ -1,4 +1,4 @@
-//! Shortens a tool result.
+//! Shortens a tool result to a maximum size.
 
 use std::collections::HashMap;
 
@@ -21,15 +21,15 @@ const STRUCTURED: usize = 21;
 /// The length of `,"_meta":{}`.
 const META: usize = 11;
 
-/// A shortened result and its omissions.
+/// A shortened result, and the omissions in it.
 #[derive(Debug)]
 pub(super) struct Shortened {
     pub(super) result: CallToolResult,
     pub(super) told: Omissions,
 }
 
-/// Shortens a result to `limit` bytes. Structured content that would no longer match the schema is
-/// omitted.
+/// Shortens a result to `limit` bytes. Omits the structured content if it would no longer match the
+/// schema after shortening.
 pub(super) fn shorten(
     result: &CallToolResult,
     limit: usize,
@@ -50,7 +50,8 @@ pub(super) fn shorten(
     if fits(&cut) {
         return cut;
     }
-    // Measure with the schema only if needed, because looking up its forms takes longer.
+    // Measure with the schema only if the first attempt does not match, because looking up the
+    // forms of the schema takes longer.
     let minded = schema.and_then(|schema| {
         let schema = Value::Object((**schema.schema()).clone());
         survey.cut_with(limit, &Forms::of(&schema), Cost::STANDING)
@@ -63,23 +64,24 @@ pub(super) fn shorten(
     survey.without_structured(limit, Reason::Schema)
 }
 
-/// The measured parts of a result.
+/// The parts of a result, with their sizes.
 struct Survey<'r> {
     result: &'r CallToolResult,
     structured: Option<&'r Value>,
     blocks: Vec<Block<'r>>,
-    /// For each block, the value that the block's text repeats, if any.
+    /// For each content block, the value that the text of the block repeats. `None` if the text
+    /// repeats no value.
     repeated: Vec<Option<Repeated<'r>>>,
-    /// The indices of the content blocks, in groups. All blocks of one branch form a group. Each
-    /// block without a branch forms a group of its own.
+    /// The indices of the content blocks, in groups. All blocks of the same branch form a group. A
+    /// block without a branch is the only member of its group.
     units: Vec<Vec<usize>>,
     /// The number of texts that repeat the structured content.
     texts: usize,
-    /// For each branch name, the number of texts that repeat the output of the branch.
+    /// The number of texts that repeat the output of a branch, by branch name.
     branches: HashMap<&'r str, usize>,
 }
 
-/// The value that a text repeats.
+/// The value that a text block repeats: the structured content, or the output of a branch.
 #[derive(Clone, Copy, Debug)]
 enum Repeated<'r> {
     All,
@@ -127,7 +129,7 @@ impl<'r> Survey<'r> {
     }
 
     /// Cuts the result, including its structured content. Returns `None` if there is no structured
-    /// content, or if even its minimum size does not fit the limit.
+    /// content, or if even the minimum size of the structured content exceeds the limit.
     fn cut_with(&self, limit: usize, forms: &Forms<'_>, cost: Cost) -> Option<Shortened> {
         let structured = self.structured?;
         let guide = Guide { forms, cost: cost.and_texts(self.texts), branches: &self.branches };
@@ -136,9 +138,9 @@ impl<'r> Survey<'r> {
             .then(|| self.cut(limit, Some(&measured), Omissions::default()))
     }
 
-    /// Cuts the result, and omits its structured content. If there is room, texts that repeat the
-    /// structured content are rendered from its shortened value. Otherwise they are cut like plain
-    /// text.
+    /// Cuts the result, and omits its structured content. Texts that repeat the structured content
+    /// are rendered from its shortened version if this version fits. Otherwise these texts are cut
+    /// like plain text.
     fn without_structured(&self, limit: usize, reason: Reason) -> Shortened {
         let mut told = Omissions::default();
         if let Some(structured) = self.structured {
@@ -146,7 +148,7 @@ impl<'r> Survey<'r> {
             told.add(&place, reason, 0, json_bytes(structured), Unit::Bytes);
         }
         if self.texts == 0 {
-            // Texts that repeat only the output of a branch are treated as plain text.
+            // Cut texts that only repeat the output of a branch like plain text.
             return Survey::new(self.result, None).cut(limit, None, told);
         }
         let free = Forms::free();
@@ -167,14 +169,14 @@ impl<'r> Survey<'r> {
         mut told: Omissions,
     ) -> Shortened {
         let meta = self.result.meta.iter().flat_map(|meta| meta.iter());
-        // The size of an entry includes a colon and a comma.
+        // The size of an entry includes its colon and comma.
         let entries: Vec<_> = meta
             .map(|(key, value)| (key, value, json_bytes(key) + json_bytes(value) + 2))
             .collect();
         let content = self.blocks.iter().map(|block| block.whole + 1).sum();
         let structured_part =
             structured.map_or(Part::new(0, 0), |it| Part::new(it.size.least, it.size.whole));
-        // The other parts share the bytes that an omitted entry does not use.
+        // If an entry is omitted, the other parts share its bytes.
         let entry_parts =
             entries.iter().map(|(_, _, size)| Part { least: 0, whole: *size, all_or_least: true });
         let parts = [structured_part, Part::new(0, content)].into_iter().chain(entry_parts);
@@ -200,7 +202,8 @@ impl<'r> Survey<'r> {
         Shortened { result, told }
     }
 
-    /// Returns the part of `limit` that is available for structured content, content and metadata.
+    /// Returns the number of bytes of `limit` that are available for structured content, content
+    /// and metadata.
     fn room(&self, limit: usize) -> usize {
         let beside = json_bytes(&self.bare())
             + self.structured.map_or(0, |_| STRUCTURED)
@@ -262,7 +265,7 @@ impl<'r> Survey<'r> {
     }
 }
 
-/// Returns the value that the text of a block repeats, or `None` if the text repeats nothing.
+/// Returns the value that the text of a block repeats, or `None` if the text repeats no value.
 fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Repeated<'r>> {
     let text = block.as_text().and_then(|_| text_of(block))?;
     let of_branch = branch_of(block).filter(|branch| {
@@ -275,7 +278,7 @@ fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Rep
     }
 }
 
-/// Returns the output of a branch from the fan-out's report.
+/// Returns the output of a branch from the report of a fan-out.
 fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
     report.get("branches")?.get(branch)?.get("output")
 }
@@ -283,8 +286,8 @@ fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
 // === impl Repeated ===
 
 impl Repeated<'_> {
-    /// Renders the text of a block again, as the JSON of the shortened value or of one branch's
-    /// output in it.
+    /// Renders the text of a block from the shortened structured content. If the block belongs to a
+    /// branch, only the output of the branch is rendered.
     fn rendered(self, cut: &Value) -> Option<String> {
         match self {
             Self::All => Some(cut.to_string()),

@@ -1,4 +1,5 @@
-//! Stores the full results of tools, and answers requests that read them as resources.
+//! Stores the full versions of shortened tool results, and answers the requests that read them as
+//! resources.
 
 use std::sync::Arc;
 
@@ -12,15 +13,14 @@ use crate::{
     store::{PutError, Store, TakeError},
 };
 
-/// The prefix of the URIs of stored results. The rest of the URI is the handle that the store has
-/// returned for the result.
+/// The URI prefix of stored results. The rest of the URI is the handle that the store returned for
+/// the result.
 pub const RESULTS: &str = "mcp-composite://results/";
 
 /// The MIME type of stored results.
 const JSON: &str = "application/json";
 
-/// Returns the handle of the stored result that a request reads, or `None` if the request reads no
-/// stored result.
+/// Returns the handle in a request that reads a stored result, or `None` for all other requests.
 pub(super) fn read_handle(request: &Request) -> Option<&str> {
     match request.message() {
         ClientRequest::ReadResourceRequest(read) => read.params.uri.strip_prefix(RESULTS),
@@ -28,7 +28,7 @@ pub(super) fn read_handle(request: &Request) -> Option<&str> {
     }
 }
 
-/// Stores a result and returns a link to it, or `None` if it cannot be stored.
+/// Stores a result and returns a link to it. Returns `None` if the result cannot be stored.
 pub(super) async fn keep(
     store: &Arc<dyn Store>,
     result: &CallToolResult,
@@ -54,10 +54,10 @@ pub(super) async fn keep(
     }
 }
 
-/// Reads a stored result.
+/// Answers a request that reads a stored result.
 ///
-/// The reply is the same for all handles that cannot be read. So a caller cannot detect whether the
-/// result of another caller exists.
+/// The reply is the same for all handles that the caller cannot read. A caller can therefore not
+/// find out whether another caller's result exists.
 pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> Reply {
     let uri = format!("{RESULTS}{handle}");
     let json = match store.get(handle, owner, Some(owner)).await {
@@ -73,24 +73,23 @@ pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> 
     ServerResult::ReadResourceResult(ReadResourceResult::new(vec![contents])).into()
 }
 
-/// Returns a content block that links to a stored result.
 pub(super) const fn link(resource: Resource) -> ContentBlock {
     ContentBlock::ResourceLink(resource)
 }
 
-/// Adds the resources capability.
+/// Adds the resources capability to `capabilities`.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     capabilities.resources.get_or_insert_default();
 }
 
-/// Adds the resources capability to a reply that contains capabilities.
+/// Adds the resources capability to a reply that declares the server's capabilities.
 pub(super) fn declare_in(reply: &mut Reply) {
     if let Some(capabilities) = reply.capabilities_mut() {
         declare(capabilities);
     }
 }
 
-/// Describes why a result was not stored, and names the setting whose limit was reached.
+/// Returns a message that explains why a result was not stored, and that names the exceeded limit.
 fn put_error_message(error: &PutError) -> String {
     match error {
         PutError::TooLarge { max, .. } => format!("it has more than {max} bytes"),

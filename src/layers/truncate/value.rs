@@ -1,7 +1,7 @@
 //! Shortens a JSON value in two passes.
 //!
-//! The first pass measures every part of the value. The second pass cuts the parts, and reuses the
-//! measured sizes.
+//! The first pass measures every part of the value. The second pass cuts the parts, using the sizes
+//! from the first pass.
 
 use std::collections::HashMap;
 
@@ -14,22 +14,22 @@ use super::{
     schema_form::{FormId, Forms},
 };
 
-/// The minimum length in bytes of a text whose size is stored in the first pass, which measures the
-/// value. The second pass, which cuts the value, measures shorter texts again.
+/// Minimum length, in bytes, of a text whose size the first pass stores for the second pass. The
+/// second pass measures shorter texts again, because this is cheaper than storing their sizes.
 const LONG: usize = 256;
 
-/// The rules for measuring and cutting a value.
+/// The settings for measuring and cutting a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guide<'g> {
     pub(super) forms: &'g Forms<'g>,
     /// Computes the cost of the parts of the value.
     pub(super) cost: Cost,
-    /// For each branch name, the number of texts that repeat the output of the branch. Empty if the
-    /// value is not the report of a fan-out.
+    /// The number of texts that repeat the output of a branch, by branch name. Empty if the value
+    /// is not the report of a fan-out.
     pub(super) branches: &'g HashMap<&'g str, usize>,
 }
 
-/// A position in the value, with its form and cost.
+/// The current position in the value, with its form and cost.
 #[derive(Clone, Copy)]
 struct Here {
     form: FormId,
@@ -37,22 +37,22 @@ struct Here {
     spot: Spot,
 }
 
-/// A position in the report of a fan-out.
+/// A position in the report of a fan-out, whose branch outputs may be repeated by texts.
 #[derive(Clone, Copy)]
 enum Spot {
     Report,
     Branches,
-    /// The report of one branch. The number is the number of texts that repeat the branch's output.
+    /// The report of one branch. Contains the number of texts that repeat the branch's output.
     Branch(usize),
     Elsewhere,
 }
 
-/// The cost of a part of the value, depending on how much of it is cut.
+/// The cost of a part of the value, if the part is cut completely, partly or not at all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// The cost if the part is cut to the minimum that its form allows.
+    /// The cost if the part is cut as much as its form allows.
     pub(super) least: usize,
-    /// The cost if objects keep all their members, and all other parts are cut to their minimum.
+    /// The cost if objects keep all their members, and everything else is cut as much as possible.
     lean: usize,
     pub(super) whole: usize,
 }
@@ -63,15 +63,15 @@ pub(super) struct Measured<'g> {
     guide: Guide<'g>,
     root: Here,
     pub(super) size: Size,
-    /// The stored sizes of parts, depth first, with parents before children. Small parts are not
-    /// stored, but measured twice.
+    /// The sizes of the larger parts, depth first, with parents before children. The sizes of small
+    /// parts are not stored, but computed again.
     nodes: Vec<Node>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     size: Size,
-    /// The index of the next node that is not a descendant of this one.
+    /// The index of the next node that is not a descendant of this node.
     next: usize,
 }
 
@@ -86,7 +86,7 @@ impl<'g> Measured<'g> {
         measured
     }
 
-    /// Cuts the value to the cost `budget`, which must be at least `size.least`.
+    /// Cuts the value so that it costs at most `budget`, which must be at least `size.least`.
     pub(super) fn cut(&self, budget: usize, place: &Location<'_>, told: &mut Omissions) -> Value {
         self.cut_at(self.value, 0, budget, self.root, place, told)
     }
@@ -151,7 +151,7 @@ impl<'g> Measured<'g> {
         let least = if form.is_fixed {
             whole
         } else {
-            // The mark `…` is one of the characters that the schema requires.
+            // The mark `…` counts as one of the characters that the schema requires.
             let kept = form.min_length.saturating_sub(1);
             let end = match kept {
                 0 => 0,
@@ -176,8 +176,8 @@ impl<'g> Measured<'g> {
         size
     }
 
-    /// Cuts a part of the value to the cost `budget`. `node` is the index of the node that stores
-    /// the size of the part, and is ignored if the size is not stored.
+    /// Cuts a part of the value so that it costs at most `budget`. `node` is the index of the node
+    /// that stores the size of the part. `node` is ignored if the size of the part is not stored.
     fn cut_at(
         &self,
         value: &Value,
@@ -290,8 +290,7 @@ impl<'g> Measured<'g> {
         Value::Object(cut.collect())
     }
 
-    /// Returns the size of a part of the value, and advances `next` to the node of the following
-    /// part.
+    /// Returns the size of a part of the value, and advances `next` to the node of the next part.
     fn size_of(&self, value: &Value, next: &mut usize, here: Here) -> Size {
         if !is_node(value) {
             return self.leaf(value, here);
