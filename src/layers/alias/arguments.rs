@@ -1,4 +1,4 @@
-//! The aliases of a tool's arguments.
+//! Translates tool arguments by their aliases.
 
 use std::collections::HashMap;
 
@@ -7,49 +7,50 @@ use serde_json::Value;
 
 use crate::{json_pointer, message::Violation};
 
-/// The error message if a client sets a hidden argument, or a renamed argument by its original
-/// name.
+/// The error message of a call that sets a hidden argument, or that sets a renamed argument by its
+/// original name.
 const NOT_KNOWN: &str = "is not known to the tool";
-/// The error message if the server rejects a value that the client did not send, such as a default.
+/// The error message of a call whose client did not send the rejected value, for example because
+/// the value is a default.
 const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 
-/// The aliases of a tool's arguments.
+/// The aliases of all arguments of a tool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
     list: Vec<Argument>,
     by_original: HashMap<String, usize>,
-    /// Maps the name by which clients set an argument to the argument's index in `list`. Hidden
-    /// arguments have no such name.
+    /// Maps the client's name of each argument to its index in `list`. Contains no hidden
+    /// arguments, because clients have no name for them.
     by_name: HashMap<String, usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Argument {
     pub(super) original: String,
-    /// The name by which clients set the argument, or `None` if the argument is hidden.
+    /// The client's name of the argument, or `None` if the argument is hidden.
     pub(super) name: Option<String>,
     pub(super) default: Option<Value>,
     pub(super) description: Option<String>,
 }
 
-/// The effect of the aliases on one of the tool's arguments.
+/// How the aliases change the way clients see an argument of a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate<'a> {
-    /// Clients see the argument under its original name, without an alias.
+    /// The argument has no alias. Clients see it under its original name.
     Kept,
     /// Clients see the argument under this name.
     Named(&'a Argument, &'a str),
-    /// Clients do not see the argument.
+    /// Clients do not see the argument, because its alias hides it.
     Hidden(&'a Argument),
-    /// Clients cannot set the argument, because an alias gives its name to another argument.
+    /// Clients cannot set the argument, because the alias of another argument has its name.
     Shadowed,
 }
 
 // === impl Arguments ===
 
 impl Arguments {
-    /// Creates a lookup table of aliases. No two aliases may be for the same argument, and no two
-    /// may have the same client's name.
+    /// Creates a lookup table of argument aliases. Original names and client names must each be
+    /// unique.
     pub(super) fn new(list: Vec<Argument>) -> Self {
         let places = list.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -65,8 +66,8 @@ impl Arguments {
         self.list.is_empty()
     }
 
-    /// Returns the texts that clients must not see: the original names of hidden and renamed
-    /// arguments, and the defaults of hidden arguments if they are strings.
+    /// Returns the strings that a rewritten schema must not contain: the original names of hidden
+    /// and renamed arguments, and the defaults of hidden arguments if they are strings.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let unseen = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
         let texts = unseen.flat_map(|argument| {
@@ -76,7 +77,7 @@ impl Arguments {
         texts.flatten().filter(|text| !text.is_empty())
     }
 
-    /// Returns the effect of the aliases on the argument that the tool calls `original`.
+    /// Returns how the aliases change the argument that the tool calls `original`.
     pub(super) fn fate(&self, original: &str) -> Fate<'_> {
         let at = |place: &usize| &self.list[*place];
         match self.by_original.get(original).map(at) {
@@ -89,12 +90,13 @@ impl Arguments {
         }
     }
 
-    /// Renames the arguments of a client's call to the tool's names, and adds the defaults.
+    /// Translates the arguments of a tool call: changes the client's argument names to the tool's,
+    /// and adds the defaults.
     ///
     /// # Errors
     ///
     /// Returns a violation for each hidden argument that the call sets, and for each renamed
-    /// argument that it sets by the original name.
+    /// argument that the call sets by its original name.
     pub(super) fn translate(&self, given: &mut Option<JsonObject>) -> Result<(), Vec<Violation>> {
         if let Some(given) = given {
             self.check(given)?;
@@ -128,9 +130,9 @@ impl Arguments {
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
-    /// Replaces the tool's names of arguments in violations with the client's names. Removes and
-    /// returns the violations of arguments that clients cannot set, and adds one general violation
-    /// instead.
+    /// Translates the argument names in violations from the tool's names to the client's. Removes
+    /// and returns violations about arguments that clients cannot set. If any were removed, adds a
+    /// single general violation instead.
     pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {
@@ -166,7 +168,7 @@ impl Argument {
     }
 }
 
-/// Splits a JSON Pointer into its first segment, unescaped, and the rest. Returns `None` if the
+/// Splits a JSON Pointer into its unescaped first segment and the rest. Returns `None` if the
 /// pointer is empty.
 fn first_of(path: &str) -> Option<(String, &str)> {
     let path = path.strip_prefix('/')?;

@@ -1,12 +1,12 @@
-//! Builders of aliases.
+//! Builders that define aliases.
 
 use std::fmt;
 
 use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
-/// An alias that changes the name, texts, annotations or arguments of a tool. Properties that the
-/// alias does not set keep the server's values.
+/// An alias that changes the name, texts, annotations or arguments of a tool. The tool keeps each
+/// property that the alias does not set.
 ///
 /// # Examples
 ///
@@ -31,9 +31,9 @@ pub struct ToolAlias {
     pub(super) arguments: Vec<(String, ArgumentAlias)>,
 }
 
-/// An alias that hides, renames or describes an argument of a tool, or sets its default.
+/// An alias that hides or renames an argument of a tool, or that sets its default or description.
 ///
-/// The `Debug` output of the alias omits the default, which may be secret.
+/// The `Debug` output does not contain the default, which may be secret.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ArgumentAlias {
@@ -43,8 +43,8 @@ pub struct ArgumentAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias that changes the name or texts of a prompt. Properties that the alias does not set keep
-/// the server's values.
+/// An alias that changes the name or texts of a prompt. The prompt keeps each property that the
+/// alias does not set.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PromptAlias {
@@ -54,8 +54,8 @@ pub struct PromptAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias that changes the URI, name or texts of a resource or a URI template. Properties that
-/// the alias does not set keep the server's values.
+/// An alias that changes the URI, name or texts of a resource or URI template. The resource keeps
+/// each property that the alias does not set.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ResourceAlias {
@@ -69,7 +69,7 @@ pub struct ResourceAlias {
 // === impl ToolAlias ===
 
 impl ToolAlias {
-    /// Creates an alias of the tool that the server calls `original`.
+    /// Creates an alias of the tool with the name `original` on the server.
     pub fn new(original: impl Into<String>) -> Self {
         Self {
             original: original.into(),
@@ -87,7 +87,8 @@ impl ToolAlias {
         self
     }
 
-    /// Sets the `title` of the tool. The separate title in the tool's annotations is unchanged.
+    /// Sets the `title` of the tool. Does not change the additional title in the tool's
+    /// annotations.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
@@ -99,16 +100,18 @@ impl ToolAlias {
         self
     }
 
-    /// Sets annotations of the tool. Annotations that are `None` keep the server's values.
+    /// Sets annotations of the tool. The tool keeps the annotations that are `None` in
+    /// `annotations`.
     ///
-    /// The layer does not verify annotations, although layers above, such as composites, rely on
-    /// them. So set only annotations that are true of the tool.
+    /// Set only annotations that are true of the tool. The layer does not verify them, but layers
+    /// above rely on them: for example, composites derive their own annotations from those of the
+    /// tools that they call.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = Some(annotations);
         self
     }
 
-    /// Adds an alias of the argument that the server calls `original`.
+    /// Adds an alias of the argument with the name `original` on the server.
     pub fn argument(mut self, original: impl Into<String>, argument: ArgumentAlias) -> Self {
         self.arguments.push((original.into(), argument));
         self
@@ -118,26 +121,26 @@ impl ToolAlias {
 // === impl ArgumentAlias ===
 
 impl ArgumentAlias {
-    /// Creates an alias that changes nothing.
+    /// Creates an alias that does not change the argument.
     pub fn new() -> Self {
         <Self as Default>::default()
     }
 
-    /// Hides the argument, so that clients cannot set it. If the argument has a
+    /// Hides the argument from clients, which then cannot set it. If the argument has a
     /// [default](Self::default), the server always receives the default.
     pub fn hide(mut self) -> Self {
         self.hide = true;
         self
     }
 
-    /// Sets the name by which clients set the argument.
+    /// Sets the argument name that clients see and use.
     pub fn rename(mut self, name: impl Into<String>) -> Self {
         self.rename = Some(name.into());
         self
     }
 
-    /// Sets the value that the server receives if the client does not set the argument. An argument
-    /// with a default is optional for clients.
+    /// Sets the value that the server receives if the client does not set the argument. This makes
+    /// the argument optional for clients.
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);
         self
@@ -165,7 +168,7 @@ impl fmt::Debug for ArgumentAlias {
 // === impl PromptAlias ===
 
 impl PromptAlias {
-    /// Creates an alias of the prompt that the server calls `original`.
+    /// Creates an alias of the prompt with the name `original` on the server.
     pub fn new(original: impl Into<String>) -> Self {
         Self { original: original.into(), name: None, title: None, description: None }
     }
@@ -192,23 +195,23 @@ impl PromptAlias {
 // === impl ResourceAlias ===
 
 impl ResourceAlias {
-    /// Creates an alias of the resource or template whose URI on the server is `original`.
+    /// Creates an alias of the resource or URI template with the URI `original` on the server.
     pub fn new(original: impl Into<String>) -> Self {
         Self { original: original.into(), uri: None, name: None, title: None, description: None }
     }
 
-    /// Sets the URI that clients use to list and read the resource.
+    /// Sets the URI under which clients list and read the resource.
     ///
-    /// If `original` is a URI template, `uri` must be a template that equals it from the first `{`
-    /// on. If a client reads a URI that matches `uri`, the server receives the corresponding URI of
-    /// its own template.
+    /// If `original` is a URI template, `uri` must be a template, too, and may differ from
+    /// `original` only in its prefix, before the first `{`. If a client then reads a URI that
+    /// matches `uri`, the server receives the URI with the original prefix.
     pub fn uri(mut self, uri: impl Into<String>) -> Self {
         self.uri = Some(uri.into());
         self
     }
 
-    /// Sets the display name of the resource or template. Requests identify a resource by its URI,
-    /// not by this name.
+    /// Sets the display name of the resource or template. Clients request a resource by its URI,
+    /// not by its display name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self

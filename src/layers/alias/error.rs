@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::{message::ItemKind, names::is_plain};
 
-/// All errors in a list of aliases.
+/// All errors found in a list of aliases.
 ///
-/// The `Display` output has one line for each error.
+/// The `Display` output has one line per error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasErrors(Vec<AliasError>);
 
@@ -23,7 +23,7 @@ pub struct AliasError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AliasErrorKind {
-    /// The name is blank.
+    /// A name or URI is blank.
     #[error("a blank name")]
     Blank,
     /// The protocol does not allow the name for a tool.
@@ -34,41 +34,41 @@ pub enum AliasErrorKind {
     IllegalName {
         /// The name.
         name: String,
-        /// The separator that tool names may contain, or an empty text if none is set.
+        /// The separator that may occur in tool names, or an empty string if no separator is set.
         separator: String,
     },
-    /// An earlier alias is for the same item or argument.
+    /// An earlier alias in the list is for the same item or argument.
     #[error("`{original}` has an alias already")]
     DuplicateOriginal {
         /// The server's name of the item or argument.
         original: String,
     },
-    /// Two aliases assign the same name.
+    /// An earlier alias in the list has the same name.
     #[error("another alias gives the name `{name}`")]
     DuplicateName {
-        /// The name that both aliases assign.
+        /// The name that both aliases have.
         name: String,
     },
-    /// The alias hides an argument, but also sets a key that has no effect on a hidden argument.
+    /// The alias hides an argument, and also sets a property that has no effect on a hidden
+    /// argument.
     #[error("`{key}` cannot be used with `hide`: clients see nothing of the argument")]
     Meaningless {
-        /// The key without effect.
+        /// The name of the property without effect.
         key: &'static str,
     },
-    /// The client's URI template differs from the server's after the first `{`. An alias may only
-    /// change the part before the `{`.
+    /// The alias of a URI template changes more than the prefix before the first `{`.
     #[error(
         "`{uri}` is not a valid alias of `{original}`: expected the same from its first `{{` on"
     )]
     OtherTemplate {
-        /// The URI or template of the server.
+        /// The server's URI or template.
         original: String,
-        /// The URI or template that the alias sets for clients.
+        /// The URI or template that the alias sets.
         uri: String,
     },
 }
 
-/// Displays the separator that tool names may contain, as a part of an error message.
+/// The separator that tool names may contain, displayed as part of an error message.
 struct Between<'a>(&'a str);
 
 // === impl AliasErrors ===
@@ -133,8 +133,8 @@ impl AliasError {
         self.index
     }
 
-    /// Returns the path to the invalid key in the alias, such as `name`, or `arguments`, `q` and
-    /// `rename`. If the server's name is invalid, the path is `original`.
+    /// Returns the path to the invalid property in the alias, such as `name`, or `arguments`, `q`
+    /// and `rename`. The path is `original` if the name on the server is invalid.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys
@@ -157,7 +157,7 @@ impl fmt::Display for AliasError {
     }
 }
 
-// The `Display` output contains the kind, so the kind is not a source.
+// The kind is part of the `Display` output, and therefore not returned as the error's source.
 impl std::error::Error for AliasError {}
 
 // === impl Between ===
@@ -165,7 +165,7 @@ impl std::error::Error for AliasError {}
 impl fmt::Display for Between<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            // The message already lists these characters.
+            // The characters are part of the list in the message.
             plain if plain.chars().all(is_plain) => Ok(()),
             separator => write!(f, ", and `{separator}` between them"),
         }

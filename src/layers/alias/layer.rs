@@ -20,10 +20,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// A layer that replaces the names, texts and arguments of a server's tools, prompts and resources.
+/// A layer that changes the names, texts and arguments of tools, prompts and resources.
 ///
-/// By default there are no aliases, and the layer changes nothing. See the
-/// [module docs](crate::alias) for details and an example.
+/// By default the layer has no aliases and changes nothing. See the [module docs](crate::alias) for
+/// details and an example.
 #[derive(Clone, Default)]
 pub struct AliasLayer(Arc<Aliases>);
 
@@ -38,28 +38,28 @@ struct Aliases {
     warnings: Warnings,
 }
 
-/// The state that an [`AliasLayer`] keeps while it waits for the reply to a request.
+/// The state that an [`AliasLayer`] stores for a request until the reply arrives.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Asked(Remembered);
 
 #[derive(Debug)]
 enum Remembered {
-    /// The layer has no aliases, so the reply is not changed.
+    /// The layer has no aliases, and does not change the reply.
     Nothing,
-    /// A request whose reply can be translated without further state.
+    /// The reply can be translated without information about the request.
     Little,
-    /// A request for a list of items of this kind. `Some` if the items on the requested page are
-    /// compared with the aliases, to find aliases whose items do not exist.
+    /// The request lists items of this kind. If `Some`, the items on the requested page are
+    /// compared with the aliases, to find aliases of items that do not exist.
     List(ItemKind, Option<Page>),
-    /// A request for an item that has an alias. The number is the index of the alias.
+    /// The request is for an item with an alias. The number is the index of this alias.
     Alias(ItemKind, usize),
-    /// A request for a resource whose URI matches an aliased URI template. Boxed because the value
-    /// is large and such requests are rare.
+    /// The request is for a resource whose URI matches an aliased URI template. Boxed because the
+    /// value is large and such requests are rare.
     Expanded(Box<Expanded>),
 }
 
-/// The URI of a resource as the client sent it, and the translated URI for the server.
+/// The URI of a resource as the client sent it, and as the server knows it.
 #[derive(Debug)]
 struct Expanded {
     asked: String,
@@ -75,12 +75,12 @@ impl AliasLayer {
         Self::default()
     }
 
-    /// Sets a separator that the names of tools may contain, such as the `/` in `github/search`,
-    /// even if the protocol does not allow its characters in names. Use the separator of the
-    /// [`Router`](crate::adapter::Router) below this layer.
+    /// Sets a separator that tool names may contain, such as the `/` in `github/search`. The
+    /// protocol does not allow all separators in names, so the layer accepts this one in addition.
+    /// Use the separator of the [`Router`](crate::adapter::Router) below this layer.
     ///
-    /// Call this method before [`tools`](Self::tools). The separator must consist of 1 to 8 visible
-    /// ASCII characters. Any other separator is ignored. Defaults to no separator.
+    /// Call this method before [`tools`](Self::tools). A separator consists of 1 to 8 visible ASCII
+    /// characters. The layer ignores any other separator. Defaults to no separator.
     #[must_use]
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.aliases().separator = separator.into();
@@ -91,10 +91,11 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error that lists all invalid aliases. The alias of a tool is invalid if its name
-    /// is blank or illegal, or if an earlier alias is for the same tool or has the same name. The
+    /// Returns all errors if an alias is invalid. The alias of a tool is invalid if its name is
+    /// blank or illegal, or if an earlier alias is for the same tool or has the same name. The
     /// alias of an argument is invalid if its name is blank, if an earlier alias is for the same
-    /// argument or has the same name, or if it sets a key that has no effect on a hidden argument.
+    /// argument or has the same name, or if it sets a property that has no effect on a hidden
+    /// argument.
     pub fn tools(
         mut self,
         aliases: impl IntoIterator<Item = ToolAlias>,
@@ -111,8 +112,8 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error that lists all invalid aliases. An alias is invalid if its name is blank,
-    /// or if an earlier alias is for the same prompt or has the same name.
+    /// Returns all errors if an alias is invalid: if its name is blank, or if an earlier alias is
+    /// for the same prompt or has the same name.
     pub fn prompts(
         mut self,
         aliases: impl IntoIterator<Item = PromptAlias>,
@@ -128,9 +129,9 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error that lists all invalid aliases. An alias is invalid if its URI is blank, if
-    /// an earlier alias is for the same resource or has the same URI, or if its template differs
-    /// from the server's in more than the part before the first `{`.
+    /// Returns all errors if an alias is invalid: if its URI is blank, if an earlier alias is for
+    /// the same resource or has the same URI, or if it changes more of a URI template than the
+    /// prefix before the first `{`.
     pub fn resources(
         mut self,
         aliases: impl IntoIterator<Item = ResourceAlias>,
@@ -142,31 +143,30 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Sets the name of the aliased items' server in [warnings](Self::warnings), such as
-    /// ``backend `github` ``.
+    /// Sets how [warnings](Self::warnings) refer to the server whose items have aliases, for
+    /// example ``backend `github` ``.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
         self
     }
 
-    /// Returns warnings for the operator about conflicts between the aliases and the server's
-    /// lists.
+    /// Returns warnings for the operator about aliases that do not match the server's items.
     ///
-    /// The layer warns about each alias whose item or argument does not exist, each alias that has
-    /// the name of another item, and each required argument that no call can set. The layer looks
-    /// for conflicts when a client lists items. Each warning is logged once, and at most 1000
+    /// The layer warns about an alias whose item or argument does not exist, an alias that has the
+    /// name of another item, and a required argument that no tool call can set. It checks the
+    /// aliases whenever a client lists items. Each warning is logged once, and at most 1000
     /// warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
     }
 
-    /// Returns the client's name of the item that the server calls `original`. If the item has no
-    /// alias, its name is `original`.
+    /// Returns the client's name of an item that the server calls `original`. For an item without
+    /// an alias, this is `original`.
     ///
-    /// Returns `None` if clients cannot request the item, because another item has an alias with
-    /// this name. URIs of resources that match an aliased template are not translated.
+    /// Returns `None` if clients cannot request the item, because the alias of another item has its
+    /// name. Does not translate the URIs of resources that match an aliased template.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -183,11 +183,12 @@ impl AliasLayer {
         self.0.of_kind(kind).name_of(original)
     }
 
-    /// Returns the server's name of the item that clients call `name`. This is the inverse of
+    /// Returns the server's name of an item that clients call `name`. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// Returns `None` if clients cannot request the name, because an alias renames the server's
-    /// item of this name. URIs of resources that match an aliased template are not translated.
+    /// Returns `None` if clients cannot request an item by this name, because an alias renames the
+    /// item that has this name on the server. Does not translate the URIs of resources that match
+    /// an aliased template.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -197,17 +198,18 @@ impl AliasLayer {
         }
     }
 
-    /// Returns all URIs by which clients may know a resource of the server.
+    /// Returns all URIs under which clients may know the server's resource `uri`.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.0.resources.uris_of(uri)
     }
 
-    /// Wraps a handle that reports the server's changes, for use above this layer. The returned
-    /// handle translates the URIs of updated resources to the URIs that clients know.
+    /// Returns a handle on `changes` whose listeners, above this layer, receive the URIs of updated
+    /// resources as clients know them.
     ///
     /// Pass the returned handle to
-    /// [`ServeService::changes`](crate::adapter::ServeService::changes).
+    /// [`ServeService::changes`](crate::adapter::ServeService::changes), so that clients are
+    /// notified about renamed resources.
     #[must_use]
     pub fn changes(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {
@@ -217,12 +219,12 @@ impl AliasLayer {
         changes.for_listeners(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a handle that the server below this layer uses to report its changes to `changes`.
-    /// The returned handle translates the URIs of updated resources to the URIs that clients know.
+    /// Returns a handle on `changes` for the server below this layer. If the server reports an
+    /// updated resource to the handle, listeners receive the URI that clients know.
     ///
-    /// Use this method instead of [`changes`](Self::changes) if other servers report to the same
-    /// `changes` directly. Pass the returned handle to the
-    /// [`RemoteService`](crate::adapter::RemoteService) of the server below this layer.
+    /// Use this method instead of [`changes`](Self::changes) if servers without this layer report
+    /// to the same `changes`. Pass the returned handle to the
+    /// [`RemoteService`](crate::adapter::RemoteService) below this layer.
     #[must_use]
     pub fn changes_below(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {
@@ -232,8 +234,8 @@ impl AliasLayer {
         changes.for_reporters(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a mutable reference to the aliases. Services that this layer created before are not
-    /// affected.
+    /// Returns a mutable reference to the aliases. Changes do not affect services that the layer
+    /// has created before.
     fn aliases(&mut self) -> &mut Aliases {
         Arc::make_mut(&mut self.0)
     }
@@ -331,7 +333,7 @@ impl Aliases {
                 }
                 let unknown = || ControlFlow::Break(Reply::unknown(kind, name.to_owned()));
                 let Some((_, original)) = names.expanded(name) else {
-                    // A renamed resource is not available under its original URI, in any spelling.
+                    // Reject the original URI of a renamed resource, in any spelling.
                     if names.client_uri(name).is_some() || names.may_be_read_as_renamed(name) {
                         return unknown();
                     }
@@ -381,7 +383,7 @@ impl Aliases {
         }
     }
 
-    /// Replaces the server's names in a refusal with the client's names.
+    /// Translates the server's names in a refusal to the client's names.
     fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)
@@ -407,7 +409,7 @@ impl Aliases {
             }
             (Some(known), _) if known != &**name => *name = known.to_owned().into(),
             (Some(_), _) => (),
-            // The client knows another item by the server's name.
+            // If clients know another item by this name, use the name in the client's request.
             (None, Remembered::Alias(kind, place)) => {
                 *name = self.of_kind(*kind).alias(*place).name.clone().into();
             }
@@ -415,7 +417,7 @@ impl Aliases {
         }
     }
 
-    /// Rewrites an item of a list. Returns `false` if clients must not see the item.
+    /// Translates an item in a list for clients. Returns `false` if clients must not see the item.
     fn show(&self, mut item: ItemMut<'_>) -> bool {
         let kind = item.kind();
         let names = self.of_kind(kind);
@@ -468,8 +470,8 @@ impl Aliases {
         true
     }
 
-    /// Returns the input schema that clients see, and logs warnings about conflicts between the
-    /// schema and the alias.
+    /// Returns the input schema of a tool for clients. Warns about conflicts between the schema and
+    /// the argument aliases.
     fn show_arguments(&self, alias: &Known, schema: &JsonObject) -> JsonObject {
         let rewritten = schema::rewrite(schema, &alias.arguments);
         let declared: Vec<_> = rewritten.declared.iter().map(String::as_str).collect();
@@ -514,21 +516,21 @@ impl Aliases {
     }
 }
 
-/// Replaces a text if the alias sets one.
+/// Replaces `text` if the alias sets a text.
 fn set<T: From<String>>(text: &mut T, given: Option<&String>) {
     if let Some(given) = given {
         *text = given.clone().into();
     }
 }
 
-/// Replaces an optional text if the alias sets one.
+/// Replaces the optional `text` if the alias sets a text.
 fn put<T: From<String>>(text: &mut Option<T>, given: Option<&String>) {
     if let Some(given) = given {
         *text = Some(given.clone().into());
     }
 }
 
-/// Replaces the annotations that the alias sets, and keeps the others.
+/// Replaces the annotations that are `Some` in `given`.
 fn merge(annotations: &mut ToolAnnotations, given: &ToolAnnotations) {
     fn over<T: Clone>(annotation: &mut Option<T>, given: Option<&T>) {
         if given.is_some() {

@@ -1,58 +1,63 @@
 //! Renames tools, prompts, resources and arguments, and replaces their texts.
 //!
-//! An *alias* changes the name or texts of a tool, prompt or resource of the server. Clients list
-//! and request items by the names that an [`AliasLayer`] gives them. The server receives only the
-//! original names. Items without an alias are unchanged.
+//! An *alias* changes the name or texts of a tool, prompt or resource. An [`AliasLayer`] shows
+//! clients the new names and texts, for example to shorten names or to adapt descriptions to a
+//! team. It translates the names in requests back, so that the server receives only its own names.
+//! Items without an alias are unchanged.
 //!
 //! # Names
 //!
-//! A renamed item is not available under its original name: a request for that name is rejected as
-//! unknown. If an alias has the name of another item, the name refers to the alias, and the other
-//! item is not listed. So aliases can swap two names.
+//! If an alias renames an item, a request for the original name is rejected as unknown. If an alias
+//! has the name of another item, the name refers to the aliased item, and the other item is not
+//! listed. Two aliases can therefore swap two names.
 //!
-//! The name of a tool may only contain characters that the protocol allows. If a
-//! [separator](AliasLayer::separator) is set, a name may also consist of several legal parts with
+//! The alias of a tool must be a name that the protocol allows. If a
+//! [separator](AliasLayer::separator) is set, the name may also consist of several valid parts with
 //! the separator between them.
 //!
 //! An alias of a URI template renames all resources whose URIs match the template. Clients list,
-//! request and receive links to these resources under the prefix of the alias. The resources are
-//! not available under the server's prefix, except for a resource that has an alias of its own.
+//! request and receive links to these resources under the prefix that the alias sets. They are not
+//! available under the server's prefix. A resource that also has its own alias is available under
+//! the URI of that alias instead.
 //!
-//! A renamed resource is not available under other spellings of its original URI either. The docs
-//! of the filter layer [list these spellings](crate::filter#uris).
+//! URIs can be spelled in several ways. A renamed resource is not available under any spelling of
+//! its original URI. The docs of the filter layer [list the spellings](crate::filter#uris).
 //!
-//! The layer translates the names in requests to call, get, read, subscribe and complete, and in
-//! refusals of the layers below. It also translates the URIs of contents that clients read, and of
-//! resources that results embed or link to, including the results of finished tasks. Names in the
-//! server's requests for input, JSON-RPC errors, texts and structured content are not translated.
+//! The layer translates names in requests to call a tool, get a prompt, read or subscribe to a
+//! resource, and complete an argument, and in the errors with which the layers below refuse such
+//! requests. It also translates the URIs of resource contents, embedded resources and resource
+//! links, including those in the results of finished tasks. It does not translate names in the
+//! server's requests for user input, in JSON-RPC errors, in texts and in structured content.
 //!
 //! # Arguments
 //!
-//! An alias can hide an argument of a tool, or give the argument another name, a default or another
-//! description. The layer rejects a call that sets a hidden argument, or a renamed argument by its
-//! original name. The server always receives the default of a hidden argument.
+//! An alias can hide an argument of a tool, or change the name, default or description of an
+//! argument. The layer rejects a tool call that sets a hidden argument, or that sets a renamed
+//! argument by its original name. If a hidden argument has a default, the server always receives
+//! the default.
 //!
-//! Hiding fixes or omits the value of an argument, but does not keep the name of the argument
-//! secret. If a tool accepts any argument, the layer forwards unknown arguments, and rejects only
-//! hidden ones and the original names of renamed ones. So clients can guess these names.
+//! Hide an argument to fix or omit its value, but not to keep its name secret. If a tool accepts
+//! undeclared arguments, the layer forwards all unknown arguments. It rejects only hidden arguments
+//! and the original names of renamed arguments, so clients can find these names by guessing.
 //!
 //! # Input schemas
 //!
-//! The input schema that clients see contains the `properties`, `required` and
-//! `additionalProperties` of the tool's schema, with the clients' names. Other keywords for the
-//! arguments as a whole, such as `allOf` and `if`, are omitted.
+//! The input schema that clients receive contains `properties`, `required` and
+//! `additionalProperties` of the tool's schema, with the argument names that the aliases set. Other
+//! keywords at the root of the schema, such as `allOf` and `if`, are omitted.
 //!
-//! The schema of an argument is copied with the definitions that it refers to. If the layer does
-//! not understand a part of the schema, such as a reference to another document, it copies only the
-//! type, title and description of the argument. It does the same if the copies exceed 1 MiB.
+//! The schema of each argument is copied together with the definitions that it refers to. If an
+//! argument's schema contains parts that the layer does not understand, such as a reference to
+//! another document, the layer copies only the type, title and description. It does the same if the
+//! copied schemas exceed 1 MiB.
 //!
-//! The copied schemas do not mention hidden arguments or original names, except in the texts of
+//! The copied schemas contain no hidden arguments and no original names, except in the texts of
 //! `title` and `description`. The output schema is unchanged.
 //!
-//! The input schema that clients see may allow arguments that the tool does not accept, but it
-//! never forbids arguments that the tool accepts. The tool, or a layer below, rejects invalid
-//! arguments. If it rejects a value that the client did not send, such as a default, the client
-//! receives only a general error, and the details are logged.
+//! The input schema that clients receive may allow arguments that the tool does not accept, but it
+//! never forbids arguments that the tool accepts. Invalid arguments are rejected by the tool or by
+//! a layer below. If the rejected value is a default that the client did not send, the client
+//! receives only a general error message, and the layer logs the details.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! Lookup tables between the server's names and the client's.
+//! Lookup tables that translate between the server's names and the client's names.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,18 +14,18 @@ use crate::{
     uri::Readings,
 };
 
-/// The aliases of one kind of item.
+/// The aliases of all items of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasTable {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
-    /// The renamed URI templates, each with the index of its alias.
+    /// The URI templates that aliases rename, each with the index of its alias.
     templates: Vec<(usize, Template)>,
-    /// Equivalent spellings of the original URIs of renamed resources.
+    /// All spellings of the original URIs of renamed resources.
     readings: HashSet<String>,
-    /// The watches that find aliases whose items are missing from the server's lists. There are
-    /// two, because a server lists resources and URI templates separately.
+    /// Watches that find aliases whose items are missing from the server's lists. Resources and URI
+    /// templates have separate watches, because the server lists them separately.
     lookouts: Arc<PatternWatches>,
 }
 
@@ -35,52 +35,52 @@ struct PatternWatches {
     templates: PatternWatch<Originals>,
 }
 
-/// The original names of aliased items that the server has not listed yet, each with the index of
-/// its alias.
+/// The original names of aliased items that the server has not listed so far. Each name comes with
+/// the index of its alias.
 #[derive(Debug)]
 pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
-/// The checked alias of one item.
+/// The alias of an item, after it was checked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alias {
     /// The server's name or URI.
     pub(super) original: String,
     /// The client's name or URI.
     pub(super) name: String,
-    /// The display name of a resource or template, which is identified by its URI instead.
+    /// The display name of a resource or template.
     pub(super) label: Option<String>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
     pub(super) annotations: Option<ToolAnnotations>,
     pub(super) arguments: Arguments,
-    /// A cache of the tool's input schema and its rewritten form.
+    /// The last input schema of the tool, and its rewritten form.
     pub(super) schema: AliasedSchema,
 }
 
-/// A cache of the last input schema of a tool and its rewritten form, so that an unchanged schema
-/// is not rewritten for each list.
+/// A cache of the last input schema of a tool and the rewritten form of the schema. Avoids
+/// rewriting an unchanged schema whenever tools are listed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasedSchema(Arc<Mutex<Option<SchemaPair>>>);
 
 type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
-/// The meaning of a name in a client's request.
+/// The item that a name in a client's request refers to.
 pub(super) enum Meaning<'a> {
-    /// The name belongs to this alias, and refers to the item that has the alias. The number is the
-    /// index of the alias in the table.
+    /// The name refers to the item that has this alias. The number is the index of the alias in the
+    /// table.
     Alias(usize, &'a Alias),
-    /// No item has this name for clients, because an alias renames the server's item of this name.
+    /// The name refers to no item, because an alias renames the item that has this name on the
+    /// server.
     Nothing,
-    /// The name belongs to no alias, and no alias renames the server's item of this name. So if the
-    /// server has an item of this name, the name refers to that item.
+    /// No alias changes the meaning of the name. It refers to the item that has this name on the
+    /// server, if there is one.
     Same,
 }
 
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Creates a lookup table of aliases. The original names must be unique, and so must the
-    /// clients' names.
+    /// Creates a lookup table of aliases. Original names and client names must each be unique.
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
         let places = aliases.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -95,8 +95,8 @@ impl AliasTable {
         Self { aliases, by_original, by_name, templates, readings: HashSet::new(), lookouts }
     }
 
-    /// Creates a lookup table of aliases of URIs, which also contains equivalent spellings of the
-    /// renamed URIs.
+    /// Creates a lookup table of aliases of URIs. Unlike [`new`](Self::new), also stores the other
+    /// spellings of the renamed URIs.
     pub(super) fn of_uris(aliases: Vec<Alias>) -> Self {
         let renamed = aliases.iter().filter(|alias| alias.is_renamed());
         let readings = renamed.filter_map(|alias| Readings::of(&alias.original));
@@ -118,8 +118,8 @@ impl AliasTable {
         &self.aliases[place]
     }
 
-    /// Returns the watch that finds aliases whose items are missing from the server's lists of this
-    /// kind.
+    /// Returns the watch that finds aliases whose items of this kind are missing from the server's
+    /// lists.
     pub(super) fn pattern_watch(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
@@ -127,7 +127,7 @@ impl AliasTable {
         }
     }
 
-    /// Returns the meaning of a name in a client's request.
+    /// Returns what a name in a client's request refers to.
     pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
         match self.by_name.get(name) {
             Some(&place) => Meaning::Alias(place, &self.aliases[place]),
@@ -136,14 +136,15 @@ impl AliasTable {
         }
     }
 
-    /// Returns the alias for the server's item `original`, and the index of the alias.
+    /// Returns the alias of the item that the server calls `original`, and the index of the alias.
     pub(super) fn of_original(&self, original: &str) -> Option<(usize, &Alias)> {
         let place = *self.by_original.get(original)?;
         Some((place, &self.aliases[place]))
     }
 
-    /// Returns the alias that hides the server's item `original` by giving its name to another
-    /// item. Returns `None` if there is no such alias, or if `original` has an alias of its own.
+    /// Returns the alias that gives the name of the server's item `original` to another item, and
+    /// so hides `original`. Returns `None` if no alias has this name, or if `original` has its own
+    /// alias.
     pub(super) fn instead_of(&self, original: &str) -> Option<&Alias> {
         if self.by_original.contains_key(original) {
             return None;
@@ -151,8 +152,8 @@ impl AliasTable {
         self.by_name.get(original).map(|&place| &self.aliases[place])
     }
 
-    /// Returns the client's name of the server's item `original`, or `None` if clients cannot
-    /// request the item.
+    /// Returns the client's name of the item that the server calls `original`. Returns `None` if
+    /// clients cannot request the item.
     pub(super) fn name_of<'a>(&'a self, original: &'a str) -> Option<&'a str> {
         match self.of_original(original) {
             Some((_, alias)) => Some(&alias.name),
@@ -162,21 +163,20 @@ impl AliasTable {
     }
 
     /// Translates a client's URI that matches a renamed template to the server's URI. Also returns
-    /// the index of the template's alias.
+    /// the index of the alias of the template.
     pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
         let mut templates = self.templates.iter();
         templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
     }
 
     /// Returns `true` if a server may treat a client's URI as another spelling of a renamed
-    /// resource's original URI. Only checks other spellings: the caller must check the URI as
-    /// written.
+    /// resource's original URI. Does not check the URI as it is written, which the caller must do.
     pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
         self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
-    /// Returns `true` if a server may treat `uri` as the original URI of a resource that an alias
-    /// of its own renames. `uri` is a client's URI that a template alias has translated.
+    /// Checks a URI that was translated with a template's alias. Returns `true` if a server may
+    /// treat `uri` as the original URI of a resource that its own alias renames.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());
@@ -187,7 +187,7 @@ impl AliasTable {
         if !self.aliases.iter().any(Alias::is_renamed) {
             return false;
         }
-        // A URI without readings may stand for any other URI.
+        // If a URI cannot be read, assume that it may be equivalent to any other URI.
         let Some(readings) = Readings::of(uri) else { return true };
         self.readings.contains(uri)
             || readings
@@ -195,7 +195,7 @@ impl AliasTable {
                 .any(|reading| self.readings.contains(&reading) || is_renamed(&reading))
     }
 
-    /// Returns the URI by which clients know the resource with the server's URI `original`, or
+    /// Returns the client's URI of the resource that has the URI `original` on the server. Returns
     /// `None` if no alias changes the URI.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         match self.of_original(original) {
@@ -204,7 +204,8 @@ impl AliasTable {
         }
     }
 
-    /// Returns all URIs by which clients may know the resource with the server's URI `original`.
+    /// Returns all URIs under which clients may know the resource that has the URI `original` on
+    /// the server.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
         let shown = self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
         let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
@@ -259,7 +260,7 @@ impl Alias {
 
 impl AliasedSchema {
     /// Returns the rewritten form of an input schema. If the schema equals the last one, returns
-    /// the cached form. Otherwise calls `make` to rewrite it, without holding the lock.
+    /// the cached form. Otherwise calls `make` to rewrite the schema, without holding the lock.
     pub(super) fn of(
         &self,
         schema: &Arc<JsonObject>,

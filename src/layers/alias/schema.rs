@@ -1,20 +1,21 @@
-//! Rewrites a tool's input schema so that it describes the arguments as clients know them.
+//! Rewrites a tool's input schema so that it contains the argument names that clients use.
 //!
-//! The rewritten schema contains the `properties` and `required` of the original root, with the
-//! clients' names, and its `additionalProperties`. Other keywords of the root that describe the
-//! arguments, such as `anyOf`, are omitted.
+//! The rewritten schema contains the properties and required arguments at the root of the tool's
+//! schema, under their client names, and the root's `additionalProperties`. Other keywords at the
+//! root, such as `anyOf`, are omitted.
 //!
 //! If every part of an argument's schema is understood, the schema is copied with the definitions
-//! that it refers to. Otherwise only the argument's type, title and description are copied. So the
-//! rewritten schema never forbids what the tool accepts. It may allow more. A layer below, or the
-//! tool, checks the arguments again.
+//! that it refers to. Otherwise only the argument's type, title and description are copied. The
+//! rewritten schema can therefore allow more than the tool accepts, but never less. The tool, or a
+//! layer below, checks the arguments of each call again.
 //!
-//! The rewritten schema must not reveal hidden arguments and original names. So unknown keywords
-//! are omitted, and definitions that describe the arguments as a whole are not copied. Such
-//! definitions occur if the arguments are recursive, as in a tool that takes a tree.
+//! The rewritten schema must not reveal hidden arguments and original names. For this reason,
+//! unknown keywords are omitted, and definitions that describe the whole arguments object are not
+//! copied. A schema contains such definitions if it is recursive, for example if a tool accepts a
+//! tree.
 //!
-//! The number of visited schemas and copied bytes is limited. If an argument's schema exceeds a
-//! limit, only its type, title and description are copied.
+//! The number of visited schemas and the number of copied bytes are limited. If an argument's
+//! schema exceeds a limit, only its type, title and description are copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,9 +29,9 @@ use crate::{
     schema::keywords::{self, AppliesTo, Subschema},
 };
 
-/// The keywords whose members are definitions.
+/// Keywords that contain definitions.
 const DEFINING: [&str; 2] = ["$defs", "definitions"];
-/// Other keywords that are understood. Their values are not schemas, and are copied unchanged.
+/// Keywords whose values are copied unchanged, because they are not schemas.
 const PLAIN: [&str; 26] = [
     "contentEncoding",
     "contentMediaType",
@@ -59,12 +60,12 @@ const PLAIN: [&str; 26] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// The keyword that names the HTTP header in which clients send the value of an argument.
+/// The keyword that names the HTTP header in which clients repeat the value of an argument.
 const HEADER: &str = "x-mcp-header";
-/// The keywords of an argument's schema that are kept even if the rest of the schema is not copied.
+/// The keywords of an argument's schema that are copied even if the rest of the schema is not.
 const OUTLINE: [&str; 3] = ["type", "title", "description"];
-/// Keywords that restrict a value but are not understood. A schema that contains one of them is not
-/// copied.
+/// Keywords that restrict a value in a way that this module does not understand. An argument's
+/// schema that contains one of them is not copied.
 const FOREIGN: [&str; 8] = [
     "$dynamicRef",
     "$id",
@@ -76,8 +77,8 @@ const FOREIGN: [&str; 8] = [
     "id",
 ];
 
-/// Maximum number of visited schemas that describe the arguments as a whole, such as those in
-/// `allOf`.
+/// Maximum number of visited schemas that describe the whole arguments object, such as the schemas
+/// in `allOf`.
 const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
 /// Maximum depth of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
@@ -86,48 +87,48 @@ const MAX_SCHEMA_BYTES: usize = 1 << 20;
 /// The size of a schema's braces, in bytes of JSON.
 const BRACES: usize = 2;
 
-/// The input schema that clients see, and the tool's arguments that conflict with the aliases.
+/// The input schema for clients, and the arguments that conflict with the aliases.
 pub(super) struct Rewritten {
     pub(super) schema: JsonObject,
-    /// The arguments that the schema declares, by their original names.
+    /// All arguments that the tool's schema declares, by their original names.
     pub(super) declared: BTreeSet<String>,
-    /// Arguments that clients cannot set, because an alias gives their name to another argument.
+    /// Arguments that clients cannot set, because the alias of another argument has their name.
     pub(super) shadowed: BTreeSet<String>,
-    /// Required arguments that no call can set.
+    /// Required arguments that no tool call can set.
     pub(super) unset: BTreeSet<String>,
 }
 
-/// The arguments that a tool's input schema declares, collected from the root and from all other
-/// schemas that describe the arguments as a whole, such as those in `allOf` and those behind a
-/// `$ref`.
+/// The arguments that a tool's input schema declares. They are collected from the root, and from
+/// all other schemas that describe the whole arguments object, such as those in `allOf` and the
+/// targets of `$ref`.
 struct InPlace<'a> {
     root: &'a JsonObject,
     arguments: &'a Arguments,
     declared: BTreeSet<String>,
     shadowed: BTreeSet<String>,
     unset: BTreeSet<String>,
-    /// Maps the reference of each visited definition to `true` if the definition applies to every
-    /// call, or to `false` if it may apply only to some calls, such as a definition in `anyOf`.
+    /// The visited definitions, by reference. The value is `true` if the definition applies to
+    /// every tool call, and `false` if it may apply only to some calls, for example because it
+    /// occurs in `anyOf`.
     definitions: BTreeMap<&'a str, bool>,
-    /// Whether every schema that describes the arguments as a whole was found and visited.
+    /// Whether all schemas that describe the whole arguments object were found and visited.
     is_complete: bool,
-    /// The number of schemas that may still be visited.
+    /// The number of schemas that may be visited before the limit is reached.
     left: usize,
 }
 
-/// Copies the schemas of arguments.
+/// Copies the schemas of arguments to the rewritten schema.
 struct Copier<'a> {
     root: &'a JsonObject,
-    /// The definitions that describe the arguments as a whole, by reference. These definitions are
-    /// not copied.
+    /// The definitions that describe the whole arguments object, by reference. They are not copied.
     in_place: BTreeMap<&'a str, bool>,
-    /// Names and values that clients must not see.
+    /// Argument names and values that clients must not see.
     secrets: Vec<&'a str>,
-    /// References to all definitions that the copied schemas need, whether already copied or not.
+    /// References to all definitions that the copied schemas need, including those not copied yet.
     definitions: BTreeSet<&'a str>,
-    /// References to definitions that are still to be copied.
+    /// References to the definitions that must still be copied.
     wanted: Vec<&'a str>,
-    /// The number of bytes that may still be copied.
+    /// The number of bytes that may be copied before the limit is reached.
     left: BoundedCounter,
 }
 
@@ -139,7 +140,7 @@ struct Copy<'a> {
     original: &'a Value,
 }
 
-/// Rewrites a tool's input schema so that it describes the arguments as clients know them.
+/// Rewrites a tool's input schema so that it contains the argument names that clients use.
 pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     let in_place = InPlace::new(root, arguments);
     let InPlace { declared, shadowed, unset, definitions, is_complete, .. } = in_place;
@@ -149,8 +150,8 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
         secrets: arguments.secrets().collect(),
         definitions: BTreeSet::new(),
         wanted: Vec::new(),
-        // If some schemas were not visited, any definition could describe the arguments as a whole.
-        // So nothing is copied.
+        // If some schemas were not visited, any definition could describe the whole arguments
+        // object. Copy nothing, because it could reveal hidden arguments.
         left: BoundedCounter::new(if is_complete { MAX_SCHEMA_BYTES } else { 0 }),
     };
     let mut copies = Vec::new();
@@ -202,15 +203,15 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     Rewritten { schema: shown, declared, shadowed, unset }
 }
 
-/// Returns the value of `additionalProperties`, which describes undeclared arguments. Returns
-/// `None` if `additionalProperties` is missing, or if other keywords may also describe undeclared
-/// arguments.
+/// Returns the value of `additionalProperties`, which is the schema of undeclared arguments.
+/// Returns `None` if the root has no `additionalProperties`, or if its other keywords may also
+/// describe undeclared arguments.
 fn additional_properties(root: &JsonObject) -> Option<&Value> {
     let is_alone = !root.contains_key("patternProperties") && !root.contains_key("$ref");
     root.get("additionalProperties").filter(|_| is_alone)
 }
 
-/// Returns the arguments that clients must set, by the clients' names.
+/// Returns the client names of the arguments that clients must set.
 fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     if root.contains_key("$ref") {
         return Vec::new();
@@ -224,8 +225,8 @@ fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     names.map(Value::from).collect()
 }
 
-/// Returns only the type, title and description of an argument's schema, for a schema that cannot
-/// be copied.
+/// Returns only the type, title and description of an argument's schema. Used if the whole schema
+/// cannot be copied.
 fn outline(schema: &Value) -> Value {
     let mut shown = Map::new();
     if let Value::Object(members) = schema {
@@ -239,7 +240,7 @@ fn outline(schema: &Value) -> Value {
     shown.into()
 }
 
-/// Adds the description and the default of an alias to the schema of its argument.
+/// Adds the description and the default from an argument's alias to the argument's schema.
 fn described(schema: Value, argument: &Argument) -> Value {
     let mut shown = match schema {
         Value::Object(shown) => shown,
@@ -255,8 +256,8 @@ fn described(schema: Value, argument: &Argument) -> Value {
     shown.into()
 }
 
-/// Splits a reference such as `#/$defs/Name` into the keyword and the name of a definition in the
-/// root schema. Returns `None` for any other reference, and if the name contains an escape.
+/// Splits a reference such as `#/$defs/Name` into the keyword and the name of the definition.
+/// Returns `None` if the reference has another form or contains an escape.
 fn definition(reference: &str) -> Option<(&str, &str)> {
     let (keyword, name) = reference.strip_prefix("#/")?.split_once('/')?;
     let is_plain = !name.contains(['/', '~', '%']);
@@ -281,9 +282,9 @@ impl<'a> InPlace<'a> {
         in_place
     }
 
-    /// Collects the arguments that a schema declares, and visits the nested schemas that describe
-    /// the same arguments, such as those in `allOf`. `applies` is `true` if the schema applies to
-    /// every call.
+    /// Collects the arguments that a schema declares. Also visits nested schemas that describe the
+    /// same arguments, such as those in `allOf`. `applies` is `true` if the schema applies to every
+    /// tool call.
     fn visit(&mut self, schema: &'a JsonObject, depth: usize, applies: bool) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             self.is_complete = false;
@@ -332,7 +333,7 @@ impl<'a> InPlace<'a> {
             self.is_complete = false;
             return;
         };
-        // Visit a known definition again if it now turns out to apply to every call.
+        // Visit a known definition again if it turns out that it applies to every tool call.
         let known = self.definitions.get(reference).copied();
         if known.is_none_or(|known| applies && !known) {
             self.definitions.insert(reference, applies);
@@ -361,7 +362,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies a schema. Returns `None` if a part of the schema is not understood, if the schema is
-    /// nested too deep, or if too few bytes are left.
+    /// nested too deeply, or if it exceeds the number of bytes left.
     fn copy_schema(&mut self, schema: &'a Value, refers: &mut bool) -> Option<Value> {
         if is_deeper(schema, MAX_SCHEMA_DEPTH) { None } else { self.copy(schema, refers) }
     }
@@ -392,7 +393,8 @@ impl<'a> Copier<'a> {
                 (key, value) if keywords::is_data(key) || PLAIN.contains(&key) || key == HEADER => {
                     self.copy_data(value)?
                 }
-                // An unknown keyword restricts nothing, and may mention any argument.
+                // Omit unknown keywords. They do not restrict values, but may reveal the names of
+                // arguments.
                 _ => continue,
             };
             copied.insert(key.clone(), value);
@@ -400,13 +402,13 @@ impl<'a> Copier<'a> {
         Some(copied.into())
     }
 
-    /// Copies a value that is not a schema. Returns `None` if too few bytes are left.
+    /// Copies a value that is not a schema. Returns `None` if it exceeds the number of bytes left.
     fn copy_data(&mut self, data: &Value) -> Option<Value> {
         self.left.holds(data).then(|| data.clone())
     }
 
-    /// Returns a reference for use in a copied schema, and schedules the referenced definition to
-    /// be copied. Returns `None` if the definition does not exist or must not be copied.
+    /// Returns a reference for a copied schema, and queues the referenced definition to be copied,
+    /// too. Returns `None` if the definition does not exist or must not be copied.
     fn refer(&mut self, reference: &'a str) -> Option<Value> {
         let (keyword, name) = definition(reference)?;
         let exists = self.root.get(keyword).is_some_and(|all| all.get(name).is_some());
@@ -420,8 +422,8 @@ impl<'a> Copier<'a> {
         Some(reference.into())
     }
 
-    /// Copies every definition that a copied schema refers to. Returns the copies by keyword, such
-    /// as `$defs`, and name. Returns `None` if a definition cannot be copied.
+    /// Copies all definitions that the copied schemas refer to. Returns the copies, grouped by
+    /// keyword, such as `$defs`. Returns `None` if a definition cannot be copied.
     fn copy_definitions(&mut self) -> Option<BTreeMap<&'a str, JsonObject>> {
         let mut copied: BTreeMap<_, JsonObject> = BTreeMap::new();
         while let Some(reference) = self.wanted.pop() {

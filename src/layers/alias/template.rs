@@ -1,19 +1,19 @@
-//! Translates URIs between two URI templates with different prefixes.
+//! Translates URIs between two URI templates that differ only in their prefix.
 
 use regex::Regex;
 
-/// URI template operators whose expansion may contain more than one path segment.
+/// Operators of URI templates whose expansion may contain several path segments.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
-/// A URI template that has one prefix on the server and another for clients. The prefix is the part
-/// before the first `{`.
+/// A URI template with different prefixes on the server and for clients. The prefix of a template
+/// is the part before its first `{`.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     /// The server's prefix.
     original: String,
-    /// The clients' prefix.
+    /// The prefix that clients use.
     shown: String,
-    /// The pattern for the part after the prefix. This part is the same in both templates.
+    /// Matches the part of a URI after the prefix. Both templates have this part in common.
     end: Regex,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Template {
 
 impl Template {
     /// Creates a translation between two templates. Returns `None` if the templates differ in more
-    /// than their prefix, or if one of them is not a template.
+    /// than the prefix, or if one of them contains no `{`.
     pub(super) fn new(original: &str, shown: &str) -> Option<Self> {
         let (original, end) = original.split_at(original.find('{')?);
         let (shown, end_shown) = shown.split_at(shown.find('{')?);
@@ -50,8 +50,8 @@ impl Template {
     }
 }
 
-/// Builds a regular expression that matches all expansions of a URI template ([RFC 6570]), and
-/// possibly other texts.
+/// Returns a regular expression that matches all expansions of a URI template ([RFC 6570]). It may
+/// also match other texts.
 ///
 /// [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
 fn expression(mut template: &str) -> String {

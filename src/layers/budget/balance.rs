@@ -7,12 +7,13 @@ use tokio::time::Instant;
 use super::{Budget, Refill};
 use crate::message::Tally;
 
-/// The spent and reserved amounts of a budget. Defaults to an unused budget.
+/// The amounts of a budget that are spent and reserved. The default value is the balance of an
+/// unused budget.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     tally: Tally,
-    /// The state of the refill. If `None`, the budget has no refill, and the current time is never
-    /// read.
+    /// The state of the refill. `None` if the budget has no refill, in which case the current time
+    /// is never read.
     clock: Option<Clock>,
 }
 
@@ -20,9 +21,9 @@ pub(super) struct Balance {
 #[derive(Debug)]
 struct Clock {
     refill: Refill,
-    /// The maximum spent amount, as in [`Budget::most_spent`].
+    /// The maximum of the spent amount, as in [`Budget::most_spent`].
     most: u64,
-    /// The time of the last refill. It advances by whole intervals, so that the rest of an interval
+    /// The time of the last refill. Advances by whole intervals, so that an interval that has begun
     /// counts toward the next refill.
     since: Instant,
 }
@@ -30,15 +31,15 @@ struct Clock {
 // === impl Balance ===
 
 impl Balance {
-    /// Reserves an amount. If the limit or refill of `budget` has changed since the last
-    /// reservation, the balance uses the new values from now on.
+    /// Reserves an amount of the balance. If the limit or refill of `budget` has changed since the
+    /// last reservation, the balance uses the new values from now on.
     ///
     /// # Errors
     ///
-    /// If too little is left, returns the time until refills have added enough. Returns `None` if
-    /// this time is unknown, or if there will never be enough.
+    /// If too little is left, returns the time until refills have added enough. The time is `None`
+    /// if it is unknown, or if refills will never add enough.
     pub(super) fn reserve(&mut self, budget: &Budget, amount: u64) -> Result<(), Option<Duration>> {
-        // Read the time only once.
+        // Read the current time only once.
         if self.clock.is_some() || budget.refilled().is_some() {
             let now = Instant::now();
             self.tick_at(now);
@@ -54,10 +55,10 @@ impl Balance {
         }
     }
 
-    /// Charges the actual amount of a call, and releases the amount `held` that was reserved for
+    /// Charges the actual amount of a call, and releases `held`, the amount that was reserved for
     /// the call.
     pub(super) fn close(&mut self, held: u64, actual: u64) {
-        // Refills that are already due must not offset this charge.
+        // Add the refills that are due first, so that they do not offset this charge.
         self.tick();
         self.tally.close(held, actual);
         if let Some(clock) = &self.clock {
@@ -65,7 +66,7 @@ impl Balance {
         }
     }
 
-    /// Returns the part of `limit` that is neither spent nor reserved.
+    /// Returns the amount of `limit` that is neither spent nor reserved.
     pub(super) fn left(&mut self, limit: u64) -> u64 {
         self.tick();
         self.tally.left(limit)
@@ -77,7 +78,7 @@ impl Balance {
         self.tally.is_full()
     }
 
-    /// Adds the refills that are due.
+    /// Adds all refills that are due.
     fn tick(&mut self) {
         if self.clock.is_some() {
             self.tick_at(Instant::now());
@@ -90,8 +91,8 @@ impl Balance {
         }
     }
 
-    /// Adopts the refill of `budget`. If the balance is full, also starts the first refill interval
-    /// at `now`.
+    /// Adopts the current refill settings of `budget`. If the balance is full, the first refill
+    /// interval starts at `now`.
     fn wind(&mut self, budget: &Budget, now: Instant) {
         let most = budget.most_spent();
         match (&mut self.clock, budget.refilled()) {
@@ -106,12 +107,12 @@ impl Balance {
 // === impl Clock ===
 
 impl Clock {
-    /// Returns the amount to refill for all whole intervals since the last refill, and records the
-    /// end of the last interval.
+    /// Returns the amount to refill for all intervals that have passed since the last refill.
+    /// Records the end of the last of these intervals as the time of the last refill.
     fn due(&mut self, now: Instant) -> u128 {
-        // If the clock went backward, no time has passed.
+        // If the clock went backward, assume that no time has passed.
         let passed = now.saturating_duration_since(self.since);
-        // Usually nothing is due; this check avoids the division.
+        // Avoid the division in the common case that no refill is due.
         if passed < self.refill.every() {
             return 0;
         }
@@ -119,13 +120,14 @@ impl Clock {
         let Some(ticks) = passed.checked_div(every).filter(|ticks| *ticks > 0) else {
             return 0;
         };
-        // The remainder is less than the passed time, so the subtraction cannot underflow.
+        // The subtraction cannot underflow, because the remainder is less than the time since
+        // `self.since`.
         self.since = now - duration(passed % every).unwrap_or_default();
         ticks.saturating_mul(self.refill.amount().into())
     }
 
-    /// Returns the time until the amount `missing` has been refilled. Returns `None` if nothing is
-    /// ever refilled, or if the time is too long for a [`Duration`].
+    /// Returns the time until refills have added the amount `missing`. Returns `None` if the refill
+    /// adds nothing, or if the time does not fit into a [`Duration`].
     fn until(&self, missing: u128) -> Option<Duration> {
         let (amount, every) = (self.refill.amount(), self.refill.every());
         if amount == 0 || every.is_zero() {

@@ -1,4 +1,4 @@
-//! The cost of tool calls: estimated before the call, and read from its result.
+//! The cost of a tool call: an estimate before the call, and the actual cost in its result.
 
 use std::{fmt, sync::Arc};
 
@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use crate::{json_pointer, pattern::Selection};
 
-/// A function that reads the actual cost of a call from its result.
+/// A function that reads the actual cost of a tool call from the tool result.
 type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 
-/// The cost of each call of the selected tools. The unit can be anything, such as cents, tokens or
-/// rows.
+/// The cost of each call of the selected tools, in a unit of your choice, such as cents, tokens or
+/// rows. Costs are charged to budgets with the unit [`Unit::Cost`](super::Unit::Cost), and to the
+/// cost limits of runs.
 ///
 /// ```
 /// use mcp_composite::{budget::Cost, pattern::Selection};
@@ -27,11 +28,10 @@ pub struct Cost {
     known: Known,
 }
 
-/// The estimated cost of one call, and the function that reads the actual cost. Defaults to an
-/// estimate of one unit.
+/// The estimated cost of a tool call, and the function that reads the actual cost. The default is
+/// an estimate of one unit.
 ///
-/// The type is kept as small as a pointer, because the future of every charged call contains a
-/// price.
+/// The type is as small as a pointer, because the future of every charged call contains a price.
 #[derive(Clone, Default)]
 pub(super) struct Price(Option<Arc<Known>>);
 
@@ -41,13 +41,14 @@ struct Known {
     actual: Option<Actual>,
 }
 
-/// The location of the actual cost in a result.
+/// The location of the actual cost in a tool result.
 enum CostLocation {
-    /// In the structured content, at this pointer.
+    /// In the structured content, at this JSON Pointer.
     Structured(String),
-    /// In the `_meta` member with the name in the first text, at the pointer in the second.
+    /// In the member of `_meta` with the first string as its name, at the JSON Pointer in the
+    /// second string.
     Meta(String, String),
-    /// Elsewhere in the JSON of the result, at this pointer.
+    /// In any other part of the result, at this JSON Pointer into the JSON of the whole result.
     Any(String),
 }
 
@@ -56,15 +57,15 @@ enum CostLocation {
 impl Cost {
     /// Creates a cost of `units` for each call of the selected tools.
     ///
-    /// If `units` is zero and no [actual](Self::actual) cost is set, the calls are free: they are
-    /// not charged to cost budgets.
+    /// If `units` is zero and no [actual](Self::actual) cost is set, calls of the tools are free,
+    /// and are not charged to budgets with the unit cost.
     #[must_use]
     pub const fn new(tools: Selection, units: u64) -> Self {
         Self { tools, known: Known { estimate: units, actual: None } }
     }
 
-    /// Sets the function that reads the actual cost of a call from its result. If the function
-    /// returns `None`, the estimated cost is charged.
+    /// Sets the function that reads the actual cost of a tool call from the tool result. If the
+    /// function returns `None`, the estimated cost is charged.
     #[must_use]
     pub fn actual<F>(mut self, actual: F) -> Self
     where
@@ -74,10 +75,10 @@ impl Cost {
         self
     }
 
-    /// Reads the actual cost of a call from its result. The JSON Pointer ([RFC 6901]) to the cost
-    /// is, for example, `/_meta/usage/total`.
+    /// Reads the actual cost of a tool call from the tool result, at a JSON Pointer ([RFC 6901])
+    /// such as `/_meta/usage/total`.
     ///
-    /// If the pointer does not point to a non-negative integer, the estimated cost is charged.
+    /// If the result has no non-negative integer at the pointer, the estimated cost is charged.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]
@@ -86,12 +87,12 @@ impl Cost {
         self.actual(move |result| place.amount(result))
     }
 
-    /// Returns the price of each call.
+    /// Returns the price of each call of the selected tools.
     pub(super) fn price(&self) -> Price {
         Price(Some(Arc::new(self.known.clone())))
     }
 
-    /// Returns the tools whose calls have this cost.
+    /// Returns the selection of the tools whose calls have this cost.
     pub(super) const fn tools_of(&self) -> &Selection {
         &self.tools
     }
@@ -109,19 +110,19 @@ impl fmt::Debug for Cost {
 // === impl Price ===
 
 impl Price {
-    /// Returns the amount to reserve before the call.
+    /// Returns the estimated cost, which is reserved before the call.
     pub(super) fn estimate(&self) -> u64 {
         self.0.as_ref().map_or(1, |known| known.estimate)
     }
 
-    /// Returns `true` if the call is free: the estimated cost is zero, and no actual cost is read
-    /// from the result.
+    /// Returns `true` if calls are free, because the estimated cost is zero and no actual cost is
+    /// read from the result.
     pub(super) fn is_nothing(&self) -> bool {
         self.0.as_ref().is_some_and(|known| known.estimate == 0 && known.actual.is_none())
     }
 
-    /// Returns the actual cost of a call with this result. If no actual cost can be read, returns
-    /// the estimate.
+    /// Returns the actual cost of a call from its result. If there is no actual cost, returns the
+    /// estimate.
     pub(super) fn actual(&self, result: Option<&CallToolResult>) -> u64 {
         let actual = self.0.as_ref().and_then(|known| known.actual.as_ref());
         let actual = actual.zip(result).and_then(|(actual, result)| actual(result));
@@ -132,10 +133,10 @@ impl Price {
 // === impl CostLocation ===
 
 impl CostLocation {
-    /// Parses a pointer.
+    /// Parses a JSON Pointer to a cost.
     ///
-    /// Servers usually report costs in `structuredContent` or `_meta`, which are JSON values
-    /// already. For a pointer to any other part, the whole result is converted to JSON.
+    /// Servers usually report costs in `structuredContent` or `_meta`, which are already JSON
+    /// values. For a pointer to any other part, the whole result must be converted to JSON.
     fn of(pointer: &str) -> Self {
         let within = |part: &str| {
             let rest = pointer.strip_prefix(part)?;

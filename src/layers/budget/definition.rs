@@ -1,13 +1,13 @@
-//! Budget definitions: limit, unit, scope, refill, and their validation.
+//! Defines the limit, unit, scope and refill of budgets, and validates them.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::pattern::Selection;
 
-/// Name of the setting that limits the cost of a run.
+/// The name of the setting that limits the cost of a run.
 pub(super) const MAX_COST: &str = "max_cost";
 
-/// A limit on the total number, size or cost of calls.
+/// A limit on the total number, size or cost of tool calls.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,68 +32,70 @@ pub struct Budget {
     max_per_call: Option<u64>,
 }
 
-/// The unit in which a budget limits calls.
+/// The unit of a budget: whether it limits the number, size or cost of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// The number of calls.
+    /// The number of tool calls.
     Calls,
-    /// The size of tool results: all bytes of texts, keys and data, plus a few bytes for each other
-    /// value.
+    /// The size of tool results in bytes. The size of a result is the length of all its strings and
+    /// keys, including Base64 data, plus a few bytes for each other value.
     ///
-    /// The size of a result is unknown before the call. So calls are allowed while any bytes are
-    /// left, and the last of these calls may exceed the limit.
+    /// Because the size of a result is unknown before the call, calls are allowed while any bytes
+    /// are left. The last calls may therefore exceed the limit.
     Bytes,
-    /// The [cost](super::Cost) of calls.
+    /// The [cost](super::Cost) of tool calls.
     Cost,
 }
 
-/// The scope of a budget, which determines the calls that share the budget.
+/// The scope of a budget: which tool calls share the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Per {
-    /// All calls of one run share the budget. A run consists of one call from a client and all
-    /// calls that this call leads to.
+    /// All tool calls in a run share the budget. A run consists of a tool call from a client and
+    /// all tool calls that result from it, such as the steps of a composite.
     ///
-    /// A budget per run is never refilled, because it ends with its run.
+    /// A budget per run is never refilled, because its balance is dropped when the run ends.
     Run,
-    /// All calls of one [caller](super::BudgetLayer::caller) share the budget.
+    /// All tool calls from the same [caller](super::BudgetLayer::caller) share the budget.
     Caller,
-    /// All calls share the budget.
+    /// All tool calls share the budget.
     #[default]
     Global,
 }
 
-/// The refill of a budget, which adds an amount to the budget at a fixed interval, up to the limit.
+/// The refill of a budget. Adds an amount to the budget at a fixed interval, until the budget is
+/// full again.
 ///
 /// The first interval starts when a call is charged to a full budget. If calls have spent more than
-/// the limit, the excess must be refilled before new calls are allowed. [`Budget::most_spent`] caps
-/// the excess.
+/// the limit, refills must first make up for the excess before new calls are allowed.
+/// [`Budget::most_spent`] caps the excess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
     amount: u64,
     every: Duration,
 }
 
-/// An invalid budget definition.
+/// An error in the definition of a budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// The name is blank. A budget needs a name, because clients see it if the budget is exhausted.
+    /// The name is blank. A budget needs a name, because the error of an exhausted budget contains
+    /// it.
     #[error("blank name")]
     Blank,
-    /// The name is `max_cost`. It is reserved, because clients see it if a run exceeds its cost
-    /// limit.
+    /// The name is `max_cost`. This name is reserved, because errors use it for the cost limit of a
+    /// run.
     #[error("the budget name `{0}` is reserved for a setting of composites")]
     Reserved(String),
-    /// Another budget has the same name. Names must differ, because stores identify balances by
-    /// them.
+    /// The layer has another budget with the same name. Names must be unique, because stores
+    /// identify balances by the name of the budget.
     #[error("duplicate budget `{0}`")]
     Duplicate(String),
-    /// The refill amount is zero, so the budget would never be refilled.
+    /// The refill amount is zero, so that refills would add nothing.
     #[error("the refill of budget `{0}` is 0: expected at least 1")]
     RefillsNothing(String),
-    /// The refill interval is zero, so the budget would never be exhausted.
+    /// The refill interval is zero, so that the budget would never be exhausted.
     #[error("the refill of budget `{0}` has an interval of 0 s: expected more")]
     RefillsAlways(String),
 }
@@ -101,10 +103,10 @@ pub enum BudgetError {
 // === impl Budget ===
 
 impl Budget {
-    /// Creates a budget of `limit` units that all calls share, without a refill.
+    /// Creates a global budget of `limit` units, without a refill.
     ///
-    /// If `limit` is zero, the budget rejects every call of the selected tools. Free calls are
-    /// still allowed if the unit is [cost](Unit::Cost).
+    /// If `limit` is zero, the budget rejects all calls of the selected tools, except for free
+    /// calls if the unit is [cost](Unit::Cost).
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, unit: Unit, limit: u64) -> Self {
         Self {
@@ -118,63 +120,65 @@ impl Budget {
         }
     }
 
-    /// Sets the tools whose calls are charged. The patterns are matched against the names of tools
-    /// below alias layers. Defaults to all tools.
+    /// Sets the tools whose calls are charged to the budget. The patterns match the names that
+    /// tools have below all alias layers. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         self.tools = tools;
         self
     }
 
-    /// Returns the tools whose calls are charged.
+    /// Returns the selection of the tools whose calls are charged to the budget.
     pub(super) const fn tools_of(&self) -> &Selection {
         &self.tools
     }
 
-    /// Sets which calls share the budget. Defaults to [`Per::Global`]: all calls share the budget.
+    /// Sets the scope of the budget. Defaults to [`Per::Global`]: all calls share the budget.
     #[must_use]
     pub const fn per(mut self, per: Per) -> Self {
         self.per = per;
         self
     }
 
-    /// Sets the refill, which adds an amount at a fixed interval. Defaults to no refill.
+    /// Sets the refill of the budget. Defaults to no refill, so that an exhausted budget stays
+    /// exhausted.
     #[must_use]
     pub const fn refill(mut self, refill: Refill) -> Self {
         self.refill = Some(refill);
         self
     }
 
-    /// Returns the name of the budget, which clients see in errors.
+    /// Returns the name of the budget. If the budget is exhausted, clients see this name in errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the unit in which the budget limits calls.
+    /// Returns the unit of the budget.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Returns the limit of the budget, which is the amount that calls can spend in total before
-    /// any [refill](Self::refill).
+    /// Returns the limit of the budget: the amount that calls can spend in total before they depend
+    /// on a [refill](Self::refill).
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns `true` if calls of this tool are charged to the budget.
+    /// Returns `true` if calls of the tool are charged to the budget.
     #[must_use]
     pub fn selects(&self, tool: &str) -> bool {
         self.tools.selects(tool)
     }
 
-    /// Sets the maximum amount that one call is charged, even if its server reports a higher cost.
+    /// Sets the maximum amount that a single call is charged, even if the server reports a higher
+    /// cost.
     ///
     /// Defaults to the limit of the budget, so that a single call cannot spend more than the whole
-    /// budget. If the budget has a [refill](Self::refill), the total amount that calls have spent
-    /// is also capped, at the larger of `units` and the limit. So the budget always recovers in
+    /// budget. If the budget has a [refill](Self::refill), the total spent amount is capped as
+    /// well, at the larger of `units` and the limit. The budget therefore always recovers in
     /// foreseeable time.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
@@ -182,8 +186,8 @@ impl Budget {
         self
     }
 
-    /// Returns the maximum charge of one call: [`max_per_call`](Self::max_per_call) if set, or the
-    /// limit.
+    /// Returns the maximum amount that a single call is charged:
+    /// [`max_per_call`](Self::max_per_call) if set, or else the limit.
     #[must_use]
     pub const fn most_per_call(&self) -> u64 {
         match self.max_per_call {
@@ -192,24 +196,24 @@ impl Budget {
         }
     }
 
-    /// Returns the maximum spent amount that a store records if the budget has a
-    /// [refill](Self::refill): the larger of the limit and the maximum charge of one call.
+    /// Returns the cap on the total spent amount of a budget with a [refill](Self::refill): the
+    /// larger of the limit and the maximum charge of a single call.
     ///
-    /// Concurrent calls may together spend more than this maximum, but stores ignore the excess.
-    /// Otherwise each of these calls could delay the recovery of the budget by a whole refill.
+    /// If concurrent calls spend more than this amount, stores ignore the excess. Otherwise, each
+    /// of these calls could delay the recovery of the budget by a whole refill.
     #[must_use]
     pub const fn most_spent(&self) -> u64 {
         let most_per_call = self.most_per_call();
         if most_per_call > self.limit { most_per_call } else { self.limit }
     }
 
-    /// Returns the scope, which determines the calls that share the budget.
+    /// Returns the scope of the budget.
     #[must_use]
     pub const fn shared_per(&self) -> Per {
         self.per
     }
 
-    /// Returns the refill, or `None` if the budget is never refilled.
+    /// Returns the refill of the budget, or `None` if the budget is never refilled.
     #[must_use]
     pub const fn refilled(&self) -> Option<Refill> {
         self.refill
@@ -219,7 +223,7 @@ impl Budget {
         &self.name
     }
 
-    /// Validates the definition.
+    /// Validates the name and the refill of the budget.
     pub(super) fn check(&self) -> Result<(), BudgetError> {
         if self.name.trim().is_empty() {
             return Err(BudgetError::Blank);
@@ -242,16 +246,16 @@ impl Budget {
 // === impl Refill ===
 
 impl Refill {
-    /// Creates a refill of `amount` at each interval `every`, up to the limit.
+    /// Creates a refill that adds `amount` at each interval `every`, up to the limit of the budget.
     ///
-    /// Nothing is refilled if the amount or the interval is zero.
-    /// [`try_budget`](super::BudgetLayer::try_budget) rejects a budget with such a refill.
+    /// If `amount` or `every` is zero, the refill adds nothing.
+    /// [`try_budget`](super::BudgetLayer::try_budget) rejects such a refill.
     #[must_use]
     pub const fn new(amount: u64, every: Duration) -> Self {
         Self { amount, every }
     }
 
-    /// Returns the amount that is refilled at each interval.
+    /// Returns the amount that the refill adds at each interval.
     #[must_use]
     pub const fn amount(self) -> u64 {
         self.amount

@@ -21,27 +21,29 @@ use super::{
     store::{BudgetPermit, BudgetStore, BudgetUsage, Denied, OpenBudget, ReserveReply},
 };
 
-/// Default maximum number of callers whose balances are kept for each budget.
+/// Default maximum number of callers of each budget whose balances are kept.
 const MAX_CALLERS: usize = 100_000;
-/// Number of shards into which the callers of a budget are divided. Each shard has its own lock.
+/// Number of shards of the callers of a budget. Each shard has its own lock, so that callers in
+/// different shards do not wait for each other.
 const SHARDS: usize = 16;
-/// Number of callers that are checked for eviction whenever a new caller is added. More than one,
-/// so that unneeded callers are evicted faster than new callers arrive.
+/// Number of callers that are checked for eviction when a caller is added. This is more than one,
+/// so that callers can be evicted faster than new callers arrive.
 const LOOKS: usize = 2;
-/// Number of callers that are checked for eviction in each shard when the maximum number of callers
+/// Number of callers in each shard that are checked for eviction when the maximum number of callers
 /// is reached.
 const LOOKS_FOR_ROOM: usize = 8;
 
 /// A [`BudgetStore`] in the memory of the process.
 ///
-/// A `MemoryBudgets` is a handle: all clones of it share the balances, and so do all layers that
-/// use a clone as their [store](super::BudgetLayer::store).
+/// All clones of a `MemoryBudgets` share the balances. To share balances between layers, give each
+/// layer a clone as its [store](super::BudgetLayer::store).
 ///
 /// For each budget, the store keeps a balance per caller. It evicts a caller whose balance is full
-/// again and who has no running call. If a budget is never refilled, its callers are kept for the
-/// lifetime of the process. So the number of callers is [limited](Self::max_callers), and calls of
-/// further callers are rejected. The store does not evict old callers instead, because this would
-/// reset their balances, and an attacker could cause it with forged callers.
+/// again and who has no running call. The callers of a budget without a refill are kept for the
+/// lifetime of the process. To bound its memory, the store [limits](Self::max_callers) the number
+/// of callers of a budget, and rejects calls from further callers. It does not evict other callers
+/// to make room, because this would reset their balances, and an attacker could cause it with
+/// forged identities.
 ///
 /// # Examples
 ///
@@ -55,13 +57,13 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// ```
 #[derive(Clone)]
 pub struct MemoryBudgets {
-    /// The balances of each budget. A list is faster than a map here, because there are only a few
-    /// budgets. The lock is held only for the lookup.
+    /// The balances of each budget. Stored in a list, which is faster than a map for only a few
+    /// budgets. The lock is held only while the budget is looked up.
     budgets: Arc<RwLock<Vec<Named>>>,
     max_callers: usize,
 }
 
-/// The error if the maximum number of callers is reached.
+/// The error of a call from a new caller if the maximum number of callers is reached.
 #[derive(Debug, thiserror::Error)]
 #[error("the budget has the maximum number of callers: {max_callers} (`max_callers`)")]
 struct TooManyCallers {
@@ -70,42 +72,43 @@ struct TooManyCallers {
 
 type Named = (Arc<str>, Arc<Usage>);
 
-/// A budget that was opened in the store, with its balances.
+/// A budget opened in the store, with a reference to its balances.
 struct Open {
     budget: Budget,
     kept: Arc<Usage>,
     max_callers: usize,
 }
 
-/// The balances of a budget.
+/// The balances of a budget: a shared balance, and a balance for each identified caller.
 struct Usage {
-    /// The balance that all calls share if the budget is global. If the budget is per caller, all
-    /// unidentified callers share this balance.
+    /// The balance of a global budget. For a budget per caller, the balance that all unidentified
+    /// callers share.
     shared: Shared,
     callers: [Mutex<Callers>; SHARDS],
-    /// Number of callers in all shards.
+    /// The number of callers in all shards.
     count: AtomicUsize,
 }
 
-/// The callers of a budget in one shard.
+/// The callers of a budget in a single shard.
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,
-    /// Each caller once, in the order of the next eviction checks.
+    /// The callers, in the order in which they will be checked for eviction. Contains each caller
+    /// once.
     round: VecDeque<Arc<str>>,
 }
 
 // === impl MemoryBudgets ===
 
 impl MemoryBudgets {
-    /// Creates a store that keeps at most 100 000 callers of each budget.
+    /// Creates a store that keeps the balances of at most 100 000 callers per budget.
     #[must_use]
     pub fn new() -> Self {
         Self { budgets: Arc::default(), max_callers: MAX_CALLERS }
     }
 
-    /// Sets the maximum number of callers of each budget. Each caller takes one to two hundred
-    /// bytes of memory. Defaults to 100 000.
+    /// Sets the maximum number of callers of each budget. A caller takes 100 to 200 bytes of
+    /// memory. Defaults to 100 000.
     #[must_use]
     pub const fn max_callers(mut self, callers: usize) -> Self {
         self.max_callers = callers;
@@ -114,8 +117,8 @@ impl MemoryBudgets {
 
     /// Returns the amount of a budget that is neither spent nor reserved for running calls.
     ///
-    /// For a budget [per caller](super::Per::Caller), returns the amount that `caller` has left.
-    /// `None` stands for all unidentified callers, which share one balance.
+    /// For a budget [per caller](super::Per::Caller), returns the amount that `caller` has left. If
+    /// `caller` is `None`, returns the amount that all unidentified callers together have left.
     #[must_use]
     pub fn remaining(&self, budget: &Budget, caller: Option<&str>) -> u64 {
         let kept = self.kept(budget);
@@ -126,7 +129,7 @@ impl MemoryBudgets {
         balance.map_or(budget.limit(), |balance| lock(&balance).left(budget.limit()))
     }
 
-    /// Returns the number of callers whose balances are kept for a budget.
+    /// Returns the number of callers of a budget whose balances are kept.
     #[must_use]
     pub fn callers(&self, budget: &Budget) -> usize {
         self.kept(budget).count.load(Ordering::Relaxed)
@@ -141,7 +144,7 @@ impl MemoryBudgets {
         self.kept(budget).reserve(budget, caller, amount, self.max_callers)
     }
 
-    /// Returns the balances of a budget. Adds the budget first if the store does not know it.
+    /// Returns the balances of a budget. Adds the budget if the store does not contain it yet.
     fn kept(&self, budget: &Budget) -> Arc<Usage> {
         let name = budget.shared_name();
         let is_it = |(other, _): &Named| Arc::ptr_eq(other, name) || other == name;
@@ -151,7 +154,8 @@ impl MemoryBudgets {
         }
         drop(budgets);
         let mut budgets = self.budgets.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have added the budget meanwhile.
+        // Search again, because another thread may have added the budget after the read lock was
+        // released.
         let place = budgets.iter().position(is_it).unwrap_or_else(|| {
             budgets.push((name.clone(), Arc::default()));
             budgets.len() - 1
@@ -220,8 +224,8 @@ impl Usage {
         }
     }
 
-    /// Returns the balance of a caller. Adds the caller first if it is new. Returns `None` if the
-    /// maximum number of callers is reached.
+    /// Returns the balance of a caller. Adds the caller if it is new. Returns `None` if the maximum
+    /// number of callers is reached.
     fn caller(&self, caller: &str, max_callers: usize) -> Option<Shared> {
         if let Some(balance) = self.shard(caller).balances.get(caller) {
             return Some(balance.clone());
@@ -237,15 +241,15 @@ impl Usage {
         }
         let (balance, is_new) = self.shard(caller).get_or_insert(caller);
         if !is_new {
-            // A concurrent call has added the caller first.
+            // A concurrent call added the caller first, and has already counted it.
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
         Some(balance)
     }
 
     fn shard(&self, caller: &str) -> MutexGuard<'_, Callers> {
-        // An attacker can choose callers so that all are in one shard. They then only slow down the
-        // callers of that shard.
+        // An attacker can choose identities that all fall into the same shard, but then slows down
+        // only the callers of this shard.
         let sum = caller.bytes().fold(0, |sum: usize, byte| sum.wrapping_add(byte.into()));
         lock(&self.callers[sum % SHARDS])
     }
@@ -274,7 +278,7 @@ impl Default for Usage {
 // === impl Callers ===
 
 impl Callers {
-    /// Returns the balance of a caller, and `true` if the caller was added by this call.
+    /// Returns the balance of a caller, and whether this call added the caller.
     fn get_or_insert(&mut self, caller: &str) -> (Shared, bool) {
         if let Some(balance) = self.balances.get(caller) {
             return (balance.clone(), false);
@@ -291,7 +295,8 @@ impl Callers {
         let mut forgotten = 0;
         for _ in 0..looks.min(self.round.len()) {
             let Some(caller) = self.round.pop_front() else { break };
-            // `Arc::get_mut` returns `None` while a reservation shares the balance.
+            // `Arc::get_mut` returns `None` while a reservation of a running call shares the
+            // balance.
             let balance = self.balances.get_mut(&caller).and_then(Arc::get_mut);
             let is_needed = balance.is_none_or(|balance| {
                 !balance.get_mut().unwrap_or_else(PoisonError::into_inner).is_full()

@@ -1,5 +1,5 @@
-//! Reserves an amount of each budget before a call, and settles the reservations when the call's
-//! reply arrives.
+//! Reserves an amount of each budget before a tool call, and settles the reservations after the
+//! reply.
 
 use std::{borrow::Cow, cell::LazyCell, mem, sync::Arc, time::Duration};
 
@@ -16,37 +16,37 @@ use crate::{
     pattern::Selection,
 };
 
-/// The rules of a budget layer, with the budgets opened in the store.
+/// The settings of a budget layer, with its budgets opened in the store.
 pub(super) struct Charged {
     rules: Arc<Rules>,
-    /// The opened budgets, in the order of `rules.budgets`. The prices are in the order of
-    /// `rules.costs`.
+    /// The opened budgets, in the order of `rules.budgets`.
     budgets: Box<[Open]>,
     prices: Box<[(Selection, Price)]>,
 }
 
-/// A budget, opened by its store if the store supports it.
+/// A budget, and its opened form if the store supports opening budgets.
 struct Open {
     budget: Budget,
     store: Option<Box<dyn OpenBudget>>,
 }
 
-/// A call for which not all budgets are reserved yet.
+/// A tool call for which budgets are being reserved.
 ///
-/// Dropping the value releases the reservations made so far.
+/// Dropping this value releases the reservations that were already made.
 pub(super) struct Charging {
-    /// The index of the budget to be reserved next.
+    /// The index of the budget that is reserved next.
     next: usize,
-    /// The identity of the caller. `None` if the caller has not been determined yet. `Some(None)`
-    /// if the caller is unidentified.
+    /// The identity of the caller. `None` if it has not been determined yet, and `Some(None)` if
+    /// the caller is unidentified.
     caller: Option<Option<String>>,
     charges: Charges,
 }
 
-/// All reservations of a call. If the call was [forwarded](Self::forwarded), dropping the value
-/// charges the estimated amounts. Otherwise, dropping it releases the reservations.
+/// All reservations of a tool call. If the call was [forwarded](Self::forwarded), dropping this
+/// value charges the estimated amounts, because the tool may have run. Otherwise, dropping it
+/// releases the reservations.
 ///
-/// The type is kept small because it is stored in the future of the call.
+/// The type is kept small, because it is stored in the future of the call.
 #[derive(Default)]
 pub(super) struct Charges {
     price: Price,
@@ -54,11 +54,11 @@ pub(super) struct Charges {
     is_forwarded: bool,
 }
 
-/// The unit of a budget, and the maximum amount that one call is charged.
+/// The unit of a budget, and the maximum amount that a single call is charged.
 #[derive(Clone, Copy)]
 struct Count {
     unit: Unit,
-    /// The maximum charge of one call.
+    /// The maximum amount that a single call is charged.
     max: u64,
 }
 
@@ -66,19 +66,20 @@ struct Count {
 enum Amounts {
     #[default]
     Nothing,
-    /// A reservation of one budget. This is the common case, which needs no allocation.
+    /// A reservation of a single budget. Stored without an allocation, because this is the common
+    /// case.
     One(Count, BudgetPermit),
     Several(Vec<(Count, Reserved)>),
 }
 
 enum Reserved {
-    /// Reserved in the account of a run.
+    /// A reservation in the account of a run.
     Held(Hold),
-    /// Reserved by a store.
+    /// A reservation in a store.
     Permitted(BudgetPermit),
 }
 
-/// The pending reply of a store to a reservation.
+/// The pending reply of a budget store to a reservation.
 pub(super) type StoreReply = BoxFuture<'static, Result<BudgetPermit, Denied>>;
 
 // === impl Charged ===
@@ -86,7 +87,8 @@ pub(super) type StoreReply = BoxFuture<'static, Result<BudgetPermit, Denied>>;
 impl Charged {
     pub(super) fn new(rules: Arc<Rules>) -> Self {
         let open = |budget: &Budget| {
-            // Budgets of runs are kept in the account of each run, not in the store.
+            // The account of a run keeps the balances of budgets per run, so that they need no
+            // store.
             let is_stored = budget.shared_per() != Per::Run;
             let store = is_stored.then(|| rules.store.0.open(budget)).flatten();
             Open { budget: budget.clone(), store }
@@ -101,8 +103,8 @@ impl Charged {
         &self.rules
     }
 
-    /// Returns the price of a tool's call, from the first cost that selects the tool. Returns one
-    /// unit if no cost selects the tool.
+    /// Returns the price of a tool's calls: the price of the first cost that selects the tool, or
+    /// one unit if no cost selects it.
     fn price(&self, tool: &str) -> Price {
         let price = self.prices.iter().find(|(tools, _)| tools.selects(tool));
         price.map(|(_, price)| price.clone()).unwrap_or_default()
@@ -123,13 +125,13 @@ impl Open {
 // === impl Charging ===
 
 impl Charging {
-    /// Begins to charge a call. If the call belongs to a run, reserves the call's estimated cost
-    /// from the cost limit of the run.
+    /// Begins to charge a tool call. If the call belongs to a run, reserves the estimated cost of
+    /// the call from the cost limit of the run.
     ///
     /// # Errors
     ///
-    /// Returns a refusal if the cost exceeds the remaining cost limit of the run or of an outer
-    /// run.
+    /// Returns a refusal if the cost limit of the run, or of an outer run, does not have enough
+    /// left.
     pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
         let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
         let mut charges = Charges { price, amounts: Amounts::Nothing, is_forwarded: false };
@@ -138,15 +140,16 @@ impl Charging {
         {
             let hold = account.reserve_cost(charges.price.estimate());
             let hold = hold.ok_or_else(|| over(MAX_COST, None, request))?;
-            // The charge needs no maximum, because it affects only this run and its outer runs.
+            // Charge the cost without a maximum, because it only affects this run and its outer
+            // runs.
             let count = Count { unit: Unit::Cost, max: u64::MAX };
             charges.amounts.add(count, Reserved::Held(hold));
         }
         Ok(Self { next: 0, caller: None, charges })
     }
 
-    /// Reserves the remaining budgets one by one. If a store does not reply immediately, stops and
-    /// returns the pending reply. Returns `None` once all budgets are reserved.
+    /// Reserves the remaining budgets in order. If a store does not reply immediately, stops and
+    /// returns the store's pending reply. Returns `None` if all budgets are reserved.
     pub(super) fn go_on(
         &mut self,
         charged: Option<&Charged>,
@@ -183,7 +186,7 @@ impl Charging {
         Ok(None)
     }
 
-    /// Adds the reservation from a store's reply that was awaited.
+    /// Adds the reservation from a store's reply that had been pending.
     pub(super) fn answered(
         &mut self,
         charged: Option<&Charged>,
@@ -196,8 +199,8 @@ impl Charging {
         self.charges.add(&charged.rules, budget, reserved, request)
     }
 
-    /// Finishes reserving, and returns the amounts that are reserved for the call. Must be called
-    /// only after [`go_on`](Self::go_on) has returned `None`.
+    /// Returns the reservations of the call. Call this method only after [`go_on`](Self::go_on) has
+    /// returned `None`.
     pub(super) fn done(self) -> Charges {
         self.charges
     }
@@ -206,27 +209,29 @@ impl Charging {
 // === impl Charges ===
 
 impl Charges {
-    /// Marks the call as forwarded. From now on the tool may run, even if the caller abandons the
+    /// Marks the call as forwarded. From then on, the tool may run even if the caller cancels the
     /// call.
     pub(super) const fn forwarded(&mut self) {
         self.is_forwarded = true;
     }
 
-    /// Returns `true` if nothing is reserved, so that nothing needs to be settled after the reply.
+    /// Returns `true` if nothing is reserved, in which case nothing must be settled after the
+    /// reply.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         matches!(self.amounts, Amounts::Nothing)
     }
 
-    /// Releases the reservations, because the call did not reach the tool.
+    /// Releases all reservations, because the call did not reach the tool.
     pub(super) fn give_back(mut self) {
         self.is_forwarded = false;
     }
 
-    /// Charges the actual amounts if the tool ran. Otherwise, releases the reserved amounts.
+    /// Settles all reservations after a reply. Charges the actual amounts if the tool has run, and
+    /// otherwise releases the reserved amounts.
     pub(super) fn settle(mut self, reply: &Reply) {
         self.is_forwarded = false;
-        // A refused call did not reach the tool. A tool that requests input has not run yet.
+        // A refused call did not reach the tool, and a tool that requests input has not run yet.
         if reply.refusal().is_some() || reply.asks() {
             return;
         }
@@ -239,13 +244,14 @@ impl Charges {
         });
     }
 
-    /// Returns `true` if the call is charged to the budget.
+    /// Returns `true` if calls of the tool are charged to the budget. Free calls are not charged to
+    /// budgets with the unit cost.
     fn are_of(&self, budget: &Budget, tool: &str) -> bool {
         let is_free = budget.unit() == Unit::Cost && self.price.is_nothing();
         !is_free && budget.selects(tool)
     }
 
-    /// Returns the amount to reserve before a call, when the actual amount is unknown.
+    /// Returns the amount to reserve before the call, while the actual amount is unknown.
     fn estimate(&self, unit: Unit) -> u64 {
         match unit {
             Unit::Calls => 1,
@@ -256,7 +262,8 @@ impl Charges {
 
     fn hold(&mut self, budget: &Budget, amount: u64, request: &Request) -> Result<(), Refusal> {
         let (name, limit) = (budget.shared_name(), budget.limit());
-        // The account exists, because with a budget per run every call belongs to a run.
+        // The account exists: if a layer has a budget per run, it starts a run for each call
+        // outside of a run.
         let account = request.context().account();
         let hold = account.and_then(|account| account.reserve(name, amount, limit));
         let hold = hold.ok_or_else(|| over(name, None, request))?;
@@ -292,7 +299,7 @@ impl Charges {
     }
 }
 
-/// Returns the name of the called tool.
+/// Returns the name of the called tool, or an empty string if the request is not a tool call.
 fn called(request: &Request) -> &str {
     request.tool_call().map_or("", |call| &call.name)
 }
@@ -305,7 +312,8 @@ fn over(budget: &str, retry_after: Option<Duration>, request: &Request) -> Refus
 impl Drop for Charges {
     #[inline]
     fn drop(&mut self) {
-        // The caller has abandoned the call, and the tool may have run.
+        // If the call was forwarded, the tool may have run, even though the caller has dropped the
+        // call.
         if self.is_forwarded {
             let amounts = mem::take(&mut self.amounts);
             amounts.settle(|unit| self.estimate(unit));
@@ -338,8 +346,8 @@ impl Amounts {
         };
     }
 
-    /// Settles each reservation with the actual amount in its unit, which is capped at the budget's
-    /// maximum charge per call.
+    /// Settles all reservations. `actual` returns the actual amount in a unit, which is capped at
+    /// the maximum charge of a single call.
     fn settle(self, actual: impl Fn(Unit) -> u64) {
         let actual = |count: Count| actual(count.unit).min(count.max);
         match self {

@@ -1,26 +1,29 @@
 //! Budgets: limits on the number, size and cost of tool calls.
 //!
-//! A [`Budget`] is an amount of calls, bytes or [cost](Cost) that several calls share: all calls,
-//! the calls of one caller, or the calls of one run. A [`BudgetLayer`] charges every `tools/call`
-//! to each budget that selects the called tool, and rejects the call if too little is left. Place
-//! the layer below a [`CompositeLayer`](crate::composite::CompositeLayer), so that the calls of a
-//! composite are charged one by one, like direct calls.
+//! A [`Budget`] is an amount of calls, bytes or [cost](Cost) that several tool calls share: all
+//! calls, the calls of one caller, or the calls of one run. Budgets protect a server from clients
+//! that call too often, and operators from unexpected costs. A [`BudgetLayer`] charges every
+//! `tools/call` request to each budget that selects the called tool, and rejects the call if too
+//! little of a budget is left. Place the layer below a
+//! [`CompositeLayer`](crate::composite::CompositeLayer), so that each step of a composite is
+//! charged like a direct call.
 //!
-//! A budget limits the total consumption. To limit the number of concurrent calls, use Tower's
-//! `ConcurrencyLimit`.
+//! A budget limits total consumption, not concurrency. To limit the number of concurrent calls, use
+//! Tower's `ConcurrencyLimit`.
 //!
 //! # What is charged, and when
 //!
 //! Before a call, the layer *reserves* an amount of each budget: one call, or the estimated cost.
-//! So concurrent calls never exceed a budget of calls. For a budget of bytes, the layer reserves
-//! nothing, but rejects the call if nothing is left.
+//! Because of these reservations, concurrent calls never exceed a budget of calls. The size of a
+//! result is unknown before the call, so the layer reserves nothing of a budget of bytes, and
+//! rejects the call only if nothing is left.
 //!
-//! After the reply, the layer *settles* the reservation: it charges the actual amount, even if that
-//! is more than is left. Further calls are then rejected until the overdraft is refilled. The
-//! charge of one call is at most the limit of the budget, or [`max_per_call`](Budget::max_per_call)
-//! if set. If a budget has a refill, the amount that all calls together have spent is
-//! [capped](Budget::most_spent) too. So whatever servers report, and however many calls run
-//! concurrently, the budget always recovers in foreseeable time.
+//! After the reply, the layer *settles* the reservation: it charges the actual amount, even if this
+//! exceeds the amount that is left. The layer then rejects further calls until refills have made up
+//! for the overdraft. A single call is charged at most the limit of the budget, or
+//! [`max_per_call`](Budget::max_per_call) if set. If a budget has a refill, the total spent amount
+//! is [capped](Budget::most_spent), too. The budget therefore recovers in foreseeable time,
+//! whatever costs servers report, and however many calls run concurrently.
 //!
 //! | the call ends with | its reservation is |
 //! |---|---|
@@ -34,30 +37,31 @@
 //! | a panic, or dropped: canceled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
 //! | dropped before it was forwarded | released |
 //!
-//! A forwarded call is charged even if the caller abandons it or a timeout ends it, because the
-//! tool may have run. Otherwise a client would pay nothing for calls that it cancels just before
-//! their replies, and nothing for a tool that is slower than the timeout of its backend.
+//! A forwarded call is charged even if the caller cancels it or a timeout ends it, because the tool
+//! may have run. Otherwise, clients could avoid charges by canceling calls just before the reply,
+//! and calls of a tool that is slower than its timeout would be free.
 //!
-//! A call that fails is not charged if its error proves that the call was not sent. The layer only
-//! recognizes such an error if it is a [`BackendError`](crate::message::BackendError), or a
-//! [`BoxError`](tower::BoxError) whose sources include a `BackendError`. A call that ends with any
-//! other error is charged.
+//! A failed call is not charged if its error proves that the call was not sent. The layer
+//! recognizes such an error only if it is a [`BackendError`](crate::message::BackendError), or a
+//! [`BoxError`](tower::BoxError) whose source chain contains a `BackendError`. A call that fails
+//! with any other error is charged.
 //!
-//! Budgets per run are reserved first, then budgets per caller, then global budgets. If one of
-//! them rejects the call, all earlier reservations are released.
+//! The layer reserves budgets per run first, then budgets per caller, then global budgets. If one
+//! of them rejects the call, the layer releases all earlier reservations.
 //!
-//! The error of a rejected call contains the name of the budget and, if known, the time after which
-//! to retry. This time is an estimate. It assumes that no other call comes first, and that each
-//! running call uses exactly its reserved amount.
+//! The error of a rejected call contains the name of the exhausted budget and, if known, the time
+//! after which to retry. The time is an estimate: it assumes that no other call comes first, and
+//! that each running call consumes exactly the amount reserved for it.
 //!
-//! If a store is unavailable and grants no permit, the call is rejected with the error that the
-//! tool is temporarily unavailable. The reason is logged as a warning at most once in ten seconds.
-//! Further rejections in these ten seconds are logged at debug level.
+//! If a budget store is unavailable, it may grant or deny calls. If it denies a call, the client
+//! receives the error that the tool is temporarily unavailable. The layer logs the reason as a
+//! warning at most once in ten seconds, and at debug level otherwise.
 //!
 //! # The cost limit of a run
 //!
-//! The cost of every call in a run is charged to the run, even if no budget has the unit
-//! [`Cost`](Unit::Cost). The `max_cost` of a composite limits the cost of its runs.
+//! If a tool call belongs to a run, the layer charges the cost of the call to the run, even if no
+//! budget has the unit [`Cost`](Unit::Cost). To limit the cost of the runs of a composite, set its
+//! `max_cost`.
 //!
 #![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/budgets.md")]
@@ -127,34 +131,36 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// A layer that charges calls to budgets, and rejects calls if a budget is used up.
+/// A layer that charges tool calls to budgets, and rejects calls to which a budget does not have
+/// enough left.
 ///
-/// By default there are no budgets. The layer then charges the cost of each call in a run to the
-/// run, and forwards all other calls.
+/// By default there are no budgets. The layer then only charges the cost of each tool call in a run
+/// to the run's cost limit, and forwards all requests.
 ///
-/// All clones of the layer, and all services that they wrap, share the balances of the budgets.
+/// All clones of the layer, and all services that the clones wrap, share the balances of the
+/// budgets.
 ///
-/// See the [module docs](crate::budget) for the charges and an example.
+/// See the [module docs](crate::budget) for the charges of a call and an example.
 #[derive(Clone, Default)]
 pub struct BudgetLayer {
-    /// `None` if no budget, cost, store or caller is set.
+    /// The settings. `None` if no budget, cost, store or caller function is set.
     rules: Option<Arc<Rules>>,
 }
 
 // === impl BudgetLayer ===
 
 impl BudgetLayer {
-    /// Creates a layer without budgets, which charges nothing.
+    /// Creates a layer without budgets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a budget. Replaces an earlier budget with the same name.
+    /// Adds a budget. Replaces an earlier budget of the same name.
     ///
-    /// Do not name a budget `max_cost`, because errors refer to the [cost
-    /// limit](crate::composite::CompositeTool::max_cost) of a run by this name.
-    /// [`try_budget`](Self::try_budget) rejects the name.
+    /// Do not use the name `max_cost`. Errors use this name for the [cost
+    /// limit](crate::composite::CompositeTool::max_cost) of a run. To reject the name, use
+    /// [`try_budget`](Self::try_budget).
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         let budgets = &mut self.rules().budgets;
@@ -168,9 +174,8 @@ impl BudgetLayer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the layer already has a budget of the same name, or if the amount or
-    /// interval of the refill is zero. Also returns an error if the name is blank or is the
-    /// reserved name `max_cost`.
+    /// Returns an error if the layer already has a budget of the same name, if the name is blank or
+    /// the reserved name `max_cost`, or if the amount or interval of the refill is zero.
     pub fn try_budget(self, budget: Budget) -> Result<Self, BudgetError> {
         budget.check()?;
         let mut budgets = self.rules.iter().flat_map(|rules| &rules.budgets);
@@ -181,29 +186,28 @@ impl BudgetLayer {
     }
 
     /// Sets the cost of each call of the tools that `cost` selects. If several costs select a tool,
-    /// the one that was added first is used. If no cost selects a tool, each call of the tool costs
-    /// one unit.
+    /// the first added cost applies. If no cost selects a tool, each call of the tool costs one
+    /// unit.
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
         self.rules().costs.push(cost);
         self
     }
 
-    /// Sets the store for the balances of budgets that outlive a run: global budgets and budgets
-    /// per caller. Defaults to a store in [memory](MemoryBudgets) that only this layer and its
-    /// clones use.
+    /// Sets the store that keeps the balances of global budgets and budgets per caller. Defaults to
+    /// a store in [memory](MemoryBudgets) that only this layer and its clones use. Use another
+    /// store to share budgets between processes.
     #[must_use]
     pub fn store(mut self, store: impl BudgetStore + 'static) -> Self {
         self.rules().store = Store(Arc::new(store));
         self
     }
 
-    /// Sets the function that identifies the caller of a request, for budgets [per
-    /// caller](Per::Caller). All callers that the function does not identify (`None`) share one
-    /// balance.
+    /// Sets the function that returns the identity of the caller of a request, for budgets [per
+    /// caller](Per::Caller). All callers for which the function returns `None` share one balance.
     ///
-    /// Clients must not be able to forge the identity, because a client that poses as another
-    /// caller uses that caller's balance. For example, use an authenticated subject.
+    /// Use an identity that clients cannot forge, such as an authenticated subject. Otherwise, a
+    /// client that poses as another caller can use up the other caller's balance.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -213,12 +217,13 @@ impl BudgetLayer {
         self
     }
 
-    /// Returns the budgets. Those per run come first.
+    /// Returns all budgets, with the budgets per run first.
     pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
         self.rules.iter().flat_map(|rules| &rules.budgets)
     }
 
-    /// Returns the tool patterns of all budgets and costs, each with the name of its setting.
+    /// Returns the tool patterns of all budgets and costs. Each pattern comes with the name of the
+    /// setting that contains it.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         self.rules.iter().flat_map(|rules| {
             let budgets =

@@ -1,4 +1,4 @@
-//! Limits how often an outage of a budget store is logged as a warning.
+//! Limits how often warnings about an unavailable budget store are logged.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Minimum time between two warnings.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The time of the last warning about an unavailable store.
+/// The time of the last warning about an unavailable budget store.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     logged: Mutex<Option<Instant>>,
@@ -20,7 +20,7 @@ pub(super) struct Outage {
 
 impl Outage {
     /// Returns `true` and records the current time if no warning was logged in the last ten
-    /// seconds. So not every rejected call logs the same warning.
+    /// seconds. Prevents that an outage logs a warning for every rejected call.
     pub(super) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A reserved amount of a balance in memory.
+//! Reservations of balances in memory.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,14 +7,14 @@ use std::{
 
 use super::{balance::Balance, definition::Budget};
 
-/// A balance that all its open reservations share. A caller with an open reservation is not
-/// evicted.
+/// A balance that is shared by all reservations that are not settled yet. A caller with such a
+/// reservation is not evicted, because the balance is in use.
 pub(super) type Shared = Arc<Mutex<Balance>>;
 
-/// A reserved amount of one balance. Dropping the reservation releases the amount, unless the
-/// reservation has been settled.
+/// An amount of a balance that is reserved for a tool call. Dropping the reservation releases the
+/// amount, unless the reservation was settled.
 pub(super) struct Reservation {
-    /// `None` once the reservation is settled.
+    /// The balance. `None` after the reservation is settled.
     balance: Option<Shared>,
     amount: u64,
 }
@@ -26,8 +26,8 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// If too little is left, returns the time until enough is left. Returns `None` if this time is
-    /// unknown.
+    /// If too little is left, returns the time until enough will be left. The time is `None` if it
+    /// is unknown.
     pub(super) fn new(
         balance: Shared,
         budget: &Budget,
@@ -37,7 +37,7 @@ impl Reservation {
         reserved.map(|()| Self { balance: Some(balance), amount })
     }
 
-    /// Charges the actual amount instead of the reserved amount.
+    /// Settles the reservation: charges the actual amount, and releases the reserved amount.
     pub(super) fn settle(mut self, actual: u64) {
         self.close(actual);
     }
@@ -55,7 +55,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Locks a mutex. Ignores poisoning, because no code panics while holding one of these locks.
+/// Locks a mutex. Ignores poisoning, because no code can panic while it holds one of these locks.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,10 +11,10 @@ use super::{
 };
 use crate::message::{Context, ContextKey};
 
-/// The budgets and costs of a layer, and the store of their balances.
+/// The settings of a budget layer: the budgets, the costs of tools, and the store for the balances.
 #[derive(Clone, Default)]
 pub(super) struct Rules {
-    /// The budgets in the order in which they are reserved. Budgets per run come first.
+    /// The budgets, in the order in which they are reserved. Budgets per run come first.
     pub(super) budgets: Vec<Budget>,
     pub(super) costs: Vec<Cost>,
     pub(super) store: Store,
@@ -28,20 +28,19 @@ pub(super) struct Store(pub(super) Arc<dyn BudgetStore>);
 // === impl Rules ===
 
 impl Rules {
-    /// Returns `true` if there is any budget or cost. A cost matters even without budgets, because
-    /// it is charged to runs with a cost limit. A store or a function that identifies callers alone
-    /// has no effect.
+    /// Returns `true` if the layer has a budget or a cost. A cost without budgets matters, because
+    /// it is charged to the cost limits of runs. A store or a caller function alone has no effect.
     pub(super) const fn charge_anything(&self) -> bool {
         !(self.budgets.is_empty() && self.costs.is_empty())
     }
 
-    /// Returns `true` if there are budgets per run.
+    /// Returns `true` if the layer has a budget per run.
     pub(super) fn charge_runs(&self) -> bool {
         // Budgets per run come first.
         self.budgets.first().is_some_and(|budget| budget.shared_per() == Per::Run)
     }
 
-    /// Returns the caller of a request, or `None` if the caller is unidentified.
+    /// Returns the identity of the caller of a request, or `None` if the caller is unidentified.
     pub(super) fn caller(&self, context: &Context) -> Option<String> {
         self.caller.as_ref().and_then(|caller| caller(context))
     }

@@ -1,4 +1,4 @@
-//! The service that charges calls to budgets before it forwards them.
+//! The service that charges tool calls to budgets.
 
 use std::{
     fmt, mem,
@@ -16,14 +16,16 @@ use crate::{
     readiness::take_ready,
 };
 
-/// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.
+/// Middleware that charges tool calls to budgets before it forwards them to the wrapped service.
+/// Created by [`BudgetLayer`](super::BudgetLayer).
 ///
-/// `Budgeted` is ready when the wrapped service is ready. If a call must wait for a store, its
-/// future keeps the instance of the wrapped service that is ready. If a call is rejected, that
-/// instance is dropped, which releases its readiness.
+/// `Budgeted` is ready when the wrapped service is ready. If a tool call must wait for a budget
+/// store, its future holds the ready instance of the wrapped service until the store replies. If
+/// the call is rejected, the future drops this instance, which releases the capacity that the
+/// instance had reserved.
 #[derive(Clone)]
 pub struct Budgeted<S> {
-    /// `None` if there are no budgets and no costs.
+    /// The settings, with the opened budgets. `None` if the layer has no budgets and no costs.
     charged: Option<Arc<Charged>>,
     inner: S,
 }
@@ -39,7 +41,8 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, F> {
-        // Fields are dropped in order, so reservations are released after the call has ended.
+        // Fields are dropped in order. The call must be dropped before its reservations are
+        // settled.
         Forwarded {
             #[pin]
             reply: F,
@@ -50,7 +53,7 @@ pin_project! {
     }
 }
 
-/// A call that waits for a store.
+/// A tool call that waits for the reply of a budget store.
 struct Waiting<S> {
     charged: Option<Arc<Charged>>,
     asked: StoreReply,
@@ -59,7 +62,7 @@ struct Waiting<S> {
     request: Request,
 }
 
-/// The next phase of a call whose budgets are being reserved.
+/// The next phase of a tool call that is being charged.
 enum CallPhase {
     /// All budgets are reserved.
     Charged(Charges),
@@ -110,7 +113,8 @@ impl<S> Budgeted<S>
 where
     S: Service<Request, Response = Reply> + Clone,
 {
-    /// Reserves the budgets of a call, and forwards the call once all budgets are reserved.
+    /// Reserves the budgets of a tool call. Forwards the call immediately if no store must be
+    /// awaited.
     fn charge(&mut self, mut request: Request) -> State<S, S::Future> {
         let charged = self.charged.as_deref();
         if charged.is_some_and(|charged| charged.rules().charge_runs()) {
@@ -186,7 +190,8 @@ where
                     match &reply {
                         Ok(reply) => charges.settle(reply),
                         Err(error) if is_unsent(error) => charges.give_back(),
-                        // The tool may have run, so the estimates are charged.
+                        // The tool may have run, so dropping the reservations charges the
+                        // estimates.
                         Err(_) => drop(charges),
                     }
                     return Poll::Ready(reply);

@@ -1,4 +1,4 @@
-//! The trait of stores that keep the balances of budgets, and the permits they return.
+//! The trait of stores for the balances of budgets, and the permits that stores return.
 
 use std::{fmt, future, sync::Arc, time::Duration};
 
@@ -7,45 +7,46 @@ use tower::BoxError;
 
 use super::{definition::Budget, reservation::Reservation};
 
-/// A store that keeps the balances of all budgets that outlive a run: global budgets and budgets
-/// per caller.
+/// A store for the balances of global budgets and budgets per caller. Implement this trait to share
+/// budgets between processes, for example in a database. The balances of budgets per run are not in
+/// the store.
 ///
-/// The store keeps one balance for each budget name and caller. A layer reserves an amount before
-/// each call, and settles the reservation with the actual amount after the call.
+/// The store keeps a balance for each pair of budget name and caller. A layer reserves an amount
+/// before each tool call, and settles the reservation with the actual amount after the call.
 pub trait BudgetStore: fmt::Debug + Send + Sync {
-    /// Reserves an amount of a budget before a call. Returns [`Denied::Over`] if too little is
+    /// Reserves an amount of a budget before a tool call. Returns [`Denied::Over`] if too little is
     /// left.
     ///
-    /// `caller` is `None` if the budget is global. It is also `None` if the budget is [per
-    /// caller](super::Per::Caller) and the caller is unidentified.
+    /// `caller` is `None` for a global budget. For a budget [per caller](super::Per::Caller), it is
+    /// `None` if the caller is unidentified.
     ///
-    /// An `amount` of zero means that the consumption of the call is unknown in advance. In this
-    /// case, the store must grant the reservation if anything is left, and deny it otherwise.
+    /// If the consumption of the call is unknown in advance, `amount` is zero. The store must then
+    /// grant the reservation if any amount is left, and deny it otherwise.
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply;
 
-    /// Opens a budget for many reservations, so that work such as looking up the budget is done
-    /// once instead of for each reservation.
+    /// Opens a budget for many reservations. A store can use this method to do work only once, such
+    /// as looking up the budget, instead of for each reservation.
     ///
     /// A layer opens its budgets when it wraps a service. If this method returns an [`OpenBudget`],
-    /// the layer calls [`OpenBudget::reserve`] instead of [`reserve`](Self::reserve), and both must
-    /// have the same effect. The default implementation returns `None`, so that the layer calls
-    /// [`reserve`](Self::reserve).
+    /// the layer calls [`OpenBudget::reserve`] instead of [`reserve`](Self::reserve), so both must
+    /// have the same effect. The default implementation returns `None`.
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         let _ = budget;
         None
     }
 
-    /// Returns how much of a budget is used, for operators. Returns `None` if the store does not
-    /// know, for example because it is unavailable. The default implementation returns `None`.
+    /// Returns the usage of a budget, for operators. Returns `None` if the usage is unknown, for
+    /// example because the store is unavailable. The default implementation returns `None`.
     fn usage(&self, budget: &Budget) -> BoxFuture<'_, Option<BudgetUsage>> {
         let _ = budget;
         Box::pin(future::ready(None))
     }
 
-    /// Waits until all settled and released amounts have reached the backing store.
+    /// Waits until the store has written all settled and released amounts to its backing database
+    /// or service.
     ///
-    /// Closing a [`Gateway`](crate::config::Gateway) awaits the returned future for at most five
-    /// seconds. The future of the default implementation is ready immediately.
+    /// When a [`Gateway`](crate::config::Gateway) is closed, it waits up to five seconds for this
+    /// method. The default implementation completes immediately.
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
@@ -56,32 +57,33 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
 #[non_exhaustive]
 pub struct BudgetUsage {
     /// The amount that is neither spent nor reserved for running calls. For a budget [per
-    /// caller](super::Per::Caller), the amount that all unidentified callers have left.
+    /// caller](super::Per::Caller), the amount that all unidentified callers together have left.
     pub left: u64,
-    /// The number of callers who have a balance of their own. `None` if the store does not know it.
+    /// The number of callers that have their own balance, or `None` if the store does not know it.
     pub callers: Option<usize>,
 }
 
-/// A budget [opened](BudgetStore::open) by a [`BudgetStore`].
+/// A budget that was [opened](BudgetStore::open) in a [`BudgetStore`] for many reservations.
 pub trait OpenBudget: Send + Sync {
     /// Reserves an amount of the budget, like [`BudgetStore::reserve`].
     fn reserve(&self, caller: Option<&str>, amount: u64) -> ReserveReply;
 }
 
-/// The reply of a [`BudgetStore`] to a reservation.
+/// The reply of a [`BudgetStore`] to a reservation, either immediate or pending.
 #[expect(clippy::exhaustive_enums, reason = "a store around another must handle both")]
 pub enum ReserveReply {
-    /// The store has replied immediately.
+    /// The store replied immediately.
     Ready(Result<BudgetPermit, Denied>),
-    /// The reply must be awaited. If the future is dropped before the reply, nothing is reserved.
+    /// The reply must be awaited, for example because the store is remote. If the future is dropped
+    /// before it completes, nothing is reserved.
     Pending(BoxFuture<'static, Result<BudgetPermit, Denied>>),
 }
 
-/// A reserved amount of a budget.
+/// An amount of a budget that is reserved for a tool call.
 ///
-/// [`settle`](Self::settle) charges the actual amount. Dropping the permit without settling it
-/// releases the reserved amount. A permit is bound to its store and budget, so it cannot be settled
-/// elsewhere. A permit cannot be settled twice:
+/// [`settle`](Self::settle) charges the actual amount of the call. Dropping the permit without
+/// settling it releases the reserved amount. A permit belongs to its store and budget, and the type
+/// system prevents misuse. A permit cannot be settled twice:
 ///
 /// ```compile_fail,E0382
 /// # use mcp_composite::budget::BudgetPermit;
@@ -91,7 +93,7 @@ pub enum ReserveReply {
 /// }
 /// ```
 ///
-/// nor settled through a reference:
+/// nor be settled through a reference:
 ///
 /// ```compile_fail,E0507
 /// # use mcp_composite::budget::BudgetPermit;
@@ -100,7 +102,7 @@ pub enum ReserveReply {
 /// }
 /// ```
 ///
-/// nor cloned:
+/// nor be cloned:
 ///
 /// ```compile_fail,E0277
 /// # use mcp_composite::budget::BudgetPermit;
@@ -112,31 +114,33 @@ pub struct BudgetPermit(Of);
 
 enum Of {
     Nothing,
-    /// A reservation of [`MemoryBudgets`](super::MemoryBudgets), stored without a box.
+    /// A reservation in [`MemoryBudgets`](super::MemoryBudgets), which needs no allocation.
     Memory(Reservation),
     Elsewhere(Box<dyn Settle>),
 }
 
-/// The reservation behind a [`BudgetPermit`]. If the reservation is dropped without being settled,
-/// the store must release the reserved amount.
+/// A reservation in a [`BudgetStore`], which a [`BudgetPermit`] wraps. If the reservation is
+/// dropped without being settled, it must release the reserved amount.
 pub trait Settle: Send + Sync {
-    /// Charges the actual amount, even if it is more than was reserved or is left.
+    /// Charges the actual amount, even if it exceeds the reserved amount or the amount that is
+    /// left.
     ///
-    /// This method is not async, so an implementation must update a remote store in the background.
+    /// Because this method is not async, an implementation must update a remote store in the
+    /// background.
     fn settle(self: Box<Self>, actual: u64);
 }
 
-/// The reason why a [`BudgetStore`] reserved nothing.
+/// The reason why a [`BudgetStore`] denied a reservation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denied {
-    /// Not enough of the budget is left.
+    /// Too little of the budget is left.
     #[error("not enough is left")]
     Over {
-        /// The time until enough is left, or `None` if this time is unknown.
+        /// The time until enough will be left, or `None` if this time is unknown.
         retry_after: Option<Duration>,
     },
-    /// The store is unavailable.
+    /// The store is unavailable, so that it cannot check the budget.
     #[error("the store is not available: {0}")]
     Unavailable(BoxError),
 }
@@ -144,13 +148,13 @@ pub enum Denied {
 // === impl BudgetUsage ===
 
 impl BudgetUsage {
-    /// Creates the usage of a budget of which this amount is left.
+    /// Creates the usage of a budget that has the amount `left` left.
     #[must_use]
     pub const fn new(left: u64) -> Self {
         Self { left, callers: None }
     }
 
-    /// Sets the number of callers who have a balance of their own.
+    /// Sets the number of callers that have their own balance.
     #[must_use]
     pub const fn callers(mut self, callers: usize) -> Self {
         self.callers = Some(callers);
@@ -161,18 +165,18 @@ impl BudgetUsage {
 // === impl BudgetPermit ===
 
 impl BudgetPermit {
-    /// Creates a permit for an amount that a store has reserved.
+    /// Creates a permit from a reservation in a store.
     pub fn new(held: impl Settle + 'static) -> Self {
         Self(Of::Elsewhere(Box::new(held)))
     }
 
-    /// Creates a permit without a reservation, for example if a store is unavailable but calls
-    /// should still be allowed.
+    /// Creates a permit that reserves and charges nothing. A store can return this permit to allow
+    /// calls while it is unavailable.
     pub const fn free() -> Self {
         Self(Of::Nothing)
     }
 
-    /// Charges the actual amount instead of the reserved amount.
+    /// Charges the actual amount of the call, and releases the reserved amount.
     pub fn settle(self, actual: u64) {
         match self.0 {
             Of::Nothing => {}
