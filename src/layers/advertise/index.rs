@@ -12,26 +12,26 @@ use rmcp::model::Tool;
 use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
-/// Limits of a search query. Only its first `MAX_QUERY` bytes and first `MAX_QUERY_WORDS` distinct
-/// words are searched.
+/// Limits of a search query. A search uses only the first `MAX_QUERY` bytes of the query, and the
+/// first `MAX_QUERY_WORDS` distinct words in them.
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
-/// Limits of an indexed text. Only the first `MAX_INDEXED_TEXT` bytes and the first
-/// `MAX_TEXT_WORDS` words of a name, title or description are indexed.
+/// Limits of an indexed text. The index contains only the first `MAX_INDEXED_TEXT` bytes and the
+/// first `MAX_TEXT_WORDS` words of a name, title or description.
 const MAX_INDEXED_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
-/// Maximum number of words that are indexed for all tools together. Tools listed after the maximum
-/// is reached are only found by their full names.
+/// Maximum number of indexed words of all tools together. Tools that are listed after this limit is
+/// reached are found only by their full names.
 const MAX_WORDS: usize = 1_000_000;
-/// A word matches longer words that begin with it only if it has at least this many characters.
+/// Minimum number of characters of a word that matches longer words of which it is a prefix.
 const MIN_BEGINNING: usize = 3;
 
-/// Minimum weight of a word that occurs in a tool's name. In a name of *n* words, the weight is
-/// `IN_NAME + 2/n`.
+/// Minimum weight of a word in a tool's name. In a name of *n* words, each word has the weight
+/// `IN_NAME + 2/n`, so that words of short names weigh more.
 const IN_NAME: f32 = 3.0;
 const IN_TITLE: f32 = 2.0;
 const IN_DESCRIPTION: f32 = 1.0;
-/// If one word is a prefix of another, their closeness is this factor times the ratio of their
+/// If one word is a prefix of another, their closeness is this factor times the ratio of the words'
 /// lengths.
 const BEGINNING: f32 = 0.5;
 
@@ -39,19 +39,19 @@ const BEGINNING: f32 = 0.5;
 #[doc(hidden)]
 #[derive(Default)]
 pub struct Index {
-    /// The advertised tools in listing order. Each is an index into the list of all tools.
+    /// The advertised tools in listing order, as indices into the list of all tools.
     tools: Vec<usize>,
-    /// Maps each indexed word to the advertised tools that contain it.
+    /// The advertised tools that contain a word, by word.
     words: BTreeMap<String, Vec<Posting>>,
-    /// Maps the words of a tool name, as returned by [`plain`], to the advertised tools with these
-    /// words as their name. Each tool is represented by its index in `tools`.
+    /// The advertised tools with a given name, as indices into `tools`. The key is the name in the
+    /// form that [`plain`] returns, so that `create_issue` and `createIssue` have the same key.
     names: HashMap<String, Vec<u32>>,
     /// The number of words indexed so far, including repetitions.
     read: usize,
 }
 
-/// An entry of the search index: a tool that contains an indexed word, and the word's weight in
-/// this tool.
+/// An entry of the search index: a tool that contains a word, and the weight of the word in this
+/// tool.
 #[derive(Clone, Copy)]
 struct Posting {
     /// The index of the tool in the list of advertised tools.
@@ -61,24 +61,23 @@ struct Posting {
 
 /// The result of a search.
 pub(super) struct SearchResult {
-    /// The best matching tools, best first. Each is an index into the list of all tools.
+    /// The best matches, best first, as indices into the list of all tools.
     pub(super) places: Vec<usize>,
-    /// The number of matching tools, including those beyond the limit of the search.
+    /// The number of all matching tools, including those beyond the limit of the search.
     pub(super) total: usize,
 }
 
 /// The scores of all advertised tools for a query.
 struct Scores {
-    /// The search score of each tool. Zero if the tool does not match the query.
+    /// The score of each tool. Zero if the tool does not match the query.
     scores: Vec<f32>,
-    /// For the query word that is being scored, the best *weight × closeness* of each tool.
+    /// For the current query word, the highest *weight × closeness* of each tool.
     weights: Vec<f32>,
-    /// The tools that match the query word that is being scored.
+    /// The tools that match the current query word.
     matched: Vec<u32>,
 }
 
-/// The quality of the match between a tool's name and a whole query. The variants are ordered from
-/// the worst match to the best.
+/// How well the name of a tool matches the whole query, from the worst match to the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameFits {
     NotAtAll,
@@ -100,7 +99,7 @@ impl Index {
     }
 
     fn add(&mut self, place: usize, tool: &Tool) {
-        // Never fails: a catalog is limited to far fewer tools.
+        // The conversion never fails, because a catalog contains far fewer tools.
         let Ok(number) = u32::try_from(self.tools.len()) else { return };
         self.tools.push(place);
 
@@ -119,9 +118,9 @@ impl Index {
         }
     }
 
-    /// Adds the words of one field of a tool, such as its title, to the index. The field with the
-    /// highest weight must be added first: if a word occurs in several fields, only its first
-    /// weight is kept.
+    /// Adds the words of a field of a tool, such as its title, to the index. If a word occurs in
+    /// several fields, the index stores only the weight of the field added first. Callers must
+    /// therefore add the fields in descending order of their weights.
     fn add_words(&mut self, tool: u32, weight: f32, words: impl IntoIterator<Item = String>) {
         let room = MAX_WORDS - self.read;
         for word in words.into_iter().take(MAX_TEXT_WORDS.min(room)) {
@@ -133,8 +132,9 @@ impl Index {
         }
     }
 
-    /// Returns the tools that match a query best, at most `limit`. `exact` is the index, in the
-    /// list of all tools, of the tool whose name equals the query, if there is one.
+    /// Returns the tools that best match a query, up to `limit` tools. `exact` is the tool whose
+    /// name equals the query, as an index into the list of all tools, or `None` if there is no such
+    /// tool.
     pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
         let wanted = wanted(query);
@@ -169,25 +169,25 @@ impl Index {
         }
     }
 
-    /// Returns the tools whose names match the whole query, each with the degree of the match.
+    /// Returns the tools whose names match the whole query, and how well each name matches.
     fn names_that_fit(&self, query: &str, exact: Option<usize>) -> HashMap<u32, NameFits> {
         let words = plain(query);
         let in_words = self.names.get(&words).filter(|_| !words.is_empty());
         let in_words = in_words.into_iter().flatten().map(|tool| (*tool, NameFits::InItsWords));
         let exact = exact.and_then(|place| self.number(place));
-        // If a tool occurs twice, the last entry is kept.
+        // If a tool occurs twice, the map contains the last entry, which is the exact match.
         in_words.chain(exact.map(|tool| (tool, NameFits::Exactly))).collect()
     }
 
-    /// Converts the index of a tool in the list of all tools to its index among the advertised
-    /// tools. Returns `None` if the tool is not advertised.
+    /// Converts an index into the list of all tools to an index into the list of advertised tools.
+    /// Returns `None` if the tool is not advertised.
     fn number(&self, place: usize) -> Option<u32> {
         self.tools.binary_search(&place).ok().and_then(|number| number.try_into().ok())
     }
 
-    /// Looks up a query word in the index: the word itself, its prefixes, and longer words that
-    /// begin with it. Returns the postings of each indexed word that is found, with its closeness
-    /// to the query word.
+    /// Finds the indexed words that match a query word: the word itself, its prefixes, and longer
+    /// words that begin with it. Returns the postings of each of these words, and the closeness of
+    /// the word to the query word.
     fn like<'i>(&'i self, word: &'i str) -> impl Iterator<Item = (f32, &'i [Posting])> {
         let same = self.words.get(word).map(|postings| (1.0, postings.as_slice()));
         let ends = word.char_indices().map(|(end, _)| end).skip(MIN_BEGINNING);
@@ -208,7 +208,7 @@ impl Index {
     }
 }
 
-/// Returns the distinct words of a query, at most [`MAX_QUERY_WORDS`].
+/// Returns the distinct words of a query, up to [`MAX_QUERY_WORDS`].
 fn wanted(query: &str) -> Vec<String> {
     let mut wanted = Vec::new();
     for word in words(query) {
@@ -222,7 +222,8 @@ fn wanted(query: &str) -> Vec<String> {
     wanted
 }
 
-/// Returns the closeness of a word to one of its prefixes: half the ratio of their lengths.
+/// Returns the closeness of a word and its prefix `beginning`, which is half the ratio of their
+/// lengths.
 fn closeness(beginning: &str, word: &str) -> f32 {
     BEGINNING * beginning.len() as f32 / word.len() as f32
 }
@@ -243,8 +244,8 @@ impl Scores {
         Self { scores: vec![0.0; tools], weights: vec![0.0; tools], matched: Vec::new() }
     }
 
-    /// Adds the scores for one word of a query to all tools that match the word. The fewer tools
-    /// match the word, the higher are its scores.
+    /// Adds the scores of a query word to all tools that match the word. The fewer tools match the
+    /// word, the higher the scores.
     fn add(&mut self, word: &str, index: &Index) {
         for (counts, postings) in index.like(word) {
             for Posting { tool, weight } in postings {
@@ -264,8 +265,8 @@ impl Scores {
     }
 }
 
-/// Returns the rarity of a query word, if `matched` of `all` tools match the word. The fewer tools
-/// match, the higher the rarity. It is always positive.
+/// Returns the rarity of a query word that `matched` of `all` tools match. The fewer tools match,
+/// the higher the rarity. The rarity is always positive.
 fn rarity(matched: usize, all: usize) -> f32 {
     let (matched, all) = (matched as f32, all as f32);
     (1.0 + (all - matched + 0.5) / (matched + 0.5)).ln()

@@ -12,15 +12,17 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Middleware that [`AdvertiseLayer`] puts in front of a service.
+/// Middleware that controls which tools of the wrapped service clients see. Created by
+/// [`AdvertiseLayer`].
 ///
 /// `Advertise` is ready when the wrapped service is ready.
 pub type Advertise<S> = Informed<AdvertiseRule, S>;
 
-/// A layer that controls which tools clients see, and how they are listed.
+/// A layer that controls which tools clients see, and whether they see a list of tools or a search
+/// tool.
 ///
-/// By default, the layer changes nothing. See the [module docs](crate::advertise) for details and
-/// an example.
+/// By default, the layer advertises all tools and changes nothing. See the [module
+/// docs](crate::advertise) for details and an example.
 #[derive(Clone)]
 pub struct AdvertiseLayer {
     policy: Arc<Policy>,
@@ -36,8 +38,8 @@ impl AdvertiseLayer {
         Self::default()
     }
 
-    /// Sets the tools that are advertised to clients. The patterns are matched against the names
-    /// that clients see. Defaults to all tools.
+    /// Sets which tools are advertised to clients. The patterns match the names that clients see.
+    /// Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
@@ -46,36 +48,36 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Adds the names of composite tools, which are advertised even if the patterns for
-    /// [tools](Self::tools) exclude them. A composite is hidden only if its exact name is denied.
-    /// Defaults to no names.
+    /// Adds the names of composites, which are advertised even if the [patterns](Self::tools)
+    /// exclude them. A composite is hidden only if its exact name is denied. Defaults to no names.
     #[must_use]
     pub fn composites<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         Arc::make_mut(&mut self.policy).composites.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets whether a call of a tool that is not advertised is rejected or forwarded. Defaults to
-    /// [`Calls::Refuse`], which rejects the call.
+    /// Sets whether the layer rejects or forwards calls of tools that are not advertised. Defaults
+    /// to [`Calls::Refuse`], which rejects these calls.
     #[must_use]
     pub fn calls(mut self, calls: Calls) -> Self {
         Arc::make_mut(&mut self.policy).calls = calls;
         self
     }
 
-    /// Sets how tools are listed. Defaults to [`Mode::List`], which lists all advertised tools.
+    /// Sets whether clients see a list of the tools, or search them. Defaults to [`Mode::List`],
+    /// which lists all advertised tools.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         Arc::make_mut(&mut self.policy).mode = mode;
         self
     }
 
-    /// Returns warnings for the operator. They concern patterns that match no tool, and tools that
-    /// clients cannot call because search mode has its own tool of the same name.
+    /// Returns warnings for the operator about patterns that match no tool, and about tools that
+    /// clients cannot call because search mode has a tool of the same name.
     ///
-    /// The layer looks for conflicts when a client or a search has listed all tools. Each warning
-    /// is logged once. The list keeps a warning even after its conflict is resolved, and contains
-    /// at most 1000 warnings.
+    /// The layer checks the patterns and names whenever a client or a search has listed all tools.
+    /// Each warning is logged once. The returned list contains at most 1000 warnings, including
+    /// those whose cause has been resolved.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()
@@ -83,8 +85,8 @@ impl AdvertiseLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, a search may miss changes of the tools for up to a minute. Only searches
-    /// use the cached tools.
+    /// Without an epoch, a search may miss changes of the tools for up to a minute. Only searches
+    /// use the cached list of tools.
     AdvertiseLayer: catalogs
 }
 

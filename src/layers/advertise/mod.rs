@@ -1,62 +1,65 @@
-//! Controls which tools clients see, and how they are listed.
+//! Controls which tools clients see, and whether they see a list of tools or a search tool.
 //!
-//! Place an [`AdvertiseLayer`] above the layer that runs composites, so that it can list a
-//! composite and hide the tools that the composite calls. The layer controls only which tools
-//! clients see. To restrict access to tools, put a [filter](crate::filter) below composites.
+//! Place an [`AdvertiseLayer`] above the layer that runs composites, to list a composite but hide
+//! the tools that the composite calls. The layer controls only which tools clients see. To restrict
+//! access to tools, put a [filter](crate::filter) below the composites.
 //!
-//! - A tool that the [`Selection`](crate::pattern::Selection) excludes is not listed. If a client
-//!   calls the tool, the call is rejected as unknown, unless [`Calls::Allow`] is set. A composite
-//!   can still call the tool, because the calls of composites do not pass through this layer.
-//! - [Composites](AdvertiseLayer::composites) are advertised regardless of the patterns. A
+//! - Tools that the [`Selection`](crate::pattern::Selection) excludes are not listed. If a client
+//!   calls such a tool, the layer rejects the call as if the tool did not exist, unless
+//!   [`Calls::Allow`] is set. Composites can still call the tool, because their calls do not pass
+//!   through this layer.
+//! - [Composites](AdvertiseLayer::composites) are advertised even if the patterns exclude them. A
 //!   composite is hidden only if its exact name is denied, so `deny = ["*"]` shows only composites.
 //!
-//! If a pattern matches none of the listed tools, a [warning](AdvertiseLayer::warnings) is logged
-//! once. Only complete lists are checked, not single pages.
+//! If a pattern matches none of the listed tools, the layer logs a
+//! [warning](AdvertiseLayer::warnings) once. It checks only complete lists, not single pages.
 //!
 //! # Search
 //!
 //! A list of hundreds of tools fills the context of a model. With [`Mode::Search`], clients see
-//! only two tools. One searches for the other tools, and one calls them:
+//! only two tools: one that searches the advertised tools, and one that calls a tool that was
+//! found:
 //!
 //! | tool | arguments | result |
 //! |---|---|---|
 //! | `search_tools` | `query`, a string; `limit`, 1 to 50, by default 10 | `{ "tools": [{ "name", "title"?, "description"?, "inputSchema", "annotations"? }], "total" }`, best first |
 //! | `call_tool` | `name`, a string; `arguments`, an object, if it takes any | the result of the tool |
 //!
-//! The two tools cover all advertised tools, including composites. The layer turns a call of
-//! `call_tool` into a call of the named tool, so the layers below handle it like a direct call.
-//! Clients can still call the advertised tools directly. If a tool below the layer is itself named
-//! `search_tools` or `call_tool`, clients cannot call it, and a warning is logged.
+//! Both tools cover all advertised tools, including composites. The layer replaces a call of
+//! `call_tool` with a call of the named tool, so the layers below treat it like a direct call.
+//! Clients can still call the advertised tools directly. If a tool below the layer is named
+//! `search_tools` or `call_tool`, clients cannot call that tool, and the layer logs a warning.
 //!
-//! The searchable tools are listed at the first search and cached in a [catalog](crate::catalog).
-//! If listing fails, a call of `search_tools` is rejected as unavailable. Calls of other tools
-//! still work.
+//! The layer lists the searchable tools at the first search, and caches the list in a
+//! [catalog](crate::catalog). If listing fails, the layer rejects the search as temporarily
+//! unavailable. Calls of other tools still work.
 //!
 //! # Search results
 //!
-//! Names, titles and descriptions are split into lower-case words of letters and digits. A compound
-//! such as `GitHub` or `oauth2` is indexed as a whole and as each of its parts. In scripts without
-//! spaces, each character is a word.
+//! The search index splits names, titles and descriptions into lower-case words of letters and
+//! digits. A compound such as `GitHub` or `oauth2` is indexed as a whole and in its parts. In
+//! scripts without spaces, each character is a word.
 //!
-//! Of a query, only the first 1024 bytes and 32 distinct words are used. Of each name, title and
-//! description, only the first 8192 bytes and 512 words are indexed. At most a million words are
-//! indexed for all tools together. Tools listed after this limit is reached are only found by their
-//! full names.
+//! A search uses only the first 1024 bytes and the first 32 distinct words of the query. The index
+//! contains only the first 8192 bytes and the first 512 words of each name, title and description,
+//! and at most a million words for all tools together. Tools that are listed after this limit is
+//! reached are found only by their full names.
 //!
-//! A search finds each tool that contains any word of the query. The score of a tool is the sum of
-//! *weight × closeness × rarity* over the words of the query:
+//! A search finds each tool that contains at least one word of the query. The score of a tool is
+//! the sum of *weight × closeness × rarity* over the words of the query:
 //!
-//! - *weight* depends on the best field that contains the word. It is `3 + 2/n` for a name of *n*
-//!   words, 2 for a title, and 1 for a description. Repetitions do not increase the weight.
-//! - *closeness* is 1 if the words are equal. If one word is a prefix of the other and has at least
-//!   3 characters, the closeness is half the ratio of their lengths, such as 0.42 for `issue` and
-//!   `issues`.
-//! - *rarity* is `ln(1 + (N − m + ½) / (m + ½))` as in BM25, if *m* of all *N* tools contain the
-//!   word, a prefix of it, or a longer word that begins with it.
+//! - *weight* depends on the best field of the tool that contains the word: `3 + 2/n` for a name of
+//!   *n* words, 2 for a title, and 1 for a description. Repetitions do not increase the weight.
+//! - *closeness* is 1 if the query word equals the indexed word. If one word is a prefix of the
+//!   other and has at least 3 characters, the closeness is half the ratio of their lengths, such as
+//!   0.42 for `issue` and `issues`.
+//! - *rarity* is `ln(1 + (N − m + ½) / (m + ½))` as in BM25, where *N* is the number of all tools,
+//!   and *m* is the number of tools that contain the word, a prefix of it, or a longer word that
+//!   begins with it.
 //!
-//! The tool whose name equals the query ranks first. Tools whose names have exactly the words of
-//! the query follow: `create issue` finds `create_issue`. Tools with equal scores keep the listing
-//! order. A query without words finds all tools, in listing order.
+//! A tool whose name equals the query ranks first. It is followed by tools whose names consist of
+//! the words of the query: `create issue` finds `create_issue`. Tools with equal scores keep the
+//! listing order. A query without words finds all tools, in listing order.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! The rule that hides tools and implements search mode.
+//! Hides tools from clients, and implements search mode.
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
@@ -17,29 +17,31 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The policy for calls of tools that are not advertised.
+/// Whether clients can call tools that are not advertised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
     /// The call is rejected as if the tool did not exist.
     #[default]
     Refuse,
-    /// The call is forwarded, so the tool is hidden only from lists.
+    /// The call is forwarded. Tools that are not advertised are only missing from lists.
     Allow,
 }
 
-/// The way in which tools are listed.
+/// How clients find tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// All advertised tools are listed.
+    /// Clients see all advertised tools in the list of tools.
     #[default]
     List,
-    /// Two tools are listed: one searches the advertised tools, and one calls them.
+    /// The list of tools contains only two tools: one that searches the advertised tools, and one
+    /// that calls them.
     Search,
 }
 
-/// The rule by which an [`AdvertiseLayer`](super::AdvertiseLayer) handles requests and replies.
+/// The implementation of an [`AdvertiseLayer`](super::AdvertiseLayer), which changes requests and
+/// replies.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct AdvertiseRule(pub(super) Arc<Policy>);
@@ -55,7 +57,7 @@ pub(super) struct Policy {
     pub(super) warnings: Warnings,
 }
 
-/// The state that an [`AdvertiseRule`] keeps while it waits for the reply to a request.
+/// The state that an [`AdvertiseRule`] stores for a request until the reply arrives.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Memo(Forwarded);
@@ -63,19 +65,20 @@ pub struct Memo(Forwarded);
 /// How the layer changes the reply to a forwarded request.
 #[derive(Debug)]
 enum Forwarded {
-    /// The reply is passed on unchanged.
+    /// The reply is forwarded unchanged.
     Passes,
-    /// The reply contains the server's capabilities. The tools capability is added to them.
+    /// The reply contains the capabilities of the server. The layer adds the tools capability.
     Declares,
-    /// The reply is a list of tools. Hidden tools are removed from it. `Some` if the names on the
-    /// page are also compared with the patterns that have matched no tool yet.
+    /// The reply is a list of tools. The layer removes hidden tools. If `Some`, the names on the
+    /// page are also compared with the patterns that have not matched any tool yet.
     Lists(Option<Page>),
-    /// The request was a call of [`CALL`]. If the reply rejects arguments of the called tool,
-    /// [`ARGUMENTS`] is prepended to the paths of these arguments.
+    /// The request was a call of [`CALL`]. If the reply rejects arguments of the called tool, the
+    /// layer prepends [`ARGUMENTS`] to their paths, because the arguments are nested in the
+    /// client's call.
     Calls,
 }
 
-/// Creates a watch that finds those patterns in `tools` that match no tool.
+/// Creates a watch that finds the patterns in `tools` that match no tool.
 pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());
@@ -85,13 +88,13 @@ pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
 // === impl Policy ===
 
 impl Policy {
-    /// Returns `true` if all requests and replies are forwarded unchanged.
+    /// Returns `true` if the layer forwards all requests and replies unchanged.
     #[inline]
     fn is_identity(&self) -> bool {
         self.mode == Mode::List && self.tools.selects_all()
     }
 
-    /// Returns `true` if clients can see a tool with this name, in a list or by a search.
+    /// Returns `true` if clients can find a tool with this name, in a list or by a search.
     fn advertises(&self, name: &str) -> bool {
         if self.composites.contains(name) {
             !self.tools.denied().has_text(name)
@@ -100,12 +103,12 @@ impl Policy {
         }
     }
 
-    /// Returns `true` if clients may call the tool, directly or through [`CALL`].
+    /// Returns `true` if clients can call the tool, directly or with [`CALL`].
     fn admits(&self, name: &str) -> bool {
         self.calls == Calls::Allow || self.advertises(name)
     }
 
-    /// Returns `true` if searches include a tool with this name.
+    /// Returns `true` if searches can find a tool with this name.
     fn is_searched(&self, name: &str) -> bool {
         !tools::is_ours(name) && self.advertises(name)
     }
@@ -120,7 +123,8 @@ impl Policy {
 // === impl AdvertiseRule ===
 
 impl AdvertiseRule {
-    /// Handles a request, unless the policy forwards [all requests](Policy::is_identity) unchanged.
+    /// Processes a request. Not called if the layer forwards [all requests](Policy::is_identity)
+    /// unchanged.
     fn inspect(
         &self,
         request: &mut Request,
@@ -151,7 +155,7 @@ impl AdvertiseRule {
         }
     }
 
-    /// Turns a call of [`CALL`] into a call of the tool that is named in its arguments.
+    /// Replaces a call of [`CALL`] with a call of the tool that is named in its arguments.
     fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         let Some(call) = request.tool_call_mut() else {
             return ControlFlow::Continue(Memo(Forwarded::Passes));

@@ -1,13 +1,14 @@
 //! Splits texts into search terms.
 
-/// Maximum number of characters of a word. Longer words are truncated.
+/// Maximum number of characters of a word. Longer words are truncated to this length.
 const MAX_LENGTH: usize = 64;
 
-/// Returns the words of a text in lower case.
+/// Returns the words of a text, in lower case.
 ///
-/// Each run of letters and digits is split into parts, such as at a change from lower to upper
-/// case. Each part is a word, and so is the whole run. `GitHub` contains the words `git`, `hub` and
-/// `github`. `list_issues` contains `list` and `issues`.
+/// Each run of letters and digits is split into parts, for example where the case changes from
+/// lower to upper. The whole run is a word, and so is each of its parts: `GitHub` contains the
+/// words `git`, `hub` and `github`. `list_issues` consists of two runs, and contains the words
+/// `list` and `issues`.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     runs(text).flat_map(|run| {
         let parts = parts(run);
@@ -16,14 +17,14 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Returns the parts of a text as lower-case words in order, separated by spaces. For example,
-/// returns `create issue` for each of `createIssue`, `create_issue` and `Create issue`.
+/// Returns the parts of a text in lower case, in order and separated by spaces. For example,
+/// `createIssue`, `create_issue` and `Create issue` all become `create issue`.
 pub(super) fn plain(text: &str) -> String {
     let words: Vec<String> = runs(text).flat_map(parts).map(lower).collect();
     words.join(" ")
 }
 
-/// Returns the longest prefix of a text that has at most `most` bytes.
+/// Returns the longest prefix of a text that is at most `most` bytes long.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -36,7 +37,7 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty())
 }
 
-/// Splits a run of letters and digits into its parts. For example, splits `getHTTPResponse2` into
+/// Splits a run of letters and digits into its parts. For example, `getHTTPResponse2` becomes
 /// `get`, `HTTP`, `Response` and `2`.
 fn parts(run: &str) -> Vec<&str> {
     let mut parts = Vec::new();
@@ -55,11 +56,11 @@ fn parts(run: &str) -> Vec<&str> {
     parts
 }
 
-/// Returns `true` if a run of letters and digits is split between `before` and `character`.
+/// Returns `true` if a part of a run ends at `before`, and the next part begins at `character`.
 fn begins_part(before: char, character: char, after: Option<char>) -> bool {
     before.is_numeric() != character.is_numeric()
         || before.is_lowercase() && character.is_uppercase()
-        // The last of several capitals begins the next part.
+        // The last of several capital letters begins the next part, as the `R` in `HTTPResponse`.
         || before.is_uppercase() && character.is_uppercase() && after.is_some_and(char::is_lowercase)
         || is_word_alone(before)
         || is_word_alone(character)

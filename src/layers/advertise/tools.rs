@@ -1,4 +1,4 @@
-//! The two tools of search mode, and their arguments.
+//! The tools `search_tools` and `call_tool` of search mode.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,19 +12,19 @@ use crate::{
     suggest::nearest,
 };
 
-/// The name of the tool that searches tools.
+/// The name of the tool that searches the advertised tools.
 pub(super) const SEARCH: &str = "search_tools";
-/// The name of the tool that calls another tool.
+/// The name of the tool that calls an advertised tool.
 pub(super) const CALL: &str = "call_tool";
-/// The JSON Pointer to the called tool's arguments, within the arguments of [`CALL`].
+/// The JSON Pointer, in the arguments of [`CALL`], to the arguments of the called tool.
 pub(super) const ARGUMENTS: &str = "/arguments";
 
 const MAX_LIMIT: u64 = 50;
 const DEFAULT_LIMIT: u64 = 10;
-/// Maximum number of unknown arguments that an error reports.
+/// Maximum number of unknown arguments in an error.
 const MAX_UNKNOWN: usize = 64;
-/// Maximum length, in bytes, of an unknown argument's name in an error. Longer names are omitted
-/// from the error.
+/// Maximum length, in bytes, of the name of an unknown argument in an error. Longer names are
+/// omitted from the error message.
 const MAX_DISPLAYED_ARGUMENT: usize = 64;
 
 /// The arguments of [`SEARCH`].
@@ -131,7 +131,7 @@ fn call_tool() -> Tool {
     });
     let description = "Calls a tool of this server by its name and answers what it answers. \
                        Look for tools with `search_tools` first.";
-    // The effects depend on the called tool, so the annotations assume the worst.
+    // Because the effects depend on the called tool, the annotations assume the worst case.
     Tool::new(CALL, description, object(input)).with_title("Call a tool").with_annotations(
         ToolAnnotations::new()
             .read_only(false)
@@ -155,7 +155,7 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists all invalid arguments.
+    /// If arguments are invalid, returns a refusal that lists all of them.
     pub(super) fn read(arguments: Option<&'a JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments, ["query", "limit"]);
         let given = |key| arguments.and_then(|arguments| arguments.get(key));
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches the known tools, and returns a tool result with the best matches.
+    /// Searches the known tools. Returns a tool result that contains the best matches.
     pub(super) fn answer(&self, known: &Known<Index>) -> CallToolResult {
         let tools = known.tools();
         let exact = tools.place(self.query.trim());
@@ -191,7 +191,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the JSON object that describes a found tool in a search result.
+/// Returns the JSON object that describes a tool in a search result.
 fn summary(tool: &Tool) -> Value {
     let mut told = Map::new();
     told.insert("name".to_owned(), tool.name.as_ref().into());
@@ -209,8 +209,7 @@ fn summary(tool: &Tool) -> Value {
     Value::Object(told)
 }
 
-/// Returns the value if it is a non-negative integer, or `None` otherwise. In JSON Schema, `5.0` is
-/// an integer.
+/// Returns the value if it is a non-negative integer. In JSON Schema, `5.0` is an integer, too.
 fn whole(value: &Value) -> Option<u64> {
     let whole = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     value.as_u64().or_else(|| whole.map(|number| number as u64))
@@ -223,7 +222,7 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists all invalid arguments.
+    /// If arguments are invalid, returns a refusal that lists all of them.
     pub(super) fn take(arguments: Option<JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments.as_ref(), ["name", "arguments"]);
         let mut given = arguments.unwrap_or_default();
@@ -254,7 +253,7 @@ fn violation(path: impl Into<String>, message: impl Into<String>) -> Violation {
     Violation { path: path.into(), message: message.into() }
 }
 
-/// Returns the violation for a required argument that is missing or is not a string.
+/// Returns the violation of a required string argument that is missing or not a string.
 fn no_string(key: &str, value: Option<&Value>) -> Violation {
     match value {
         None => violation("", format!("`{key}` is missing: expected a string")),
@@ -262,7 +261,7 @@ fn no_string(key: &str, value: Option<&Value>) -> Violation {
     }
 }
 
-/// Returns a violation for each unknown argument, for at most [`MAX_UNKNOWN`] arguments.
+/// Returns a violation for each unknown argument, up to [`MAX_UNKNOWN`] violations.
 fn unknown_keys(arguments: Option<&JsonObject>, known: [&str; 2]) -> Vec<Violation> {
     let keys = arguments.into_iter().flat_map(Map::keys);
     let unknown = keys.filter(|key| !known.contains(&key.as_str())).take(MAX_UNKNOWN);

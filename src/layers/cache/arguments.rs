@@ -1,5 +1,5 @@
-//! Hashes and compares the arguments of calls. Two calls have the same arguments if these are the
-//! same JSON: the order of members does not matter, and `1` equals `1.0`.
+//! Hashes and compares call arguments as JSON values: the order of members does not matter, and `1`
+//! equals `1.0`.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -7,17 +7,17 @@ use foldhash::quality::RandomState;
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-/// The smallest float that is greater than each `u64`.
+/// The smallest float that is greater than every `u64`.
 const ABOVE_U64: f64 = 18_446_744_073_709_551_616.0;
 
-/// A number in a form that is the same for all spellings of an integer.
+/// A canonical form of a JSON number, in which `1` and `1.0` are equal.
 enum Canonical<'n> {
     Integer(i128),
-    /// A number with a fraction, or outside of the range of integers.
+    /// A number with a fraction, or outside the range of 64-bit integers.
     Other(&'n Number),
 }
 
-/// Computes the hash of the arguments of a call. No arguments have the same hash as `{}`.
+/// Returns the hash of the arguments of a tool call. Missing arguments have the same hash as `{}`.
 pub(super) fn hash(state: &RandomState, arguments: Option<&JsonObject>) -> u64 {
     let mut hasher = state.build_hasher();
     if let Some(arguments) = arguments {
@@ -28,7 +28,7 @@ pub(super) fn hash(state: &RandomState, arguments: Option<&JsonObject>) -> u64 {
     hasher.finish()
 }
 
-/// Returns `true` if the arguments of two calls are the same. No arguments equal `{}`.
+/// Returns `true` if the arguments of two tool calls are equal. Missing arguments equal `{}`.
 pub(super) fn equal(one: Option<&JsonObject>, other: Option<&JsonObject>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => same_members(one, other),
@@ -38,7 +38,8 @@ pub(super) fn equal(one: Option<&JsonObject>, other: Option<&JsonObject>) -> boo
 }
 
 fn hash_members(state: &RandomState, members: &JsonObject, hasher: &mut impl Hasher) {
-    // A sum, because the order of members depends on the features of `serde_json`.
+    // Add the hashes of all members, so that the result does not depend on their order, which
+    // varies with the features of `serde_json`.
     let sum = members.iter().fold(0_u64, |sum, (name, value)| {
         let mut member = state.build_hasher();
         name.hash(&mut member);
@@ -113,8 +114,8 @@ impl<'n> Canonical<'n> {
             return Self::Integer(integer.into());
         }
         match number.as_f64() {
-            // The comparison fails if the number is stored as a text with more digits than a float
-            // has, which is a feature of `serde_json`.
+            // If `serde_json` stores numbers as text, a number can have more digits than a float.
+            // Converting it to a float then changes its value, and the comparison fails.
             Some(float)
                 if float.fract() == 0.0
                     && float.abs() < ABOVE_U64

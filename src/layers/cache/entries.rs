@@ -1,4 +1,4 @@
-//! The cached results of one rule.
+//! Stores the cached results of a rule, up to a maximum total size.
 
 use std::{
     fmt,
@@ -15,20 +15,21 @@ use tokio::time::Instant;
 use super::key::{Key, KeyRef};
 use crate::message::Reply;
 
-/// The number of bytes that an entry counts in addition to its key and its result.
+/// The number of bytes by which each entry counts in addition to its key and its result.
 const ENTRY_BYTES: usize = 512;
-/// The part of the maximum size that may be exceeded until results are evicted: one sixteenth.
+/// The divisor of the slack: the total size may exceed the eviction threshold by one sixteenth of
+/// the maximum size before entries are evicted.
 const SLACK: usize = 16;
 
-/// The cached results of one rule, which together have a maximum size.
+/// The cached results of a rule, with a maximum total size.
 pub(super) struct Entries {
     results: moka::sync::Cache<Arc<Key>, CachedReply, RandomState>,
     ttl: Duration,
-    /// The maximum size of all entries. The cache evicts entries at one slack less, because it does
-    /// so only from time to time.
+    /// The maximum total size of the entries. The cache evicts entries only from time to time. It
+    /// therefore starts to evict when the size is one `slack` below the maximum.
     max_bytes: usize,
     slack: usize,
-    /// The size of the entries that were added since entries were last evicted.
+    /// The total size of the entries that were added since the last eviction.
     added: AtomicUsize,
 }
 
@@ -36,33 +37,36 @@ pub(super) struct Entries {
 struct CachedReply {
     reply: Reply,
     bytes: usize,
-    /// The time at which the result expires. Not left to the cache, which has its own clock.
+    /// The time at which the result expires. Checked separately from the cache library's
+    /// expiration, because the library uses its own clock.
     expires: Instant,
 }
 
 // === impl Entries ===
 
 impl Entries {
-    /// Creates an empty cache. `ttl` must be shorter than 1000 years.
+    /// Creates an empty cache whose entries expire after `ttl`. `ttl` must be shorter than 1000
+    /// years.
     pub(super) fn new(ttl: Duration, max_bytes: usize) -> Self {
         let slack = max_bytes / SLACK;
         let capacity = u64::try_from(max_bytes - slack).unwrap_or(u64::MAX);
         let results = moka::sync::Cache::builder()
             .max_capacity(capacity)
             .weigher(|_, entry: &CachedReply| u32::try_from(entry.bytes).unwrap_or(u32::MAX))
-            // Frees the memory of results that have expired, even if they are not requested again.
+            // Free the memory of expired results, even if they are not requested again.
             .time_to_live(ttl)
             .build_with_hasher(RandomState::default());
         Self { results, ttl, max_bytes, slack, added: AtomicUsize::new(0) }
     }
 
-    /// Returns the result with this key, unless it has expired at the time `now`.
+    /// Returns the result with this key. Returns `None` if there is no such result, or if it has
+    /// expired at the time `now`.
     pub(super) fn get(&self, key: &KeyRef<'_>, now: Instant) -> Option<Reply> {
         let entry = self.results.get(key)?;
         (now < entry.expires).then_some(entry.reply)
     }
 
-    /// Adds a result. Does nothing if the result is larger than all results together may be.
+    /// Adds a result. Does nothing if the result alone exceeds the maximum total size.
     pub(super) fn insert(&self, key: Arc<Key>, reply: Reply) {
         let bytes = ENTRY_BYTES + key.size() + reply.size();
         if bytes > self.max_bytes - self.slack {
@@ -77,8 +81,8 @@ impl Entries {
         }
     }
 
-    /// Returns the number and the total size of the entries, including those that are about to be
-    /// evicted.
+    /// Returns the number and the total size of all entries, including those that will be evicted
+    /// next.
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
         let entries: Vec<_> = self.results.iter().map(|(_, entry)| entry.bytes).collect();

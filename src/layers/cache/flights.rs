@@ -1,7 +1,8 @@
-//! Running calls, which later calls with the same key join.
+//! Running tool calls, which later calls with the same key can join.
 //!
-//! A running call is a future that several callers share. It makes progress whenever any of them is
-//! polled, and is dropped together with the last of them. So it needs no task of its own.
+//! A running call is a future that several callers share. The future makes progress whenever one of
+//! the callers is polled, and is dropped when the last caller is dropped. It therefore needs no
+//! task.
 
 use std::{
     any::Any,
@@ -20,27 +21,28 @@ use futures::{
 use super::{entries::Entries, key::Key};
 use crate::message::{Questions, Reply};
 
-/// A running call. Clones wait for the same call.
+/// A running tool call. All clones wait for the same call.
 pub(super) type Flight = Shared<BoxFuture<'static, Landed>>;
 
-/// The outcome of a running call.
+/// The outcome of a running tool call.
 #[derive(Clone)]
 pub(super) enum Landed {
-    /// A result that all callers receive.
+    /// A cacheable result, which all callers receive.
     Result(Reply),
-    /// An outcome that only the caller that started the call receives.
+    /// An outcome that must not be shared. Only the caller that started the call receives it.
     Own(Arc<Mutex<Option<Own>>>),
 }
 
-/// An outcome that is not shared.
+/// An outcome that only the caller that started the call receives.
 pub(super) enum Own {
-    /// The answer of the service, whose type depends on the service's error type.
+    /// The reply or error of the service. Stored as `Any`, because the type of the error depends on
+    /// the service.
     Answer(Box<dyn Any + Send>),
     /// The payload of a panic.
     Panic(Box<dyn Any + Send>),
 }
 
-/// The cached results and the running calls of one rule.
+/// The cached results and running tool calls of a rule.
 #[derive(Debug)]
 pub(super) struct Results {
     pub(super) entries: Entries,
@@ -50,32 +52,32 @@ pub(super) struct Results {
 #[derive(Default)]
 struct Running {
     flights: HashMap<Arc<Key>, (u64, WeakShared<BoxFuture<'static, Landed>>), RandomState>,
-    /// The number of the next flight.
+    /// The number of the next running call.
     next: u64,
 }
 
-/// The action of a call if another call with the same key is running.
+/// The way a tool call behaves if another call with the same key is already running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenRunning {
-    /// It waits for the running call.
+    /// Waits for the running call, and receives its result.
     Join,
-    /// It starts another call, which later calls join instead of the running one.
+    /// Starts a new call. Later calls join the new call instead of the running call.
     Replace,
-    /// It is made by itself.
+    /// Calls the tool separately, without waiting for the running call.
     Separate,
 }
 
-/// The way in which a call is made.
+/// The way a tool call was started.
 pub(super) enum Boarding {
-    /// The caller waits for a call that another caller has started.
+    /// The call waits for a call that another caller has started.
     Joined(Flight),
-    /// The caller has started the call.
+    /// The call is new, and later calls can join it.
     Started(Flight),
-    /// The caller calls the service by itself.
+    /// The caller must call the service separately.
     Separate,
 }
 
-/// The registration of a running call. Dropping it removes the call from the running ones.
+/// The entry of a running call in [`Running`]. Dropping the registration removes the entry.
 struct Registration {
     results: Arc<Results>,
     key: Arc<Key>,
@@ -89,10 +91,11 @@ impl Results {
         Self { entries, running: Mutex::default() }
     }
 
-    /// Joins a running call with this key, or starts one with the future that `call` returns. The
-    /// future is not polled before the returned flight is.
+    /// Joins the running call with this key, or starts a call with the future that `call` returns.
+    /// This future is not polled before the returned flight is polled.
     ///
-    /// A successful result is cached unless `questions` shows that the client was asked.
+    /// Caches a successful result, unless `questions` shows that a server asked the client a
+    /// question.
     pub(super) fn board<F, E>(
         self: &Arc<Self>,
         key: Key,
@@ -108,7 +111,8 @@ impl Results {
         if when_running != WhenRunning::Replace
             && let Some(flight) = running.flights.get(&key).and_then(|(_, weak)| weak.upgrade())
         {
-            // The flight may be the last clone, whose drop locks the running calls again.
+            // Release the lock first. If the flight is the last clone, dropping it locks the
+            // running calls again.
             drop(running);
             return match when_running {
                 WhenRunning::Separate => Boarding::Separate,
@@ -118,7 +122,7 @@ impl Results {
         let number = running.next;
         running.next += 1;
         let (call, questions) = call();
-        // Created last: dropping it locks the running calls again.
+        // Create the registration last, because dropping it locks the running calls again.
         let registration = Registration { results: self.clone(), key: key.clone(), number };
         let flight = land(call, registration, questions).boxed().shared();
         if let Some(weak) = flight.downgrade() {
@@ -128,7 +132,8 @@ impl Results {
     }
 
     fn running(&self) -> MutexGuard<'_, Running> {
-        // No code panics while the lock is held, and the map would be consistent if it did.
+        // No code panics while it holds the lock, and even after a panic, the map would be
+        // consistent.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +144,7 @@ impl Results {
     }
 }
 
-/// Waits for a call, and caches its result.
+/// Waits for the reply to a tool call. Caches and shares the reply if it is cacheable.
 async fn land<F, E>(call: F, registration: Registration, questions: Option<Questions>) -> Landed
 where
     F: Future<Output = Result<Reply, E>>,
@@ -160,7 +165,7 @@ where
     Landed::Own(Arc::new(Mutex::new(Some(own))))
 }
 
-/// Returns `true` if the reply is the successful result of a tool.
+/// Returns `true` if the reply is a successful tool result.
 fn is_cacheable(reply: &Reply) -> bool {
     reply.tool_result().is_some_and(|result| result.is_error != Some(true))
 }
@@ -174,7 +179,7 @@ impl fmt::Debug for Running {
 // === impl Registration ===
 
 impl Registration {
-    /// Caches the result of the call, unless a later call has replaced this one.
+    /// Caches the result of the call, unless a newer call with the same key has replaced this call.
     fn cache(&self, reply: &Reply) {
         let is_current = |(number, _): &(u64, _)| *number == self.number;
         if self.results.running().flights.get(&self.key).is_some_and(is_current) {

@@ -1,4 +1,4 @@
-//! The keys of cached results.
+//! The keys of cached tool results.
 
 use std::{
     hash::{Hash, Hasher},
@@ -11,20 +11,20 @@ use rmcp::model::JsonObject;
 use super::arguments;
 use crate::message::content_size;
 
-/// The key of a cached result.
+/// The key of a cached tool result.
 #[derive(Debug)]
 pub(super) struct Key {
     hash: u64,
-    /// The definition of the tool, which identifies the tool as well.
+    /// The number of the tool's definition. It also identifies the tool.
     definition: u64,
     caller: Option<Box<str>>,
     arguments: Option<JsonObject>,
 }
 
-/// A borrowed [`Key`].
+/// A borrowed [`Key`], for lookups without copying the arguments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyRef<'k> {
-    /// The hash of all other fields.
+    /// The hash of the arguments.
     pub(super) hash: u64,
     pub(super) definition: u64,
     pub(super) caller: Option<&'k str>,
@@ -34,7 +34,7 @@ pub(super) struct KeyRef<'k> {
 // === impl Key ===
 
 impl Key {
-    /// Returns the size of the key in bytes, as [`content_size`] measures it.
+    /// Returns the size of the key in bytes, measured with [`content_size`].
     pub(super) fn size(&self) -> usize {
         let caller = self.caller.as_ref().map_or(0, |caller| caller.len());
         caller + self.arguments.as_ref().map_or(0, content_size::of_object)

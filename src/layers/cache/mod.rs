@@ -1,50 +1,53 @@
 //! A cache of the results of read-only tools.
 //!
-//! A [`CacheLayer`] keeps the results of the tools that its [rules](CacheRule) select, and answers
-//! later calls with the same arguments without calling the tool.
+//! A [`CacheLayer`] stores the results of the tools that its [rules](CacheRule) select. If a later
+//! call has the same arguments, the layer answers it with the stored result instead of calling the
+//! tool, which saves time and cost.
 //!
 //! # What is cached
 //!
-//! - Only tools with the annotation `readOnlyHint: true` are cached, as the service behind the
-//!   layer lists them. All other calls are forwarded, even if a rule selects the tool. If two tools
-//!   with different definitions have the same name, neither is cached.
-//! - A result belongs to a tool, its definition, the arguments and, by [default](Per), the caller.
-//!   The order of members in the arguments does not matter, and `1` equals `1.0`. `_meta` does not
-//!   matter either.
+//! - Only tools that the service behind the layer lists with the annotation `readOnlyHint: true`
+//!   are cached. Calls of all other tools are forwarded, even if a rule selects the tool. If two
+//!   tools with different definitions have the same name, neither is cached.
+//! - A cached result is used only for calls of the same tool, with the same tool definition, the
+//!   same arguments and, by [default](Per), the same caller. The order of members in the arguments
+//!   does not matter, `1` equals `1.0`, and `_meta` is ignored.
 //! - Only successful results are cached. Results with `isError`, JSON-RPC errors, rejected calls,
-//!   failures of the service, panics and canceled calls are not.
-//! - A result during whose call a server asked the client a question is not cached. Neither is a
-//!   reply that requires input (`InputRequired`), nor any later call with the answer.
-//! - If the definition of a tool changes, its results are no longer used. This takes effect when
-//!   the layer's [epoch](CacheLayer::epoch) is bumped, and as soon as a list of tools with the
-//!   changed definition passes the layer. Without either, the layer notices the change within about
+//!   service failures, panics and canceled calls are not cached.
+//! - If a server asks the client a question during a call, for example by elicitation, the result
+//!   is not cached. A reply that requires input (`InputRequired`) is not cached either, and neither
+//!   is the result of the later call that contains the input.
+//! - If the definition of a tool changes, its cached results are no longer used. The layer detects
+//!   the change as soon as its [epoch](CacheLayer::epoch) is bumped, or as soon as it forwards a
+//!   list of tools that contains the new definition. Otherwise, it detects the change within about
 //!   a minute.
-//! - Each service that the layer wraps has results of its own. So two views of the same servers do
-//!   not share results, and a reload of the configuration starts with an empty cache.
+//! - Each service that the layer wraps has its own cache. Two views of the same servers therefore
+//!   do not share results, and a configuration reload starts with an empty cache.
 //!
 //! # Concurrent calls
 //!
-//! Concurrent calls with the same key share one call of the tool. The first caller makes the call
-//! in its own context: its budget is charged, and it alone receives progress notifications and log
-//! messages, and is asked the questions of servers. The others wait for the result. If the first
-//! caller goes away, the call continues for the others, and its pending questions are withdrawn. If
-//! all callers go away, the call is canceled.
+//! Concurrent calls with the same key share one call of the tool, so that a burst of equal calls
+//! does not reach the server. The first caller makes the call in its own context: its budgets are
+//! charged, and only the first caller receives progress notifications, log messages and questions
+//! of servers. The other callers wait for the result. If the first caller cancels, the call
+//! continues for the other callers, and its pending questions are withdrawn. If all callers cancel,
+//! the call is canceled.
 //!
-//! If the call has no result that may be cached, only the first caller receives its reply, and each
-//! of the others calls the tool by itself.
+//! If the result of a shared call must not be cached, only the first caller receives the reply.
+//! Each of the other callers then calls the tool separately.
 //!
-//! A shared call has no connection to the client, like the branch of a composite. A server in the
-//! same process can ask the client questions as [described
-//! there](crate::adapter::HandlerService).
+//! Like a branch of a composite, a shared call has no direct connection to the client. The docs of
+//! [`HandlerService`](crate::adapter::HandlerService) describe how a server in the same process can
+//! nevertheless ask the client questions.
 //!
-//! A call that a tool makes while it answers another call receives cached results, but does not
-//! wait for running calls, which might wait for it.
+//! If a tool calls another tool while it answers a call, the nested call receives cached results,
+//! but never waits for running calls. Otherwise, a tool that calls itself could wait for itself.
 //!
 //! # Bypassing the cache
 //!
-//! If a client sets [`NO_CACHE`] to `true` in the `_meta` of a call, the tool is called, and its
-//! result replaces the cached one. In the `_meta` of a call of a composite, this applies to all
-//! targets.
+//! A client bypasses the cache by setting [`NO_CACHE`] to `true` in the `_meta` of a tool call. The
+//! tool is then called, and its result replaces the cached result. If the call is of a composite,
+//! this applies to all tools that the composite calls.
 //!
 //! # Examples
 //!
@@ -117,9 +120,9 @@ pub mod future {
 
 /// A layer that caches the results of read-only tools.
 ///
-/// By default there are no rules, and the layer forwards all calls.
+/// By default there are no rules, and the layer forwards all requests.
 ///
-/// See the [module docs](crate::cache) for the cached results and for an example.
+/// See the [module docs](crate::cache) for the results that are cached, and for an example.
 #[derive(Clone, Default)]
 pub struct CacheLayer {
     rules: Vec<CacheRule>,
@@ -130,25 +133,25 @@ pub struct CacheLayer {
 // === impl CacheLayer ===
 
 impl CacheLayer {
-    /// Creates a layer without rules, which caches nothing.
+    /// Creates a layer without rules, which caches no results.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a rule. If several rules select a tool, the one that was added first is used.
+    /// Adds a rule. If several rules select a tool, the first added rule applies.
     #[must_use]
     pub fn rule(mut self, rule: CacheRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Sets the function that identifies the caller of a request, for results [per
-    /// caller](Per::Caller). All callers that the function does not identify (`None`) share their
-    /// results. So do all callers if no function is set.
+    /// Sets the function that returns the identity of the caller of a request, for caching [per
+    /// caller](Per::Caller). All callers for which the function returns `None` share their cached
+    /// results. Without a function, all callers share them.
     ///
-    /// Clients must not be able to forge the identity, because a client that poses as another
-    /// caller receives that caller's results. For example, use an authenticated subject.
+    /// Use an identity that clients cannot forge, such as an authenticated subject. Otherwise, a
+    /// client that poses as another caller receives the other caller's results.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -158,12 +161,13 @@ impl CacheLayer {
         self
     }
 
-    /// Returns `true` if there are no rules.
+    /// Returns `true` if the layer has no rules, and so caches no results.
     pub(crate) const fn is_idle(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Returns the tool patterns of all rules, each with the name of its setting.
+    /// Returns the tool patterns of all rules. Each pattern comes with the name of the setting that
+    /// contains it.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.rules.iter().map(CacheRule::tools_of);
         selections.flat_map(|tools| tools.parts().map(|part| ("cache.tools", part)))
@@ -171,7 +175,7 @@ impl CacheLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer notices a changed definition within about a minute.
+    /// Without an epoch, the layer detects a changed tool definition within about a minute.
     CacheLayer: catalogs
 }
 

@@ -1,18 +1,19 @@
-//! A rule that selects the results to cache, their lifetime and the callers that share them.
+//! Rules that select the tools to cache, the lifetime of their results, and the callers that share
+//! results.
 
 use std::time::Duration;
 
 use crate::pattern::Selection;
 
-/// The `_meta` key with which a client bypasses the cache: `true` calls the tool even if its result
-/// is cached.
+/// The `_meta` key that bypasses the cache. If a client sets it to `true` in a tool call, the tool
+/// is called even if its result is cached.
 pub const NO_CACHE: &str = "mcp-composite/no-cache";
-/// The default maximum size of the cached results of one rule: 64 MiB.
+/// The default maximum total size of the cached results of a rule: 64 MiB.
 const MAX_BYTES: usize = 64 << 20;
-/// The longest lifetime of a cached result: 365 days.
+/// The maximum lifetime of a cached result: 365 days.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A rule that caches the results of the selected tools, if they are read-only.
+/// A rule that caches the results of the selected tools if these tools are read-only.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,30 +33,31 @@ pub struct CacheRule {
     pub(super) max_bytes: usize,
 }
 
-/// The calls that share cached results.
+/// Which callers share cached results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Per {
-    /// The calls of one [caller](super::CacheLayer::caller).
+    /// Results are shared only by calls of the same [caller](super::CacheLayer::caller).
     #[default]
     Caller,
-    /// The calls of all callers. Use this only for tools whose results do not depend on the caller,
-    /// because each caller receives the results of the others.
+    /// Results are shared by all callers. Use this only for tools whose results do not depend on
+    /// the caller, because each caller receives results that were computed for other callers.
     All,
 }
 
 // === impl CacheRule ===
 
 impl CacheRule {
-    /// Creates a rule that caches each result of the selected tools for the duration `ttl`, but for
-    /// at most 365 days. The duration begins when the tool has returned the result.
+    /// Creates a rule that caches the results of the selected tools for the duration `ttl`, up to
+    /// 365 days. The duration starts when the tool returns the result.
     #[must_use]
     pub fn new(tools: Selection, ttl: Duration) -> Self {
         let ttl = ttl.min(MAX_TTL);
         Self { tools, ttl, per: Per::default(), max_bytes: MAX_BYTES }
     }
 
-    /// Sets which calls share results. Defaults to the calls of the same caller.
+    /// Sets which callers share results. Defaults to [`Per::Caller`]: each caller has separate
+    /// results.
     #[must_use]
     pub const fn per(mut self, per: Per) -> Self {
         self.per = per;
@@ -63,10 +65,10 @@ impl CacheRule {
     }
 
     /// Sets the maximum total size of the cached results and their arguments, in bytes. Each result
-    /// counts as 512 bytes more. Defaults to 64 MiB.
+    /// counts with 512 additional bytes. Defaults to 64 MiB.
     ///
-    /// If the results are larger, those that were used least are evicted. A result that is larger
-    /// than all results together may be is not cached.
+    /// If the maximum is exceeded, the least used results are evicted. A result that alone exceeds
+    /// the maximum is not cached.
     #[must_use]
     pub const fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
@@ -77,7 +79,7 @@ impl CacheRule {
         self.tools.selects(tool)
     }
 
-    /// Returns the tools that the rule selects.
+    /// Returns the selection of the tools to which the rule applies.
     pub(super) const fn tools_of(&self) -> &Selection {
         &self.tools
     }

@@ -1,4 +1,4 @@
-//! The service that answers calls from the cache.
+//! The service that answers tool calls from the cache.
 
 use std::{
     fmt,
@@ -34,21 +34,23 @@ use crate::{
     spans,
 };
 
-/// Middleware that [`CacheLayer`](super::CacheLayer) puts in front of a service.
+/// Middleware that answers calls of read-only tools from a cache, and forwards all other requests
+/// to the wrapped service. Created by [`CacheLayer`](super::CacheLayer).
 ///
-/// `Cache` is ready when the wrapped service is ready. If a call is answered without the wrapped
-/// service, the instance that is ready is dropped, which releases its readiness.
+/// `Cache` is ready when the wrapped service is ready. If a call is answered from the cache, the
+/// ready instance of the wrapped service is dropped, which releases the capacity that the instance
+/// had reserved.
 #[derive(Clone)]
 pub struct Cache<S> {
-    /// `None` if there are no rules.
+    /// `None` if the layer has no rules.
     shared: Option<Arc<Shared>>,
     inner: S,
 }
 
-/// The state that all clones of a service share.
+/// The state that all clones of a [`Cache`] share.
 pub(super) struct Shared {
     rules: Box<[CacheRule]>,
-    /// The results of each rule.
+    /// The cached results and running calls of each rule, in the order of `rules`.
     results: Box<[Arc<Results>]>,
     caller: Option<ContextKey>,
     catalogs: Catalogs<CachedTools>,
@@ -77,26 +79,27 @@ pin_project! {
     }
 }
 
-/// The call of a caller that other callers may have joined.
+/// A tool call that a caller started, and that other callers may have joined.
 struct StartedCall {
     flight: Flight,
-    /// Dropped together with the call, because the client is then no longer there.
+    /// Ends the questions of servers when the call is dropped, because the client that could answer
+    /// them is then gone.
     _questions: Option<EndQuestions>,
 }
 
-/// Ends the questions of a call when it is dropped.
+/// Ends the questions of a call when dropped.
 struct EndQuestions(Questions);
 
-/// How a call of a cached tool was answered, for spans and metrics.
+/// How the cache answered a tool call, for spans and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// With a cached result.
+    /// The cache contained the result.
     Hit,
-    /// With the result of a running call.
+    /// The call received the result of a running call.
     Joined,
-    /// By the tool.
+    /// The tool was called, because the cache did not contain the result.
     Miss,
-    /// By the tool, because the client did not want a cached result.
+    /// The tool was called, because the client bypassed the cache.
     Bypass,
 }
 
@@ -120,7 +123,8 @@ impl Shared {
         }
     }
 
-    /// Returns the caller that the results for a request belong to.
+    /// Returns the caller whose cached results a request may use. Returns `None` if all callers
+    /// share results, or if the caller is unidentified.
     fn caller(&self, tool: CachedTool, context: &RequestContext) -> Option<String> {
         match self.rules[tool.rule].per {
             Per::All => None,
@@ -128,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// Lists all tools of `inner`, and selects those whose results are cached.
+    /// Lists all tools of `inner`, and selects the tools whose results are cached.
     async fn load<S>(
         self: Arc<Self>,
         inner: S,
@@ -176,13 +180,12 @@ impl<S> Cache<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the cache in advance, so that no request has to wait for them. Does
-    /// nothing if there are no rules.
+    /// Lists the tools behind the cache in advance, so that no tool call has to wait for the list.
+    /// Does nothing if there are no rules.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. The next request that needs the tools lists
-    /// them again.
+    /// Returns an error if the tools cannot be listed. The next tool call then lists them again.
     pub async fn warm(&self) -> Result<(), ListError> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let lookup = shared.catalogs.lookup(&RequestContext::default());
@@ -226,7 +229,8 @@ impl<S: ToolService> Cache<S> {
         }
         let Some(call) = request.tool_call() else { return self.forward(request) };
         if call.input_responses.is_some() || call.request_state.is_some() {
-            // The answers to questions of an earlier call.
+            // Forward the call, because it contains the answers to the questions of an earlier
+            // call.
             return self.forward(request);
         }
         let now = Instant::now();
@@ -249,14 +253,15 @@ impl<S: ToolService> Cache<S> {
         State::Forwarded { reply: self.inner.call(request) }
     }
 
-    /// Lists the tools, and then makes the call.
+    /// Lists the tools first, and then answers the tool call.
     fn listing(
         &mut self,
         shared: Arc<Shared>,
         lookup: Lookup<CachedTools>,
         request: Request,
     ) -> impl Future<Output = Result<Reply, S::Error>> + Send + use<S> {
-        // Not ready, because listing the tools calls the service as well.
+        // Do not keep the service ready while listing the tools, because listing calls the service,
+        // too.
         let mut this = self.clone();
         drop(take_ready(&mut self.inner));
         async move {
@@ -271,7 +276,7 @@ impl<S: ToolService> Cache<S> {
         }
     }
 
-    /// Answers a call of a tool, from the cache if possible.
+    /// Answers a tool call, from the cache if possible.
     fn answer(
         &mut self,
         tool: Option<CachedTool>,
@@ -292,7 +297,8 @@ impl<S: ToolService> Cache<S> {
         let bypasses = context.meta().get(NO_CACHE).and_then(Value::as_bool);
         let when_running = match bypasses {
             Some(true) => WhenRunning::Replace,
-            // A tool that calls itself with the same arguments must not wait for its own call.
+            // A tool that calls itself with the same arguments must not wait for its own running
+            // call.
             _ if context.is_nested() => WhenRunning::Separate,
             _ => WhenRunning::Join,
         };
@@ -308,7 +314,7 @@ impl<S: ToolService> Cache<S> {
         self.board(&results, key, when_running, request)
     }
 
-    /// Calls the tool, or waits for another caller that has called it.
+    /// Calls the tool, or waits for the running call of another caller.
     fn board(
         &mut self,
         results: &Arc<Results>,
@@ -354,13 +360,14 @@ impl<S: fmt::Debug> fmt::Debug for Cache<S> {
     }
 }
 
-/// Returns `true` if the tools contain the called tool.
+/// Returns `true` if the list of tools contains the called tool.
 fn knows(known: &Known<CachedTools>, tool: &str) -> bool {
-    // First in the map with the faster hash.
+    // Look in the map of cached tools first, because its hash function is faster.
     known.derived().get(tool).is_some() || known.tools().get(tool).is_some()
 }
 
-/// Waits for the call of another caller. If that call has no result to share, calls the tool.
+/// Waits for the running call of another caller. If that call has no result to share, calls the
+/// tool.
 async fn joined<S: ToolService>(
     flight: Flight,
     mut inner: S,
@@ -375,8 +382,8 @@ async fn joined<S: ToolService>(
     }
 }
 
-/// Waits for a list of tools. If it contains another definition of a cached tool, the results of
-/// the tool are no longer used.
+/// Waits for a list of tools. If the list contains a changed definition of a cached tool, discards
+/// the cached list of tools, so that the old results of the tool are no longer used.
 async fn inspect_list<E>(
     shared: Arc<Shared>,
     lookup: Lookup<CachedTools>,
@@ -427,8 +434,8 @@ impl<F, E> fmt::Debug for ResponseFuture<F, E> {
     }
 }
 
-/// Takes the outcome that only the caller that started the call receives. Panics if the call has
-/// panicked.
+/// Takes the outcome that only the caller that started the call receives. If the call panicked,
+/// resumes the panic.
 fn take<E: 'static>(own: &Mutex<Option<Own>>) -> Result<Reply, E> {
     let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
     match own {
@@ -452,7 +459,7 @@ impl Drop for EndQuestions {
 // === impl Use ===
 
 impl Use {
-    /// Records the use in the current span, and in the metrics if `is_measured`.
+    /// Records how the call was answered in the current span and, if `is_measured`, in the metrics.
     fn record(self, is_measured: bool) {
         let name = self.name();
         spans::record_cache(name);

@@ -1,4 +1,4 @@
-//! The tools whose results are cached.
+//! The tools whose results are cached, and their definitions.
 
 use std::{
     fmt,
@@ -17,24 +17,25 @@ use crate::{
     fingerprint::Fingerprint,
 };
 
-/// The maximum number of tools whose definitions are compared with later ones.
+/// The maximum number of tools whose latest definitions are stored.
 const MAX_DEFINITIONS: usize = 10_000;
 
-/// The cached tools of one list of tools.
+/// The tools in a list of tools whose results are cached, by name.
 #[derive(Debug)]
 pub(super) struct CachedTools(HashMap<Box<str>, CachedTool>);
 
 /// A tool whose results are cached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedTool {
-    /// The index of the rule for the tool.
+    /// The index of the rule that selects the tool.
     pub(super) rule: usize,
-    /// The number of the tool's definition.
+    /// The number of the tool's current definition.
     pub(super) definition: u64,
 }
 
-/// The latest definition of each tool that a rule selects. Each definition has a number, which is
-/// never used again after the definition has changed.
+/// The latest definition of each tool that a rule selects. Each definition has a number. If a
+/// tool's definition changes, it gets a new number, so that results with the old number are no
+/// longer found.
 #[derive(Default)]
 pub(super) struct Definitions {
     latest: Mutex<HashMap<String, (Fingerprint, u64)>>,
@@ -44,12 +45,13 @@ pub(super) struct Definitions {
 // === impl CachedTools ===
 
 impl CachedTools {
-    /// Selects the read-only tools that a rule selects.
+    /// Selects the tools that are read-only and that a rule selects.
     pub(super) fn new(rules: &[CacheRule], definitions: &Definitions, tools: &Tools) -> Self {
         let mut cached = HashMap::new();
         for tool in tools {
             let rule = rules.iter().position(|rule| rule.selects(&tool.name));
-            // If two definitions have the same name, a call may reach either tool.
+            // If two tools with different definitions have the same name, a call could reach either
+            // of them.
             let is_shadowed = || tools.shadowed().any(|other| other.name == tool.name);
             match rule {
                 Some(rule) if is_read_only(tool) && !is_shadowed() => {
@@ -67,8 +69,8 @@ impl CachedTools {
         self.0.get(tool).copied()
     }
 
-    /// Returns `true` if `listed` contains another definition of a cached tool than `known`, and
-    /// forgets the definitions of these tools.
+    /// Returns `true` if a definition in `listed` differs from the definition of a cached tool in
+    /// `known`. Forgets the definitions of these tools.
     pub(super) fn differ(known: &Known<Self>, listed: &[Tool], definitions: &Definitions) -> bool {
         let mut differ = false;
         for tool in listed {
@@ -91,8 +93,8 @@ fn is_read_only(tool: &Tool) -> bool {
 // === impl Definitions ===
 
 impl Definitions {
-    /// Returns the number of a tool's definition, which is new unless the tool had the same
-    /// definition before.
+    /// Returns the number of a tool's definition. Assigns a new number if the definition has
+    /// changed, or if the tool is new.
     fn number(&self, tool: &Tool) -> u64 {
         let value = serde_json::to_value(tool).unwrap_or_default();
         let fingerprint = Fingerprint::of(&value);
@@ -110,7 +112,7 @@ impl Definitions {
         number
     }
 
-    /// Forgets the definition of a tool, so that results of the tool are not used again.
+    /// Forgets the definition of a tool, so that its cached results are no longer used.
     fn forget(&self, tool: &str) {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).remove(tool);
     }
