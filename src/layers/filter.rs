@@ -1,14 +1,14 @@
 //! Allows or hides tools, prompts and resources by name, URI or annotation.
 //!
 //! A filter allows tools, prompts, resources and resource templates by name or URI, and tools also
-//! by their annotations. Hidden items are neither listed nor reachable: if a request refers to a
-//! hidden item, the filter does not forward `tools/call`, `prompts/get`, `resources/read`,
-//! `skills/get`, reads of a directory, subscriptions and completions. It answers these requests
-//! like a [`Router`](crate::adapter::Router) that does not know the item. Unsubscribing is always
-//! allowed.
+//! by their annotations. All other items are hidden. Hidden items are not listed, and clients
+//! cannot use them: the filter rejects requests to call, get, read, subscribe to or complete a
+//! hidden item (`tools/call`, `prompts/get`, `resources/read`, `skills/get`, directory reads,
+//! subscriptions and completions). Its reply is the reply of a [`Router`](crate::adapter::Router)
+//! that does not know the item. Requests to unsubscribe are always allowed.
 //!
-//! The server behind the filter may use another error message for unknown items. So a client that
-//! compares both messages can distinguish hidden from missing items.
+//! The server behind the filter may use a different error message for unknown items. By comparing
+//! the two messages, a client can then distinguish hidden items from items that do not exist.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -52,62 +52,64 @@
 //!
 //! # Annotations
 //!
-//! A list of tools contains their annotations, but a call does not. So if a rule depends on
-//! annotations, the filter lists the tools of the inner service and caches them in a
+//! Lists of tools contain annotations, but tool calls do not. If a rule depends on annotations, the
+//! filter therefore lists the tools of the inner service, and caches them in a
 //! [catalog](crate::catalog):
 //!
-//! - If a called tool is not in the catalog, the filter lists the tools. It rejects the call if
-//!   listing fails or the tool is not listed.
+//! - If the catalog does not contain a called tool, the filter lists the tools. If listing fails,
+//!   or if the server does not list the tool, the filter rejects the call.
 //! - After the [epoch](FilterLayer::epoch) is bumped, the filter lists the tools again before it
-//!   checks a call. If listing fails, the filter uses the last known annotations.
-//! - If several tools have the same name, a call might reach any of them. So the filter rejects
-//!   the call unless all of these tools are allowed.
+//!   checks the next call. If listing fails, the filter uses the annotations that it knew before.
+//! - If several tools have the same name, a call could reach any of them. The filter rejects the
+//!   call unless it allows all of these tools.
 //!
-//! If no rule depends on annotations, the filter lists nothing and needs no runtime.
+//! If no rule depends on annotations, the filter does not list tools and needs no runtime.
 //!
 //! # URIs
 //!
-//! The filter compares its rules with a URI as the client wrote it, and with other spellings of the
-//! URI:
+//! A URI can be spelled in several ways. To prevent clients from bypassing a rule with another
+//! spelling, the filter applies the rules to the URI as the client wrote it, and to its other
+//! spellings:
 //!
-//! - The rules must allow the URI both as written and in the form to which URL parsers and file
-//!   systems resolve it. This form has the scheme in lower case, no needless escapes, and
-//!   neither `.` nor `..` in the path. So neither `file:///a/../secret` nor `file:///%73ecret`
-//!   bypasses a rule.
-//! - The rules must not deny the URI in another spelling that servers commonly treat as the
-//!   same URI. For example, `file:/secret`, `file://localhost/secret`, `file:///secret/` and
-//!   `file:////secret` are spellings of `file:///secret`, and `https://me@H.:0443/x` is a
-//!   spelling of `https://h/x`. Spellings also differ in the form of an IP address, in the
-//!   fragment, and in escapes such as `%C3%A9` for `é`.
+//! - The rules must allow the URI as written, and also in the form to which URL parsers and file
+//!   systems resolve it. The resolved form has a lower-case scheme, no needless escapes, and no `.`
+//!   and `..` in the path. This prevents `file:///a/../secret` and `file:///%73ecret` from
+//!   bypassing a rule for `file:///secret`.
+//! - The rules must not deny any other spelling that servers commonly treat as the same URI. For
+//!   example, `file:/secret`, `file://localhost/secret`, `file:///secret/` and `file:////secret`
+//!   are spellings of `file:///secret`, and `https://me@H.:0443/x` is a spelling of `https://h/x`.
+//!   Spellings can also differ in the notation of an IP address, in the fragment, and in escapes
+//!   such as `%C3%A9` for `é`.
 //!
-//! No rule allows a URI with control characters in it or white space around it, because
-//! parsers remove these characters. A pattern without wildcards that denies a URI denies all
-//! spellings of the URI, whichever spelling the pattern has. Write all other patterns in the
-//! usual spelling: scheme and host in lower case, no `..`, no needless escapes, escapes in upper
-//! case. International host names are compared as they are written, so deny both
-//! `bücher.example` and `xn--bcher-kva.example`.
+//! The filter always hides a URI that contains control characters or is surrounded by white space,
+//! because parsers remove these characters. If a pattern without wildcards denies a URI, it denies
+//! all spellings of the URI, whichever spelling the pattern uses. Write all other patterns in the
+//! usual spelling: scheme and host in lower case, no `..`, no needless escapes, and escapes in
+//! upper case. International host names are compared as written, so deny both `bücher.example` and
+//! `xn--bcher-kva.example`.
 //!
-//! A server may also accept further URIs of a resource that the filter cannot know, such as one
-//! with another host. It may also accept further names of a tool, such as one in another letter
-//! case. So prefer allow lists to deny lists.
+//! Prefer allow lists to deny lists, because a server may accept further URIs of a resource that
+//! the filter cannot know, for example with another host. A server may also accept further names of
+//! a tool, for example in another letter case.
 //!
-//! If a URI template is hidden, the URIs to which it expands can still be read. For example, to
-//! hide everything behind `db://{table}`, also hide `db://*` among the resources.
+//! Hiding a URI template does not hide the resources to which the template expands. For example, to
+//! hide everything that `db://{table}` expands to, also hide the resources `db://*`.
 //!
-//! A completion request whose URI contains no `{` may refer to a template or to a resource, so the
-//! rules for both must allow the URI.
+//! A completion request whose URI contains no `{` may refer to a template or to a resource. The
+//! rules for both must therefore allow the URI.
 //!
-//! The filter removes each completion value that may expand the template to a hidden resource. The
-//! client may send any values for the template's other arguments, so the filter considers all
-//! values: `{host}` may be any text without `/`, and `{+path}` any text. So if resources are
-//! allowed by URI, the patterns must allow all these expansions. For example, if they allow
-//! `docs://*/public`, the value `public` for `path` in `docs://{host}/{path}` is kept.
+//! The filter removes a completion value if the value could expand the template to a hidden
+//! resource. Because clients can combine the value with any values of the template's other
+//! arguments, the filter considers all of these: `{host}` can be any text without `/`, and
+//! `{+path}` can be any text. If resources are allowed by URI, the patterns must allow all these
+//! expansions. For example, if the pattern `docs://*/public` is allowed, the value `public` for
+//! `path` in `docs://{host}/{path}` is kept.
 //!
 //! # What the filter does not check
 //!
-//! The filter does not check the contents of allowed items, even if the contents have another URI.
-//! It also forwards tasks, resource links in tool results, and requests that are not part of the
-//! protocol.
+//! The filter does not check the contents of allowed items, even if the contents have a different
+//! URI. It forwards tasks, resource links in tool results, and requests that the protocol does not
+//! define.
 
 mod completion;
 
@@ -127,15 +129,15 @@ use crate::{
     warnings::Warnings,
 };
 
-/// A layer that allows or hides the tools, prompts and resources of the service that it wraps.
+/// A layer that hides tools, prompts and resources of the wrapped service from clients.
 ///
-/// By default, everything is allowed. See the [module docs](crate::filter) for details and an
+/// By default, the layer allows all items. See the [module docs](crate::filter) for details and an
 /// example.
 #[derive(Clone, Default)]
 pub struct FilterLayer {
     settings: Settings,
-    /// The tool patterns of other layers, each with the name of its setting. They do not hide
-    /// tools. The filter only logs a warning if one of these patterns matches no tool.
+    /// The tool patterns of other layers, each with the name of its setting. These patterns hide no
+    /// tools. The filter only logs a warning if one of them matches no tool.
     mentioned: Vec<(&'static str, Patterns)>,
     warnings: Warnings,
     pub(crate) catalogs: CatalogSettings,
@@ -144,11 +146,11 @@ pub struct FilterLayer {
 /// Middleware that [`FilterLayer`] puts in front of a service.
 pub type Filter<S> = Informed<FilterRule, S>;
 
-/// The rule of a [`Filter`].
+/// The implementation of a [`Filter`].
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct FilterRule(
-    // `None` if everything is allowed.
+    // `None` if the layer allows all items.
     Option<Arc<Rule>>,
 );
 
@@ -159,7 +161,7 @@ struct Rule {
     warnings: Warnings,
 }
 
-/// The state that a [`FilterRule`] keeps while it waits for the reply to a request.
+/// The state that a [`FilterRule`] stores for a request until the reply arrives.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Memo(Remembered);
@@ -167,8 +169,8 @@ pub struct Memo(Remembered);
 #[derive(Debug)]
 enum Remembered {
     Nothing,
-    /// A request for a list of items of this kind. `Some` if the names on the requested page are
-    /// also compared with the patterns that have not matched yet.
+    /// The request lists items of this kind. If `Some`, the names on the requested page are also
+    /// compared with the patterns that have not matched any item yet.
     List(ItemKind, Option<Page>),
     Completion(Box<Completion>),
 }
@@ -179,7 +181,7 @@ struct Settings {
     prompts: Selection,
     resources: Selection,
     resource_templates: Selection,
-    /// The canonical spellings of the URIs that are denied by patterns without wildcards.
+    /// The canonical spellings of the URIs that patterns without wildcards deny.
     denied_uris: Arc<HashSet<String>>,
     read_only_only: bool,
     hide_destructive: bool,
@@ -189,27 +191,29 @@ struct Settings {
 // === impl FilterLayer ===
 
 impl FilterLayer {
-    /// Creates a layer that allows everything.
+    /// Creates a layer that allows all items.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the allowed tools, by name.
+    /// Sets which tools are allowed. The patterns match the names of tools. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         self.settings.tools = tools;
         self
     }
 
-    /// Sets the allowed prompts, by name.
+    /// Sets which prompts are allowed. The patterns match the names of prompts. Defaults to all
+    /// prompts.
     #[must_use]
     pub fn prompts(mut self, prompts: Selection) -> Self {
         self.settings.prompts = prompts;
         self
     }
 
-    /// Sets the allowed resources, by URI.
+    /// Sets which resources are allowed. The patterns match [URIs](crate::filter#uris). Defaults to
+    /// all resources.
     #[must_use]
     pub fn resources(mut self, resources: Selection) -> Self {
         let denied = resources.denied();
@@ -219,15 +223,15 @@ impl FilterLayer {
         self
     }
 
-    /// Sets the allowed resource templates. The patterns match the text of a template, such as
-    /// `db://{table}`.
+    /// Sets which resource templates are allowed. The patterns match the text of a template, such
+    /// as `db://{table}`, rather than its expansions. Defaults to all templates.
     #[must_use]
     pub fn resource_templates(mut self, templates: Selection) -> Self {
         self.settings.resource_templates = templates;
         self
     }
 
-    /// Sets whether only tools that are annotated as read-only (`readOnlyHint: true`) are allowed.
+    /// If `true`, allows only tools that the server annotates as read-only (`readOnlyHint: true`).
     /// Defaults to `false`.
     #[must_use]
     pub const fn read_only_only(mut self, read_only_only: bool) -> Self {
@@ -235,9 +239,9 @@ impl FilterLayer {
         self
     }
 
-    /// Sets whether destructive tools are hidden. Defaults to `false`.
+    /// If `true`, hides destructive tools. Defaults to `false`.
     ///
-    /// The protocol regards every tool as destructive unless the tool is annotated with
+    /// By the rules of the protocol, a tool is destructive unless it has the annotation
     /// `readOnlyHint: true` or `destructiveHint: false`.
     #[must_use]
     pub const fn hide_destructive(mut self, hide_destructive: bool) -> Self {
@@ -245,16 +249,17 @@ impl FilterLayer {
         self
     }
 
-    /// Sets the name of the filtered server in [warnings](Self::warnings), such as
-    /// ``backend `github` ``.
+    /// Sets how [warnings](Self::warnings) refer to the filtered server, for example ``backend
+    /// `github` ``.
     #[must_use]
     pub fn of(mut self, whose: impl Into<String>) -> Self {
         self.settings.of = Some(whose.into());
         self
     }
 
-    /// Adds the tool patterns of other layers, each with the name of its setting. The filter only
-    /// [warns](Self::warnings) if one of them matches no tool.
+    /// Adds the tool patterns of other layers, each with the name of its setting. The filter
+    /// [warns](Self::warnings) if one of these patterns matches no tool, and otherwise ignores
+    /// them.
     pub(crate) fn mentioned(
         mut self,
         patterns: impl IntoIterator<Item = (&'static str, Patterns)>,
@@ -263,16 +268,18 @@ impl FilterLayer {
         self
     }
 
-    /// Returns warnings for the operator about patterns that have matched nothing.
+    /// Returns warnings for the operator about patterns that match no item, for example because of
+    /// a typing error.
     ///
-    /// The filter compares its patterns with the first non-empty list that is read completely, from
-    /// the first page to the last. Each warning is logged once, and at most 1000 warnings are kept.
+    /// The filter checks the patterns of a kind against the first non-empty list that is read
+    /// completely, from the first page to the last. Each warning is logged once, and at most 1000
+    /// warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
     }
 
-    /// Returns `true` if a resource of this URI is hidden.
+    /// Returns `true` if the filter hides the resource with this URI.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn hides_resource(&self, uri: &str) -> bool {
         !self.settings.permit(ItemKind::Resource, uri)
@@ -280,7 +287,7 @@ impl FilterLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the filter notices changed annotations within about a minute.
+    /// Without an epoch, the filter detects changed annotations within about a minute.
     FilterLayer: catalogs
 }
 
@@ -328,8 +335,8 @@ impl FilterRule {
 }
 
 impl InterceptInformed for FilterRule {
-    /// The names that belong to several tools of which at least one is hidden. Calls of these names
-    /// are rejected, because the server decides which of the tools a call reaches.
+    /// The names that several tools share, if at least one of these tools is hidden. Calls of these
+    /// names are rejected, because the server decides which of the tools a call reaches.
     type Derived = HashSet<String>;
     type Memo = Memo;
 
@@ -377,7 +384,7 @@ impl InterceptInformed for FilterRule {
     fn on_reply(&self, Memo(memo): Memo, _: Option<&Arc<Known<Self::Derived>>>, reply: &mut Reply) {
         let Some(rule) = &self.0 else { return };
         let (kind, page) = match memo {
-            // A directory lists only some items, so unmatched patterns are not tracked.
+            // Do not look for unmatched patterns, because a directory lists only some items.
             Remembered::Nothing => {
                 reply.retain_skills(|uri| rule.settings.permit(ItemKind::Resource, uri));
                 return reply.retain_items(|item| rule.settings.permit_item(&item));
@@ -450,7 +457,7 @@ impl Rule {
     }
 
     /// Returns [`Remembered::Completion`] if the request completes an argument of a resource
-    /// template and resources may be hidden. Otherwise returns [`Remembered::Nothing`].
+    /// template, and resources may be hidden. Otherwise returns [`Remembered::Nothing`].
     fn completion(&self, request: &Request) -> Remembered {
         match request.message() {
             ClientRequest::CompleteRequest(complete)
@@ -463,8 +470,8 @@ impl Rule {
         }
     }
 
-    /// Returns the watch for unmatched patterns of a kind. Returns `None` if there are no such
-    /// patterns.
+    /// Returns the watch that finds patterns of this kind without a match. Returns `None` if there
+    /// are no such patterns.
     fn pattern_watch(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, pattern_watch)| pattern_watch)
     }
@@ -476,7 +483,7 @@ impl Rule {
     }
 }
 
-/// Returns the names of the two settings that allow and hide items of a kind.
+/// Returns the names of the configuration settings that allow and hide items of a kind.
 const fn keys(kind: ItemKind) -> (&'static str, &'static str) {
     match kind {
         ItemKind::Tool => ("expose_tools", "hide_tools"),
@@ -510,17 +517,16 @@ impl Settings {
         self.read_only_only || self.hide_destructive
     }
 
-    /// Returns `true` if items of the kind may be hidden.
+    /// Returns `true` if the rules may hide items of this kind.
     fn concern(&self, kind: ItemKind) -> bool {
         !self.selection(kind).selects_all()
             || (kind == ItemKind::Tool && self.judge_annotations())
             || (kind == ItemKind::ResourceTemplate && !self.resources.selects_all())
     }
 
-    /// Returns `true` if the rules allow an item with this name or URI, both in lists and in
-    /// requests for the item.
+    /// Returns `true` if the rules for names and URIs allow an item, both in lists and in requests.
     fn permit(&self, kind: ItemKind, name: &str) -> bool {
-        // Completions refer to a resource as if its URI were a template.
+        // A completion request may refer to a resource by its URI instead of a template.
         let is_template = kind == ItemKind::ResourceTemplate && name.contains('{');
         let is_resource = kind == ItemKind::ResourceTemplate && !is_template;
         let selections = [Some(self.selection(kind)), is_resource.then_some(&self.resources)];
@@ -557,9 +563,9 @@ impl Settings {
             }
     }
 
-    /// Returns `true` if no rule depends on annotations, or if the annotations of the called tool
-    /// are known and allowed. If several tools have this name, each tool's annotations must be
-    /// allowed.
+    /// Returns `true` if a call of the tool is allowed: no rule depends on annotations, or the tool
+    /// is known and its annotations are allowed. If several tools have this name, all of them must
+    /// be allowed.
     fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
         !self.judge_annotations()
             || known.is_some_and(|known| {

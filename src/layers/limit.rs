@@ -1,31 +1,33 @@
-//! Limits on the size and nesting depth of requests.
+//! Limits the size and nesting depth of requests.
 //!
-//! A [`LimitLayer`] rejects requests that are too large or nested too deep, before any part of them
-//! is copied. Place the layer above a [`CompositeLayer`](crate::composite::CompositeLayer), so that
-//! an oversized call of a composite is rejected once, instead of for each of its targets. The layer
-//! measures requests without serializing them, and stops as soon as a limit is exceeded.
+//! A [`LimitLayer`] rejects requests that are too large or nested too deeply, before any part of
+//! them is copied. Place the layer above a [`CompositeLayer`](crate::composite::CompositeLayer), so
+//! that an oversized call of a composite is rejected once, instead of once for each of its targets.
+//! The layer measures requests without serializing them, and stops measuring as soon as a limit is
+//! exceeded.
 //!
 //! # What counts
 //!
-//! - The size of a request is the total size of all data that a client fills in: arguments, values
-//!   to complete, the parameters of unknown methods, and the `inputResponses` and `requestState` of
-//!   tool calls and of requests for prompts and resources.
-//! - A text or a key counts as its number of bytes, without escapes and quotes. A text that is a
-//!   value counts as at least 4 bytes. Each number, `true`, `false`, `null` and pair of brackets
-//!   counts as 4 bytes. The outermost brackets of arguments are free, so a call without arguments,
-//!   or with `{}`, has the size zero.
-//! - Some fields are free up to a length. Each name, URI, cursor and id is free up to 1024 bytes.
-//!   `_meta`, the client information sent on connect and the URIs of subscriptions are free up to
-//!   16 KiB. So even small limits allow normal requests, and none of these fields can bypass a
-//!   limit.
-//! - The depth is the number of nested levels of arrays and objects: the arguments `{}` have 1
-//!   level, and `{"a": [1]}` have 2. `_meta` and the client information may always have 16 levels.
+//! - The size of a request is the total size of the data that the client can choose: arguments,
+//!   values to complete, parameters of unknown methods, and the `inputResponses` and `requestState`
+//!   of requests to call a tool, get a prompt or read a resource.
+//! - Each string and key counts with its length in bytes, without quotes and escapes. A string
+//!   value counts with at least 4 bytes. Each number, `true`, `false`, `null` and pair of brackets
+//!   counts with 4 bytes. The outermost brackets of the arguments do not count, so a call without
+//!   arguments, or with the arguments `{}`, has the size zero.
+//! - Some fields count only if they exceed a certain length, so that normal requests pass even
+//!   small limits, but none of these fields can be used to bypass a limit. This length is 1024
+//!   bytes for each name, URI, cursor and ID. It is 16 KiB for `_meta`, for the client information
+//!   that is sent on connect, and for the URIs of subscriptions.
+//! - The depth of a request is the number of nested levels of arrays and objects: the arguments
+//!   `{}` have 1 level, and `{"a": [1]}` has 2. `_meta` and the client information may always have
+//!   up to 16 levels.
 //!
-//! A limit of zero bytes rejects every call with arguments.
+//! A size limit of zero rejects every call with arguments.
 //!
-//! If no limit is set, only the transport limits the size: with rmcp, to 16 MiB over pipes and 4
-//! MiB over HTTP. In a [configuration file](crate::config), the size limit defaults to 4 MiB. Any
-//! size limit also limits the depth to 128 levels.
+//! If you set no limit, only the transport limits the size of requests: with rmcp, to 16 MiB over
+//! pipes and to 4 MiB over HTTP. In a [configuration file](crate::config), the size limit defaults
+//! to 4 MiB. Every size limit also limits the depth to 128 levels.
 //!
 //! # Examples
 //!
@@ -66,9 +68,9 @@ use crate::{
     message::{Bounds, Reply, Request},
 };
 
-/// A layer that rejects requests that are too large or nested too deep.
+/// A layer that rejects requests that are too large or nested too deeply.
 ///
-/// By default there are no limits, and the layer forwards all requests.
+/// By default, the layer has no limits and forwards all requests.
 ///
 /// See the [module docs](crate::limit) for how size and depth are measured, and for an example.
 #[derive(Clone, Debug, Default)]
@@ -86,17 +88,17 @@ impl LimitLayer {
         Self(Bounds::new())
     }
 
-    /// Sets the maximum size of a request in bytes. The module docs list [what
-    /// counts](crate::limit#what-counts) besides the arguments. Defaults to no limit.
+    /// Sets the maximum size of a request in bytes. The size includes the arguments and [other
+    /// data](crate::limit#what-counts) from the client. Defaults to no limit.
     #[must_use]
     pub const fn max_argument_bytes(self, bytes: usize) -> Self {
         Self(self.0.max_argument_bytes(bytes))
     }
 
-    /// Sets the maximum nesting depth of arrays and objects.
+    /// Sets the maximum nesting depth of the arrays and objects in a request.
     ///
-    /// A request with more than 128 levels is rejected even if `levels` is higher or only a size
-    /// limit is set, because no transport parses deeper JSON.
+    /// If any limit is set, requests with more than 128 levels are rejected, even if `levels` is
+    /// higher. No transport parses JSON that is nested more deeply.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

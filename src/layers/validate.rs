@@ -1,43 +1,44 @@
-//! Validation of arguments against the input schema of the called tool.
+//! Validates the arguments of tool calls against the input schemas of the called tools.
 //!
-//! A [`ValidateLayer`] checks the arguments of every `tools/call` against the listed `inputSchema`
-//! of the tool before it forwards the call. The schema uses JSON Schema 2020-12, or the dialect
-//! that its `$schema` names. A schema is compiled when its tool is first called, and compiled again
-//! only when the schema changes. Remote references are never fetched, and regular expressions are
-//! evaluated in linear time. So a schema does not compile if it contains a remote reference, or a
-//! regular expression with look-around.
+//! A [`ValidateLayer`] checks the arguments of every `tools/call` request against the `inputSchema`
+//! that the server lists for the tool, before it forwards the call. Schemas use JSON Schema
+//! 2020-12, or the dialect named in `$schema`. The layer compiles a schema when its tool is first
+//! called, and again only after the schema has changed. It never fetches remote references, and
+//! evaluates regular expressions in linear time. A schema that contains a remote reference, or a
+//! regular expression with look-around, therefore does not compile.
 //!
 //! # Bounded work
 //!
-//! A check runs on the thread that calls the service, and cannot be interrupted. So the layer
-//! counts the steps of a check before the check starts. Each schema and value to evaluate, text to
-//! search, name to copy and value to compare takes steps, and a step takes about ten nanoseconds.
-//! If the check would exceed the [limit](crate::guide::limits) of steps, which keeps it below 50
-//! ms, or if the arguments are nested too deep, the call is rejected. If a composite coerces
-//! arguments, one limit covers the validations before and after the coercion, and the coercion
-//! itself.
+//! A check runs on the thread that calls the service, and cannot be interrupted. To keep checks
+//! short, the layer computes an upper bound for the steps of a check before the check starts.
+//! Evaluating a schema or value, searching a text, copying a name and comparing a value take steps
+//! of about ten nanoseconds each. If the check would exceed the [limit](crate::guide::limits),
+//! which keeps it below 50 ms, the call is rejected. The call is also rejected if its arguments are
+//! nested too deeply. If a composite coerces arguments, a single limit covers the coercion and the
+//! validations before and after it.
 //!
-//! The size of a schema, its references and its regular expressions is limited as well, so that
-//! compiling the schema takes less than 50 ms. A schema that exceeds one of these limits does not
-//! compile.
+//! The sizes of a schema, of its references and of its regular expressions are limited, too, so
+//! that compiling the schema takes less than 50 ms. A schema that exceeds one of these limits does
+//! not compile.
 //!
 //! If compiling and checking took more than a millisecond, the response future yields once before
-//! it forwards the call. So the checks of several layers do not block the thread in one go. The
-//! layer does not move checks to other threads, because that requires a runtime, and the layer
-//! works on any executor.
+//! it forwards the call, so that the checks of several layers do not block the thread in a row. The
+//! layer does not move checks to other threads, because this would require a specific runtime, and
+//! the layer works with any executor.
 //!
 //! # Unchecked calls
 //!
-//! The layer forwards a call without a check if the tool is not listed, if tools cannot be listed,
-//! or if the schema does not compile. For each tool that was called without a check, the layer logs
-//! one [warning](ValidateLayer::warnings).
+//! The layer forwards a call without checking it if the server does not list the tool, if tools
+//! cannot be listed, or if the schema does not compile. It logs a
+//! [warning](ValidateLayer::warnings) once for each tool that was called without a check.
 //!
 //! # Composites
 //!
-//! Below a [`CompositeLayer`](crate::composite::CompositeLayer), the layer checks the calls that
-//! composites make to their targets. In [strict mode](SchemaMode::Strict), invalid arguments fail
-//! the branch and never reach the server. The arguments that a plan creates can be larger than the
-//! plan's input, so this layer can also [limit](ValidateLayer::max_argument_bytes) their size.
+//! If the layer is below a [`CompositeLayer`](crate::composite::CompositeLayer), it also checks the
+//! calls that composites make to their targets. In [strict mode](SchemaMode::Strict), invalid
+//! arguments fail the branch and never reach the server. Because a plan can create arguments that
+//! are larger than its input, this layer can also [limit](ValidateLayer::max_argument_bytes) their
+//! size.
 //!
 //! # Examples
 //!
@@ -92,26 +93,25 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Maximum number of characters of a tool's name in warnings.
+/// Maximum number of characters of a tool name in a warning.
 const MAX_DISPLAYED_NAME: usize = 128;
 
-/// The treatment of calls with arguments that do not match the called tool's input schema.
+/// How the layer treats calls whose arguments do not match the input schema of the called tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaMode {
-    /// Arguments are not checked.
+    /// Forwards all calls without checking their arguments. This is the default.
     #[default]
     Off,
-    /// The mismatch is logged, and the call is forwarded.
+    /// Logs a warning and forwards the call.
     Warn,
-    /// The call is rejected.
+    /// Rejects the call.
     Strict,
 }
 
-/// A layer that checks the arguments of calls against the input schemas of the called tools.
+/// A layer that checks the arguments of tool calls against the input schemas of the called tools.
 ///
-/// By default, the mode is [`SchemaMode::Off`] and there are no limits, so the layer forwards all
-/// calls.
+/// By default, the layer has the mode [`SchemaMode::Off`] and no limits, and forwards all requests.
 ///
 /// See the [module docs](crate::validate) for an example.
 #[derive(Clone, Default)]
@@ -122,7 +122,7 @@ pub struct ValidateLayer {
     pub(crate) catalogs: CatalogSettings,
 }
 
-/// The rule of a [`ValidateLayer`].
+/// The implementation of a [`ValidateLayer`].
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct ValidateRule(Arc<Settings>);
@@ -135,7 +135,8 @@ struct Settings {
     compiled: Compiled,
 }
 
-/// A call that was forwarded without a check, because the schema of the tool is not known.
+/// A tool call that the layer forwarded without a check, because it does not know the input schema
+/// of the tool.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Unchecked {
@@ -157,37 +158,37 @@ pub type Validate<S> = Informed<ValidateRule, S>;
 // === impl ValidateLayer ===
 
 impl ValidateLayer {
-    /// Creates a layer that checks nothing.
+    /// Creates a layer that does not check requests.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what happens to calls whose arguments do not match the schema of the tool. Defaults to
-    /// [`SchemaMode::Off`], which checks no arguments.
+    /// Sets how the layer treats calls whose arguments do not match the input schema of the tool.
+    /// Defaults to [`SchemaMode::Off`], which does not check arguments.
     #[must_use]
     pub const fn schema(mut self, mode: SchemaMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the maximum size of a request in bytes. Besides the arguments, the size includes [other
-    /// data](crate::limit#what-counts) that clients send. Defaults to no limit.
+    /// Sets the maximum size of a request in bytes. The size includes the arguments and [other
+    /// data](crate::limit#what-counts) from the client. Defaults to no limit.
     #[must_use]
     pub const fn max_argument_bytes(mut self, bytes: usize) -> Self {
         self.bounds = self.bounds.max_argument_bytes(bytes);
         self
     }
 
-    /// Sets the maximum nesting depth of arrays and objects in a request. Defaults to no limit.
+    /// Sets the maximum nesting depth of the arrays and objects in a request. Defaults to no limit.
     #[must_use]
     pub const fn max_depth(mut self, levels: usize) -> Self {
         self.bounds = self.bounds.max_depth(levels);
         self
     }
 
-    /// Returns warnings for the operator about tools that were called without a check. Each warning
-    /// contains the reason.
+    /// Returns warnings for the operator about tools that were called without a check, and the
+    /// reason why the layer could not check their calls.
     ///
     /// Each warning is logged once, and at most 1000 warnings are kept.
     #[must_use]
@@ -197,7 +198,7 @@ impl ValidateLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer notices a changed schema within about a minute.
+    /// Without an epoch, the layer detects a changed input schema within about a minute.
     ValidateLayer: catalogs
 }
 
@@ -227,8 +228,8 @@ impl fmt::Debug for ValidateLayer {
 // === impl ValidateRule ===
 
 impl ValidateRule {
-    /// Checks the arguments of a call. Returns an [`Unchecked`] if the schema of the tool is not
-    /// known.
+    /// Checks the arguments of a tool call. Returns an [`Unchecked`] if the input schema of the
+    /// tool is unknown.
     fn check_call(
         &self,
         call: &mut CallToolRequestParams,
@@ -252,7 +253,7 @@ impl ValidateRule {
     }
 
     fn check(&self, schema: &InputSchema, call: &mut CallToolRequestParams) -> Result<(), Refusal> {
-        // Move the arguments into a value for the check, to avoid a copy.
+        // Move the arguments into a `Value` during the check, to avoid copying them.
         let given = mem::take(&mut call.arguments);
         let is_given = given.is_some();
         let arguments = Value::Object(given.unwrap_or_default());
@@ -273,7 +274,7 @@ impl ValidateRule {
 
 impl InterceptInformed for ValidateRule {
     type Derived = Schemas;
-    /// Boxed because an unchecked call is rare and large.
+    /// Boxed because an unchecked call is large, and because unchecked calls are rare.
     type Memo = Option<Box<Unchecked>>;
 
     fn derive(&self, tools: &Tools) -> Schemas {
@@ -313,7 +314,8 @@ impl InterceptInformed for ValidateRule {
     }
 
     fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Schemas>>>, reply: &mut Reply) {
-        // Clients can call any name. Only warn of tools that exist, which a success proves.
+        // Clients can call any name. Warn only about tools that exist, which a successful result
+        // proves.
         let answered = || match reply.tool_result() {
             Some(result) => result.is_error != Some(true),
             None => reply.result().is_some(),
@@ -327,8 +329,8 @@ impl InterceptInformed for ValidateRule {
     }
 }
 
-/// Truncates the name of a tool, because clients can send names of any length and warnings are
-/// kept.
+/// Truncates the name of a tool for a warning. Warnings are stored, and clients can send names of
+/// any length.
 fn shorten(tool: &str) -> String {
     tool.chars().take(MAX_DISPLAYED_NAME).collect()
 }

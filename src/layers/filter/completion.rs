@@ -1,4 +1,4 @@
-//! Filters the completion values of resource template arguments.
+//! Removes completion values that would reveal hidden resources.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,32 +9,32 @@ use crate::{
     uri::Readings,
 };
 
-/// Maximum number of steps for comparing the values of one completion with the rules. Values that
-/// would exceed this number are removed.
+/// Maximum number of steps to compare the values of a completion with the rules. If comparing a
+/// value would exceed this number, the value is removed.
 const MAX_COMPARISON_STEPS: usize = 500_000;
-/// Placeholder in a URI for any text without `/`. It consists of lower-case letters, because URI
-/// normalization never changes them.
+/// Placeholder in a URI for any text without `/`. Consists of lower-case letters only, because URI
+/// normalization does not change them.
 const SEGMENT: &str = "zzsegmentzz";
-/// Placeholder in a URI for any text, such as `a/b`.
+/// Placeholder in a URI for any text, including texts that contain `/`.
 const ANYTHING: &str = "zzanythingzz";
 
-/// A request for completions of one argument of a resource template.
+/// A request to complete an argument of a resource template.
 #[derive(Debug)]
 pub(super) struct Completion {
     template: String,
     argument: String,
-    /// The values of the other arguments, as sent by the client.
+    /// The values of the template's other arguments, as the client sent them.
     others: HashMap<String, String>,
 }
 
-/// The expansion rules of a template expression ([RFC 6570, section 3.2.1]).
+/// How the variables of a template expression are expanded ([RFC 6570, section 3.2.1]).
 ///
 /// [RFC 6570, section 3.2.1]: https://www.rfc-editor.org/rfc/rfc6570#section-3.2.1
 struct Operator {
     first: &'static str,
     separator: &'static str,
     is_named: bool,
-    /// Whether the operator leaves reserved characters unencoded.
+    /// Whether expansions may contain reserved characters without encoding them.
     allows_reserved: bool,
 }
 
@@ -53,13 +53,14 @@ impl Completion {
         })
     }
 
-    /// Removes each completion value that may expand the template to a hidden resource. Also
-    /// removes the `total`, because it includes the removed values.
+    /// Removes all completion values that could expand the template to a hidden resource. Also
+    /// removes the `total`, because it counts the removed values, too.
     ///
-    /// The values of the template's other arguments do not matter: the server may have ignored
-    /// them, or the client may have invented them. So a value is kept only if the resource is
-    /// permitted for every expansion of the template's other expressions. An expression that
-    /// escapes `/` may expand to any text without `/`, and any other expression to any text.
+    /// The client's values of the other arguments are ignored, because the client may have invented
+    /// them, and the server may not have used them. A value is kept only if the rules allow the
+    /// resource for every possible expansion of the other expressions in the template. An
+    /// expression that escapes `/` can expand to any text without `/`, and all other expressions
+    /// can expand to any text.
     pub(super) fn retain(
         &self,
         info: &mut CompletionInfo,
@@ -70,7 +71,7 @@ impl Completion {
         info.total = None;
         let mut budget = Budget::new(MAX_COMPARISON_STEPS);
         info.values.retain(|value| {
-            // Some servers percent-encode values, and some do not.
+            // Check the value with and without percent-encoding, because servers differ in this.
             let [encoded, plain] = [true, false].map(|encodes| self.pattern(value, encodes));
             let plain = (plain != encoded).then_some(plain);
             [true, false].iter().all(|&encodes| permits(&self.expand(value, encodes)))
@@ -82,16 +83,16 @@ impl Completion {
         });
     }
 
-    /// Returns `true` if the template, expanded with this value, can be compared with rules. The
-    /// template must begin with a literal scheme, and neither the template nor the value may
-    /// contain the text of a placeholder.
+    /// Returns `true` if the expansions of the template with this value can be compared with the
+    /// rules. The template must begin with a literal scheme, and neither the template nor the value
+    /// may contain a placeholder.
     fn is_comparable(&self, value: &str) -> bool {
         let scheme = self.template.split('{').next().unwrap_or_default();
         let has_wildcard = |text: &str| has_wildcard(&text.to_ascii_lowercase());
         scheme.contains(':') && !has_wildcard(&self.template) && !has_wildcard(value)
     }
 
-    /// Expands the template with this value, and with placeholders for the other arguments.
+    /// Expands the template with this value, and with placeholders for all other arguments.
     fn pattern(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| {
             let (operator, variables) = Operator::of(expression);
@@ -123,13 +124,13 @@ impl Completion {
         })
     }
 
-    /// Expands the template with this value and the client's values of the other arguments. An
-    /// expression is left unexpanded if none of its arguments is known.
+    /// Expands the template with this value, and with the client's values of the other arguments.
+    /// An expression without any known argument is left as it is.
     fn expand(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| self.expand_expression(expression, value, encodes, uri))
     }
 
-    /// Returns the template with each expression replaced by the text that `expand` appends.
+    /// Returns the template, with each expression replaced by the text that `expand` appends.
     fn expand_each(&self, expand: impl Fn(&str, &mut String)) -> String {
         let mut uri = String::with_capacity(2 * self.template.len());
         let mut rest = self.template.as_str();
@@ -197,8 +198,8 @@ impl Operator {
         }
     }
 
-    /// Appends a value to a URI. Percent-encodes the value if `encodes` is `true` and the operator
-    /// does not allow reserved characters.
+    /// Appends a value to a URI. Percent-encodes the value if `encodes` is `true`, unless the
+    /// operator allows reserved characters.
     fn push(&self, value: &str, encodes: bool, uri: &mut String) {
         if encodes && !self.allows_reserved {
             encode(value, uri);
@@ -207,21 +208,21 @@ impl Operator {
         }
     }
 
-    /// Returns the placeholder that stands for any expansion of an expression with this operator,
-    /// even of several values.
+    /// Returns the placeholder for all expansions of an expression with this operator, including
+    /// expansions of several values.
     fn wildcard(&self) -> &'static str {
         if self.allows_reserved || self.separator == "/" { ANYTHING } else { SEGMENT }
     }
 }
 
-/// Returns the name of a variable without its modifier.
+/// Returns the name of a variable, without its modifiers.
 fn name(variable: &str) -> &str {
     let name = variable.split_once(':').map_or(variable, |(name, _)| name);
     name.strip_suffix('*').unwrap_or(name)
 }
 
-/// Returns the length of a variable's prefix modifier in characters, such as 3 for `name:3`, or
-/// `None` if the variable has no such modifier.
+/// Returns the length in the prefix modifier of a variable, such as 3 for `name:3`. Returns `None`
+/// if the variable has no prefix modifier.
 fn prefix_length(variable: &str) -> Option<usize> {
     variable.split_once(':')?.1.parse().ok()
 }
@@ -230,9 +231,9 @@ fn has_wildcard(uri: &str) -> bool {
     uri.contains(SEGMENT) || uri.contains(ANYTHING)
 }
 
-/// Returns `true` if the rules permit all spellings of every URI that `pattern` stands for, with
-/// any texts in place of its placeholders. `denied` contains the canonical spellings of denied
-/// URIs.
+/// Returns `true` if the rules allow every URI that `pattern` can become when its placeholders are
+/// replaced with texts, in all spellings of the URI. `denied` contains the canonical spellings of
+/// denied URIs.
 fn permits_each(
     pattern: &str,
     resources: &Selection,
@@ -249,15 +250,15 @@ fn permits_each(
         && !others.any(|uris| resources.may_deny(&uris, budget) || may_be_denied(&uris, budget))
 }
 
-/// Returns the set of all URIs that result from `pattern` by filling in its placeholders.
+/// Returns the set of all URIs that `pattern` can become when its placeholders are replaced.
 fn uris(pattern: &str) -> TextSet {
     let mut uris = TextSet::default();
     let mut rest = pattern;
     if let Some(scheme) = pattern.find("://") {
         let (before, after) = pattern.split_at(scheme + 3);
         let end = after.find(['/', '?', '#']).unwrap_or(after.len());
-        // An authority has several spellings, such as with a user or a port. So if it contains a
-        // placeholder, the set contains every authority.
+        // An authority has several spellings, for example with a user name or port. If the
+        // authority contains a placeholder, the set therefore contains all authorities.
         let authority = match &after[..end] {
             authority if authority.contains(ANYTHING) => Some(Part::Anything),
             authority if authority.contains(SEGMENT) => Some(Part::Segment),
@@ -289,7 +290,7 @@ fn push_parts(mut rest: &str, uris: &mut TextSet) {
     uris.push(Part::Text(rest.to_owned()));
 }
 
-/// Appends a text to a URI. Percent-encodes all characters except unreserved ones.
+/// Appends a text to a URI, with all characters percent-encoded except unreserved ones.
 fn encode(text: &str, uri: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {

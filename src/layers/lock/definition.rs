@@ -1,4 +1,4 @@
-//! The parts of a tool's definition that a lock pins.
+//! The definition of a tool, as a lock compares it.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 #[cfg(any(feature = "config", test))]
 use crate::fingerprint::Fingerprint;
 
-/// A tool without the parts that are not pinned.
+/// A tool, reduced to the parts that a lock compares.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition(Tool);
 
-/// A part of a definition, by its name in MCP.
+/// A part of a tool's definition, named as in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Title,
@@ -22,7 +22,7 @@ pub(super) enum Part {
     Annotations,
 }
 
-/// Parts of a definition, to be displayed as a list.
+/// A list of parts, separated by commas when displayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts(pub(super) Vec<Part>);
 
@@ -35,25 +35,25 @@ impl Definition {
         Self(tool)
     }
 
-    /// Returns the definition as JSON.
+    /// Returns the definition as a JSON object.
     pub(crate) fn to_json(&self) -> Value {
-        // Serializing a tool does not fail: it has only strings as keys.
+        // Serializing a tool never fails, because all its keys are strings.
         serde_json::to_value(&self.0).unwrap_or_default()
     }
 
-    /// Returns the SHA-256 of the definition's canonical JSON.
+    /// Returns the SHA-256 hash of the definition's canonical JSON.
     #[cfg(any(feature = "config", test))]
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.to_json())
     }
 
-    /// Returns `true` if the pinned parts of the tool are the same. Members of schemas may be in
-    /// another order.
+    /// Returns `true` if `tool` has the same name and definition. The order of the members in
+    /// schemas does not matter.
     pub(super) fn is_same(&self, tool: &Tool) -> bool {
         self.0.name == tool.name && Part::ALL.iter().all(|part| part.is_same(&self.0, tool))
     }
 
-    /// Returns the parts in which a tool of the same name differs.
+    /// Returns the parts that differ between the definition and a tool of the same name.
     pub(super) fn differing(&self, tool: &Tool) -> Parts {
         Parts(Part::ALL.into_iter().filter(|part| !part.is_same(&self.0, tool)).collect())
     }
@@ -62,7 +62,7 @@ impl Definition {
 // === impl Part ===
 
 impl Part {
-    /// All parts, in the order in which they are displayed.
+    /// All parts, in the order in which they are compared and displayed.
     const ALL: [Self; 5] =
         [Self::Title, Self::Description, Self::InputSchema, Self::OutputSchema, Self::Annotations];
 

@@ -1,4 +1,4 @@
-//! The difference between the approved and the current definition of a tool.
+//! The difference between two definitions of a tool.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -7,11 +7,13 @@ use serde_json::Value;
 use super::definition::Definition;
 use crate::warnings::sanitize::Sanitized;
 
-/// A tool whose definition differs between two locks.
+/// A tool whose definition differs between two locks, such as the approved lock and the current
+/// state.
 ///
-/// `Display` prints each differing value with its place in the definition, the approved one after
-/// `-` and the other one after `+`. Invisible and control characters are escaped, and so are all
-/// other characters that are not ASCII if the two values differ in such characters.
+/// `Display` prints the path and the two versions of each differing value: the approved version
+/// after `-`, and the other version after `+`. To reveal hidden changes, invisible and control
+/// characters are escaped. If the versions differ in non-ASCII characters, all of these are
+/// escaped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     backend: String,
@@ -20,7 +22,7 @@ pub struct Difference {
     listed: Option<Value>,
 }
 
-/// The texts of two values, of which one may be missing.
+/// The two versions of a value in a definition. One of the versions may be missing.
 struct Change<'v> {
     place: String,
     locked: Option<&'v Value>,
@@ -40,7 +42,7 @@ impl Difference {
         Self { backend: backend.to_owned(), tool: tool.to_owned(), locked, listed }
     }
 
-    /// Returns the name of the backend.
+    /// Returns the name of the backend that has the tool.
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.backend
@@ -52,7 +54,7 @@ impl Difference {
         &self.tool
     }
 
-    /// Returns `true` if the tool is not in the first lock.
+    /// Returns `true` if the first lock does not contain the tool.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.locked.is_none()
@@ -74,7 +76,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Collects the places in which two values differ. Only objects are compared member by member.
+/// Collects all differences between two values. Objects are compared member by member, and all
+/// other values as a whole.
 fn compare<'v>(
     place: String,
     locked: Option<&'v Value>,
@@ -94,7 +97,7 @@ fn compare<'v>(
     for name in names {
         let separator = if is_definition { "" } else { "/" };
         let [locked, listed] = [one, other].map(|members| members.and_then(|it| it.get(name)));
-        // The name of a new or missing tool was printed before.
+        // Skip the name of the tool, which was already printed.
         if !(is_definition && name == "name") {
             compare(format!("{place}{separator}{name}"), locked, listed, changes);
         }
@@ -118,12 +121,12 @@ impl fmt::Display for Change<'_> {
     }
 }
 
-/// Returns the characters of a text that are not ASCII.
+/// Returns the non-ASCII characters of a text.
 fn unusual(text: &str) -> String {
     text.chars().filter(|character| !character.is_ascii()).collect()
 }
 
-/// Escapes invisible and control characters, or all that are not ASCII.
+/// Escapes invisible and control characters or, if `all` is `true`, all non-ASCII characters.
 fn escaped(text: &str, all: bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! The layer that compares listed tools with a lock.
+//! The layer that compares the tools of a server with a lock.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -16,10 +16,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// A layer that compares the tools of a server with a [`Lock`].
+/// A layer that hides tools whose definitions differ from a [`Lock`].
 ///
-/// By default, there is no lock, and the layer changes nothing. See the [module docs](crate::lock)
-/// for details and an example.
+/// By default, the layer has no lock and changes nothing. See the [module docs](crate::lock) for
+/// details and an example.
 #[derive(Clone, Default)]
 pub struct LockLayer {
     pinned: Option<Pinned>,
@@ -29,7 +29,7 @@ pub struct LockLayer {
     pub(crate) catalogs: CatalogSettings,
 }
 
-/// The approved tools of one backend.
+/// The approved tools of a backend.
 #[derive(Clone)]
 struct Pinned {
     backend: String,
@@ -42,15 +42,15 @@ pub type Locked<S> = Informed<LockRule, S>;
 // === impl LockLayer ===
 
 impl LockLayer {
-    /// Creates a layer that compares the tools of a server with those that the lock contains for
-    /// the backend of this name.
+    /// Creates a layer that compares the tools of a server with the tools that `lock` contains for
+    /// the backend named `backend`.
     #[must_use]
     pub fn new(lock: &Lock, backend: &str) -> Self {
         let pinned = Pinned { backend: backend.to_owned(), tools: lock.of_backend(backend) };
         Self { pinned: Some(pinned), ..Self::default() }
     }
 
-    /// Sets what happens to a tool whose definition differs from the lock. Defaults to
+    /// Sets the policy for tools whose definitions differ from the lock. Defaults to
     /// [`OnDrift::Hide`].
     #[must_use]
     pub const fn on_drift(mut self, on_drift: OnDrift) -> Self {
@@ -58,15 +58,15 @@ impl LockLayer {
         self
     }
 
-    /// Sets what happens to a tool that is not in the lock. Defaults to [`OnNew::Hide`].
+    /// Sets the policy for tools that are not in the lock. Defaults to [`OnNew::Hide`].
     #[must_use]
     pub const fn on_new(mut self, on_new: OnNew) -> Self {
         self.on_new = on_new;
         self
     }
 
-    /// Returns warnings for the operator about tools that differ from the lock, or that are not in
-    /// the lock.
+    /// Returns warnings for the operator about tools that are not in the lock, or whose definitions
+    /// differ from it.
     ///
     /// Each warning is logged once, and at most 1000 warnings are kept.
     #[must_use]
@@ -76,8 +76,8 @@ impl LockLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer notices a changed definition within about a minute, or when
-    /// a client lists the tools.
+    /// Without an epoch, the layer detects a changed definition within about a minute, or when a
+    /// client lists the tools.
     LockLayer: catalogs
 }
 

@@ -1,18 +1,18 @@
-//! Hides tools whose definitions differ from those that an operator has approved.
+//! Hides tools whose definitions differ from the definitions that an operator has approved.
 //!
-//! Models read the definition of a tool as an instruction, and operators approve a tool by its
-//! definition. A server can change the definition later. To prevent this, a [`Lock`] contains the
-//! approved definitions, and a [`LockLayer`] compares them with each list of the server. A tool is
-//! pinned with its name, title, description, schemas and annotations. Its icons and `_meta` are not
-//! compared.
+//! Models read the definition of a tool as instructions, and operators approve a tool by its
+//! definition. A server can later change the definition, for example to inject a malicious prompt.
+//! To prevent this, a [`Lock`] contains the approved definitions, and a [`LockLayer`] compares them
+//! with the tools that a server lists. It compares the name, title, description, schemas and
+//! annotations of each tool, but not its icons and `_meta`.
 //!
-//! - *Drift.* The definition of a tool differs from the lock. By default, such a tool is neither
-//!   listed nor callable, and a composite that calls it is not available; see [`OnDrift`].
-//! - *New tools.* The server lists a tool that is not in the lock. By default, such a tool is
-//!   neither listed nor callable either; see [`OnNew`].
+//! - *Drift.* The definition of a tool differs from the lock. By default, the tool is neither
+//!   listed nor callable, so composites that call it are not available either. See [`OnDrift`].
+//! - *New tools.* The server lists a tool that is not in the lock. By default, the tool is neither
+//!   listed nor callable. See [`OnNew`].
 //!
-//! Neither the order of the tools and pages nor the order of the members of a schema matters. Names
-//! and texts are compared by their characters, so a similar name is another name.
+//! The order of tools, of pages and of the members in a schema does not matter. Names and texts are
+//! compared character by character, so a name that only looks like another name is different.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -54,16 +54,17 @@
 //!
 //! # When definitions are compared
 //!
-//! The layer compares each page of a list that passes through it. It also lists the tools itself
-//! and caches them in a [catalog](crate::catalog): before the first list, before the first call,
-//! and after the [epoch](LockLayer::epoch) is bumped. A call compares nothing. It is rejected if
-//! the tools cannot be listed, or if the tool is not listed.
+//! The layer compares each page of a tool list that passes through it. It also lists the tools
+//! itself, and caches them in a [catalog](crate::catalog): before the first list, before the first
+//! call, and after the [epoch](LockLayer::epoch) is bumped. A tool call does not cause a
+//! comparison. It is rejected if the server does not list the tool, or if the tools cannot be
+//! listed, unless the layer's policies allow a tool with an unknown definition.
 //!
-//! A tool that has differed from the lock once stays hidden as long as the layer exists, even if
-//! the server lists the approved definition again. So a server gains nothing if its lists
-//! alternate. If several tools have the same name, all of them must match the lock.
+//! If a tool has ever differed from the lock, it stays hidden until the layer is replaced, even if
+//! the server lists the approved definition again. This prevents a server from alternating between
+//! two definitions. If several tools have the same name, all of them must match the lock.
 //!
-//! The layer does not detect a tool that behaves differently although its definition is the same.
+//! The layer cannot detect a tool that changes its behavior but not its definition.
 
 mod definition;
 mod difference;

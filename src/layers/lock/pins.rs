@@ -1,4 +1,4 @@
-//! The approved definitions of the tools of all backends.
+//! A lock: the approved tool definitions of all backends.
 
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
@@ -10,15 +10,15 @@ use rmcp::model::Tool;
 use super::{definition::Definition, difference::Difference};
 use crate::warnings::sanitize::Sanitized;
 
-/// The approved definitions of tools, by backend and name.
+/// The approved tool definitions of all backends.
 ///
-/// The feature `config` reads a lock from a file and writes it.
+/// With the feature `config`, a lock can be written to a file and read from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lock {
     backends: BTreeMap<String, BTreeMap<String, Definition>>,
 }
 
-/// The error returned if a backend has several tools with the same name and different definitions.
+/// The error if a backend has several tools with the same name but different definitions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("backend `{}` has several tools named `{}`", Sanitized(.backend), Sanitized(.tool))]
 pub struct Ambiguous {
@@ -29,18 +29,18 @@ pub struct Ambiguous {
 // === impl Lock ===
 
 impl Lock {
-    /// Creates a lock without tools, so that all tools are new.
+    /// Creates an empty lock, for which all tools are new.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Approves the definition of a tool of a backend. The name of the backend need not have a
-    /// meaning outside of the lock.
+    /// Approves the definition of a tool. `backend` is the name under which
+    /// [`LockLayer::new`](super::LockLayer::new) finds the tool. It can be any name.
     ///
     /// # Errors
     ///
-    /// Returns an error if the lock contains another definition of the tool.
+    /// Returns an error if the lock already contains a different definition of the tool.
     pub fn pin(&mut self, backend: &str, tool: &Tool) -> Result<(), Ambiguous> {
         let definition = Definition::of(tool);
         match self.backends.entry(backend.to_owned()).or_default().entry(tool.name.to_string()) {
@@ -55,20 +55,21 @@ impl Lock {
         }
     }
 
-    /// Returns the number of approved tools of all backends.
+    /// Returns the number of approved tools in all backends.
     #[must_use]
     pub fn len(&self) -> usize {
         self.backends.values().map(BTreeMap::len).sum()
     }
 
-    /// Returns `true` if the lock contains no tools.
+    /// Returns `true` if the lock contains no approved tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the tools in which `now` differs from this lock, sorted by backend and name: changed
-    /// tools, tools that only `now` contains, and tools that only this lock contains.
+    /// Returns the differences between this lock and `now`, sorted by backend and tool: tools with
+    /// different definitions, tools that only `now` contains, and tools that only this lock
+    /// contains.
     #[must_use]
     pub fn differences(&self, now: &Self) -> Vec<Difference> {
         let all = self.iter().map(|(backend, name, _)| (backend, name));
@@ -83,7 +84,7 @@ impl Lock {
         all.into_iter().filter_map(difference).collect()
     }
 
-    /// Iterates over the backends, names and definitions of all tools, sorted by backend and name.
+    /// Iterates over the backend, name and definition of each tool, sorted by backend and name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Definition)> {
         self.backends.iter().flat_map(|(backend, tools)| {
             tools.iter().map(move |(name, definition)| (&**backend, &**name, definition))
@@ -94,7 +95,7 @@ impl Lock {
         self.backends.get(backend)?.get(name)
     }
 
-    /// Returns the tools of one backend.
+    /// Returns the approved tools of a backend, by name.
     pub(super) fn of_backend(&self, backend: &str) -> Arc<HashMap<String, Definition>> {
         Arc::new(self.backends.get(backend).cloned().unwrap_or_default().into_iter().collect())
     }

@@ -1,27 +1,29 @@
-//! The treatment of tools that differ from a lock.
+//! Policies for tools that differ from a lock.
 
-/// The treatment of a tool whose definition differs from the lock.
+/// The policy for tools whose definitions differ from the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDrift {
-    /// The tool is neither listed nor callable, and a warning is logged. The default.
+    /// Hides the tool and logs a warning. The tool is neither listed nor callable. This is the
+    /// default.
     #[default]
     Hide,
-    /// A warning is logged, and the tool stays available with its current definition.
+    /// Logs a warning. The tool stays available with its changed definition.
     Warn,
-    /// A warning is logged, and all requests to the server fail.
+    /// Logs a warning, and rejects all requests to the server with an error.
     Fail,
 }
 
-/// The treatment of a tool that is not in the lock.
+/// The policy for tools that are not in the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnNew {
-    /// The tool is neither listed nor callable, and a warning is logged. The default.
+    /// Hides the tool and logs a warning. The tool is neither listed nor callable. This is the
+    /// default.
     #[default]
     Hide,
-    /// A warning is logged, and the tool is available.
+    /// Logs a warning. The tool is available.
     Warn,
-    /// The tool is available.
+    /// Makes the tool available without a warning.
     Allow,
 }

@@ -1,4 +1,4 @@
-//! The rule that compares listed tools with a lock.
+//! Compares listed tools with a lock, and rejects calls of hidden tools.
 
 use std::{
     collections::HashMap,
@@ -22,14 +22,14 @@ use crate::{
     warnings::{Warnings, sanitize::Sanitized},
 };
 
-/// The maximum number of new tools that one warning names.
+/// Maximum number of new tools that a single warning names.
 const NAMED: usize = 10;
 
-/// The rule of a [`LockLayer`](super::LockLayer).
+/// The implementation of a [`LockLayer`](super::LockLayer).
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct LockRule(
-    // `None` if there is no lock.
+    // `None` if the layer has no lock.
     Option<Arc<Rule>>,
 );
 
@@ -39,10 +39,11 @@ pub(super) struct Rule {
     tools: Arc<HashMap<String, Definition>>,
     on_drift: OnDrift,
     on_new: OnNew,
-    /// Set once `drifted` contains a tool, so that calls need not lock it before.
+    /// Whether `drifted` contains any tools. Calls check this flag first, to avoid locking the
+    /// mutex.
     has_drifted: AtomicBool,
-    /// The tools that have differed from the lock, each with the parts that differed last. A tool
-    /// stays in this map until the layer is replaced.
+    /// The tools that have ever differed from the lock, and the parts in which they differed last.
+    /// A tool stays in this map until the layer is replaced.
     drifted: Mutex<HashMap<String, Parts>>,
     warnings: Warnings,
 }
@@ -57,7 +58,7 @@ impl LockRule {
 
 impl InterceptInformed for LockRule {
     type Derived = ();
-    /// Whether the request lists tools.
+    /// `true` if the request lists tools.
     type Memo = bool;
 
     fn derive(&self, tools: &Tools) {
@@ -122,8 +123,8 @@ impl Rule {
         Self { backend, tools, on_drift, on_new, has_drifted, drifted, warnings }
     }
 
-    /// Returns the tools that must be known. Lists need them as well: a tool may differ from the
-    /// lock only on a later page.
+    /// Returns the tools that must be known to process a request. Requests to list tools need all
+    /// tools, because a tool on this page may have a second definition on a later page.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         match request.tool_call() {
             _ if self.on_drift == OnDrift::Fail => Needs::AllTools,
@@ -147,7 +148,7 @@ impl Rule {
         ControlFlow::Break(Reply::unknown_tool(call.name.clone()))
     }
 
-    /// Compares listed tools with the lock, and logs the differences.
+    /// Compares listed tools with the lock, and logs warnings about differences and new tools.
     fn see<'t>(&self, tools: impl Iterator<Item = &'t Tool>) {
         let mut new = Vec::new();
         for tool in tools {
@@ -199,7 +200,7 @@ impl Rule {
         ));
     }
 
-    /// Returns `true` if a tool of this name may be listed and called, as far as is known.
+    /// Returns `true` if no known difference forbids listing and calling the tool.
     fn permits(&self, name: &str) -> bool {
         if !self.tools.contains_key(name) {
             return self.on_new != OnNew::Hide;
@@ -209,15 +210,18 @@ impl Rule {
             || !self.drifted().contains_key(name)
     }
 
-    /// Returns `true` if a tool may be called although its definition is unknown.
+    /// Returns `true` if a tool may be called although the server does not list it, and its
+    /// definition is therefore unknown.
     fn permits_unlisted(&self, name: &str) -> bool {
         self.on_drift == OnDrift::Warn || !self.tools.contains_key(name)
     }
 
-    /// Returns the error for all requests after a tool has differed from the lock, if they fail.
+    /// Returns the error for all requests if a tool has differed from the lock and the policy is
+    /// [`OnDrift::Fail`].
     fn failure(&self) -> Option<ErrorData> {
         let fails = self.on_drift == OnDrift::Fail && self.has_drifted.load(Ordering::Acquire);
-        // Clients may know neither the tool nor what an operator has to do.
+        // The message names neither the tool nor a remedy, because clients must not learn these
+        // details.
         fails.then(|| {
             let backend = Sanitized(&self.backend);
             let message = format!(

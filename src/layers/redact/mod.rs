@@ -1,66 +1,66 @@
-//! Redaction of tool results by JSON Pointers.
+//! Removes secret or personal data from tool results.
 //!
-//! A [`RedactLayer`] removes parts of tool results before any layer above receives them, so the
-//! removed values reach no composite, log or client. Place the layer below all layers that use
-//! results. The layer selects tools by their names in the wrapped service.
+//! A [`RedactLayer`] removes the values that JSON Pointers select from tool results. Place it below
+//! all layers that use results, so that the removed values reach no composite, log or client. The
+//! layer selects tools by the names that they have in the wrapped service.
 //!
 //! # Pointers
 //!
-//! JSON Pointers ([RFC 6901]) select the redacted values in the structured content:
-//! `/user/email` selects the member `email` of the member `user`, and an empty pointer selects
-//! the whole value. A segment `*` matches any one member or element, as in `/rows/*/ssn`. A
-//! segment `**` matches any number of segments, including none, as in `/**/password`. A member
-//! named `*` or `**` cannot be selected on its own.
+//! JSON Pointers ([RFC 6901]) select the values to redact in the structured content: `/user/email`
+//! selects the member `email` of the member `user`, and the empty pointer selects the whole
+//! content. The segment `*` matches any single member or element, as in `/rows/*/ssn`. The segment
+//! `**` matches any number of segments, including none, as in `/**/password`. It is not possible to
+//! select only a member whose name is `*` or `**`.
 //!
 //! - [`Redaction::new`] replaces each selected value with `"[redacted]"`. If the value is an
-//!   object, the names of its members are replaced too. The name of the selected value itself is
-//!   kept. If this name is secret, select the enclosing object.
-//! - [`Redaction::only`] keeps only the selected values, and the arrays and objects that
-//!   contain them. Other members are removed with their names, and other elements are
-//!   replaced with `"[redacted]"`.
+//!   object, its member names are removed as well, but the name of the selected value is kept. If
+//!   that name is secret, too, select the enclosing object.
+//! - [`Redaction::only`] keeps only the selected values, and the arrays and objects that contain
+//!   them. It removes all other members together with their names, and replaces all other array
+//!   elements with `"[redacted]"`.
 //!
-//! If the structured content is an object and is redacted as a whole, it becomes `{}`, because
+//! If the whole structured content is redacted and is an object, it becomes `{}`. This is because
 //! clients of protocol versions before 2026-07-28 accept only objects as structured content.
 //!
 //! # Other parts of the result
 //!
-//! Other parts of a result may repeat redacted values. So if a redaction selects a tool, the layer
-//! also changes the following parts of the tool's results:
+//! Servers may repeat redacted values in other parts of a result. If a redaction selects a tool,
+//! the layer therefore also changes these parts of the tool's results:
 //!
-//! - A text that is the JSON of the structured content is regenerated from the redacted
-//!   content. If there is no structured content, a text that is the JSON of an array or an
-//!   object is redacted instead. Every other text, image, audio, link and resource is
-//!   replaced with the text `[redacted]`.
-//! - `_meta` of the result and of its content blocks is removed. The annotations of the blocks are
-//!   removed too: `lastModified`, `priority` and `audience`.
-//! - A result with `isError` is changed in the same way. A JSON-RPC error keeps its code, but its
-//!   message only states that the tool failed, and its `data` is removed. Error -32021 keeps
-//!   the client capabilities that the tool requires.
-//! - A request for input, a task or any other reply is replaced with an error. The task still
-//!   continues on the server, because this layer makes no calls to cancel it.
+//! - A text that repeats the structured content as JSON is rendered again from the redacted
+//!   content. If there is no structured content, a text that is a JSON array or object is redacted
+//!   with the same pointers. All other texts, images, audio, links and resources are replaced with
+//!   the text `[redacted]`.
+//! - The `_meta` of the result and of its content blocks is removed. The annotations of content
+//!   blocks (`lastModified`, `priority` and `audience`) are removed, too.
+//! - A result with `isError` is changed in the same way. Of a JSON-RPC error, the layer keeps the
+//!   code, removes `data`, and replaces the message with a message that says that the tool failed.
+//!   An error with the code -32021 keeps the list of client capabilities that the tool requires.
+//! - A request for input, a task or any other kind of reply is replaced with an error. If the reply
+//!   was a task, the task continues on the server, because the layer cannot send a request to
+//!   cancel it.
 //!
-//! With [`keep_texts`](Redaction::keep_texts), the layer keeps images, links, resources, requests
-//! for input, and texts that are not JSON, including error messages. It also keeps `_meta` and
-//! annotations, except with [`only`](Redaction::only). A text that is JSON but differs from the
-//! structured content is redacted by the same pointers.
+//! If the other parts contain no secrets, [`keep_texts`](Redaction::keep_texts) preserves images,
+//! links, resources, requests for input, and texts that are not JSON, including error messages. It
+//! also preserves `_meta` and annotations, except with [`only`](Redaction::only). A text that is
+//! JSON but differs from the structured content is redacted with the same pointers.
 //!
-//! Even with `keep_texts`, a text that begins with `{` or `[` and does not parse as JSON is
+//! Even with `keep_texts`, a text that begins with `{` or `[` but does not parse as JSON is
 //! replaced with `[redacted]`, because other parsers might accept it. Examples are concatenated
-//! values, numbers such as `1e999`, and arrays nested more than 127 levels deep, but also words in
-//! brackets. An error message that begins with `{` or `[` is replaced with a message that states
-//! that the tool failed.
+//! values, numbers such as `1e999`, arrays nested more than 127 levels deep, and words in brackets.
+//! An error message of this form is replaced with a message that says that the tool failed.
 //!
 //! # What is not redacted
 //!
-//! The layer does not change prompts, resources that a client reads, the results of tasks, the
-//! arguments of calls, and the requests and notifications that a server sends during a call.
+//! The layer does not change prompts, resources that clients read, results of tasks, arguments of
+//! tool calls, and requests and notifications that a server sends during a tool call.
 //!
-//! - A redacted call never becomes a task. However, a client that knows the id of a task created
-//!   elsewhere can fetch the result with `tasks/get`.
-//! - If a tool repeats a redacted value in a part of the structured content that no pointer
-//!   selects, the repetition is kept.
-//! - A redacted result may no longer match the tool's output schema, which is advertised
-//!   unchanged. For example, a string may replace a number, and required members may be missing.
+//! - A redacted tool call never becomes a task. However, a client that knows the ID of another task
+//!   can fetch the result of this task with `tasks/get`.
+//! - If a tool repeats a redacted value at another position in the structured content, the value is
+//!   not removed there unless a pointer selects that position.
+//! - A redacted result may violate the tool's output schema, which clients receive unchanged. For
+//!   example, a string may replace a number, and required members may be missing.
 //!
 //! # Examples
 //!
@@ -116,19 +116,19 @@ use crate::{
     pattern::{Patterns, Selection},
 };
 
-/// A layer that redacts parts of tool results.
+/// A layer that removes selected values from tool results.
 ///
-/// By default there are no redactions, and the layer changes nothing. If several redactions select
-/// a tool, all of them change the tool's results.
+/// By default, the layer has no redactions and changes nothing. If several redactions select a
+/// tool, all of them are applied to the tool's results.
 ///
-/// See the [module docs](self) for the changes to a result, and for an example.
+/// See the [module docs](self) for the changes to results, and for an example.
 #[derive(Clone, Debug, Default)]
 pub struct RedactLayer(Vec<Redaction>);
 
 /// Middleware that [`RedactLayer`] puts in front of a service.
 pub type Redact<S> = Intercepted<RedactRule, S>;
 
-/// A redaction of the results of selected tools.
+/// Selects tools, and the values that are redacted in their results.
 #[derive(Clone, Debug)]
 pub struct Redaction {
     tools: Selection,
@@ -137,19 +137,20 @@ pub struct Redaction {
     keeps_texts: bool,
 }
 
-/// The values that a redaction keeps.
+/// Which values of a result a redaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
-    /// The values that no pointer selects.
+    /// Keeps the values that no pointer selects.
     Others,
-    /// Only the values that a pointer selects.
+    /// Keeps only the values that a pointer selects.
     These,
 }
 
 // === impl Redaction ===
 
 impl Redaction {
-    /// Creates a redaction that replaces the values selected by the [pointers](self#pointers).
+    /// Creates a redaction that removes the values that the [pointers](self#pointers) select, and
+    /// keeps all other values.
     ///
     /// # Errors
     ///
@@ -162,8 +163,8 @@ impl Redaction {
         Ok(Self { tools, pointers, keeping: Keeping::Others, keeps_texts: false })
     }
 
-    /// Creates a redaction that keeps only the values selected by the
-    /// [pointers](self#pointers).
+    /// Creates a redaction that keeps only the values that the [pointers](self#pointers) select,
+    /// and removes all other values.
     ///
     /// # Errors
     ///
@@ -175,12 +176,12 @@ impl Redaction {
         Ok(Self { keeping: Keeping::These, ..Self::new(tools, pointers)? })
     }
 
-    /// Keeps texts that are not JSON, and [other parts](self#other-parts-of-the-result) of a result
-    /// that pointers cannot select. Call this only if the selected tools do not repeat redacted
-    /// values in these parts.
+    /// Keeps texts that are not JSON, and the [other parts](self#other-parts-of-the-result) of a
+    /// result that pointers cannot select. Call this method only if the selected tools do not
+    /// repeat redacted values in these parts.
     ///
-    /// `_meta` and annotations such as `lastModified` are also kept, unless the redaction was
-    /// created with [`only`](Self::only).
+    /// Also keeps `_meta` and annotations such as `lastModified`, unless the redaction was created
+    /// with [`only`](Self::only).
     #[must_use]
     pub const fn keep_texts(mut self) -> Self {
         self.keeps_texts = true;
@@ -197,7 +198,7 @@ impl RedactLayer {
         Self::default()
     }
 
-    /// Adds a redaction. Earlier redactions are kept.
+    /// Adds a redaction to the redactions of the layer.
     #[must_use]
     pub fn redaction(mut self, redaction: Redaction) -> Self {
         self.0.push(redaction);
@@ -206,7 +207,8 @@ impl RedactLayer {
 }
 
 impl RedactLayer {
-    /// Returns the tool patterns of all redactions, each with the name of its setting.
+    /// Returns the tool patterns of all redactions. Each pattern comes with the name of the setting
+    /// that contains it.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.0.iter().map(|redaction| &redaction.tools);
         selections.flat_map(Selection::parts).map(|patterns| ("redactions.tools", patterns))

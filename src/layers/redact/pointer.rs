@@ -6,24 +6,24 @@ use serde_json::Value;
 
 use crate::json_pointer;
 
-/// The replacement for redacted values.
+/// The text that replaces a redacted value.
 pub(super) const MARK: &str = "[redacted]";
 
-/// A JSON Pointer with wildcard segments.
+/// A JSON Pointer that may contain wildcard segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pointer(Vec<Segment>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    /// The member of this name, or the element at this index.
+    /// The member with this name, or the element with this index.
     Named(String),
-    /// Any one member or element.
+    /// The wildcard `*`, which matches any single member or element.
     Any,
-    /// Any number of segments, including none.
+    /// The wildcard `**`, which matches any number of segments, including none.
     Deep,
 }
 
-/// An invalid JSON Pointer.
+/// The error of an invalid JSON Pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointerError {
     pointer: String,
@@ -32,15 +32,15 @@ pub struct PointerError {
     reason: &'static str,
 }
 
-/// A set of JSON Pointers that select values.
+/// The JSON Pointers of a redaction.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers(Vec<Pointer>);
 
-/// The progress of matching all pointers against a path into a value. Only contains pointers that
-/// match the path, or that may still match a longer path.
+/// The state of matching all pointers against the path to a value. Contains only pointers that
+/// match the path, or that may match a longer path.
 ///
-/// Each entry contains the index of a pointer and the index of its next segment. A pointer with
-/// `**` may have several entries.
+/// Each entry consists of the index of a pointer and the index of the pointer's next segment. A
+/// pointer that contains `**` may have several entries.
 #[derive(Clone, Debug)]
 struct Positions(Vec<(usize, usize)>);
 
@@ -64,8 +64,8 @@ impl Pointers {
         }
     }
 
-    /// Keeps only the selected values, and the arrays and objects that contain them. Removes other
-    /// members, and replaces other elements with [`MARK`].
+    /// Keeps only the selected values, and the arrays and objects that contain them. Removes all
+    /// other members, and replaces all other elements with [`MARK`].
     pub(super) fn keep_only(&self, value: &mut Value) {
         if !self.keep_from(value, &self.begin()) {
             take_all(value);
@@ -95,8 +95,8 @@ impl Pointers {
         }
     }
 
-    /// Removes the parts of a value that no pointer selects. Returns `false` if no part is
-    /// selected. In this case, the caller must remove the value itself.
+    /// Removes the parts of a value that no pointer selects. Returns `false` if no part of the
+    /// value is selected. The caller must then remove the value.
     fn keep_from(&self, value: &mut Value, way: &Positions) -> bool {
         if self.is_there(way) {
             return true;
@@ -106,7 +106,7 @@ impl Pointers {
         }
         match value {
             Value::Object(members) => {
-                // Remove a member with its name, which may be sensitive as well.
+                // Remove each member together with its name, because the name may be secret, too.
                 members.retain(|name, member| self.keep_from(member, &self.step(way, name)));
                 !members.is_empty()
             }
@@ -148,8 +148,8 @@ impl Pointers {
         next
     }
 
-    /// Adds the position of `pointer` before its segment `step`. If the segment is `**`, also adds
-    /// the position after the segment, because `**` may match no segments at all.
+    /// Adds the position before the segment `step` of `pointer`. If this segment is `**`, also adds
+    /// the position after it, because `**` can match no segments.
     fn reach(&self, way: &mut Positions, pointer: usize, step: usize) {
         let mut step = step;
         loop {
@@ -163,15 +163,15 @@ impl Pointers {
         }
     }
 
-    /// Returns `true` if a pointer matches the current path completely, and so selects the value
-    /// there.
+    /// Returns `true` if a pointer matches the current path completely, and therefore selects the
+    /// value at this path.
     fn is_there(&self, way: &Positions) -> bool {
         way.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
     }
 }
 
-/// Redacts a whole value. An object becomes `{}`, because clients of protocol versions before
-/// 2026-07-28 accept only objects as structured content. Any other value becomes [`MARK`].
+/// Redacts a whole value. Objects become `{}`, because clients of protocol versions before
+/// 2026-07-28 accept only objects as structured content. All other values become [`MARK`].
 fn take_all(value: &mut Value) {
     match value {
         Value::Object(members) => members.clear(),
@@ -206,13 +206,13 @@ impl Pointer {
 // === impl PointerError ===
 
 impl PointerError {
-    /// Returns the text that is not a JSON Pointer.
+    /// Returns the invalid pointer.
     #[must_use]
     pub fn pointer(&self) -> &str {
         &self.pointer
     }
 
-    /// Returns the byte offset of the error in the text.
+    /// Returns the byte offset of the error in the pointer.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.position

@@ -1,4 +1,4 @@
-//! The rule that applies redactions to the results of tool calls.
+//! Applies redactions to the replies of tool calls.
 
 use std::{borrow::Cow, ops::ControlFlow, sync::Arc};
 
@@ -13,27 +13,27 @@ use crate::{
     message::{MAX_JSON_DEPTH, Reply, Request, client::missing_capability, is_deeper},
 };
 
-/// The rule of a [`RedactLayer`](super::RedactLayer).
+/// The implementation of a [`RedactLayer`](super::RedactLayer).
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct RedactRule(pub(super) Arc<[Redaction]>);
 
-/// The indices of the redactions that select the called tool.
+/// The redactions that select the called tool, as indices into the list of all redactions.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Selected(Box<[usize]>);
 
-/// All redactions that change the result of one call.
+/// All redactions that apply to the reply of a tool call.
 struct Together<'r> {
     redactions: Vec<&'r Redaction>,
 }
 
-/// A text, classified by whether it is JSON.
+/// A text, and whether it is JSON.
 enum Text {
-    /// The text is the JSON of this array or object.
+    /// The text is a JSON array or object with this value.
     Json(Value),
-    /// The text begins like an array or object but does not parse as JSON. Another parser may
-    /// accept it.
+    /// The text begins like a JSON array or object, but does not parse. Other parsers might accept
+    /// it.
     Unreadable,
     Words,
 }
@@ -60,7 +60,7 @@ impl Intercept for RedactRule {
 }
 
 impl RedactRule {
-    /// Returns the redactions that select a tool, or `None` if there are none.
+    /// Returns the redactions that select a tool. Returns `None` if no redaction selects it.
     fn select(&self, tool: &str) -> Option<Selected> {
         let selects = |place: &usize| self.0[*place].tools.selects(tool);
         let redactions: Box<[_]> = (0..self.0.len()).filter(selects).collect();
@@ -72,7 +72,7 @@ impl RedactRule {
 
 impl Together<'_> {
     fn reply(&self, reply: &mut Reply) {
-        // A refusal was created by this crate, and contains nothing from a tool.
+        // Refusals come from this crate, and contain no data of the tool.
         if reply.refusal().is_some() {
             return;
         }
@@ -86,8 +86,9 @@ impl Together<'_> {
             Some(ServerResult::InputRequiredResult(question)) if self.keeps_texts() => {
                 question.meta = question.meta.take().filter(|_| self.keeps_meta());
             }
-            // A request for input, a task with a result that is fetched separately, or an
-            // unknown result. The task continues, since a rule cannot make calls to cancel it.
+            // This is a request for input, a task whose result is fetched separately, or an unknown
+            // result. A task continues on the server, because a rule cannot send a request to
+            // cancel it.
             _ => *reply = neutral("the result of the tool cannot be shown").into(),
         }
     }
@@ -118,7 +119,8 @@ impl Together<'_> {
     }
 
     fn value(&self, value: &mut Value) {
-        // The pointers are evaluated recursively. No transport delivers deeper values.
+        // Replace values that are nested deeper than any transport allows, because the pointers are
+        // evaluated recursively.
         if is_deeper(value, MAX_JSON_DEPTH) {
             *value = MARK.into();
             return;
@@ -140,7 +142,8 @@ impl Together<'_> {
             (Text::Json(json), Some(whole), Some(redacted)) if json == *whole => {
                 redacted.to_string()
             }
-            // The pointers refer to the structured content, and may not fit this value.
+            // Do not redact the text with the pointers, because it differs from the structured
+            // content.
             (Text::Json(_), Some(_), _) if !self.keeps_texts() => MARK.to_owned(),
             (Text::Json(mut json), _, _) => {
                 self.value(&mut json);
@@ -156,7 +159,8 @@ impl Together<'_> {
         };
         let mut content = TextContent::new(text);
         if let ContentBlock::Text(text) = block {
-            // Annotations such as `lastModified` are data of the tool as well.
+            // Remove annotations, too. They contain data of the tool, for example in
+            // `lastModified`.
             content.annotations = text.annotations.take().filter(|_| self.keeps_meta());
             content.meta = text.meta.take().filter(|_| self.keeps_meta());
         }
@@ -167,8 +171,8 @@ impl Together<'_> {
         self.redactions.iter().all(|redaction| redaction.keeps_texts)
     }
 
-    /// Returns `true` if `_meta` and annotations are kept. They are always removed by
-    /// [`Redaction::only`], because pointers cannot select them.
+    /// Returns `true` if `_meta` and annotations are kept. A redaction that was created with
+    /// [`Redaction::only`] removes them, because pointers cannot select them.
     fn keeps_meta(&self) -> bool {
         let keeps = |redaction: &Redaction| redaction.keeping == Keeping::Others;
         self.keeps_texts() && self.redactions.iter().all(|redaction| keeps(redaction))
@@ -179,7 +183,7 @@ impl Together<'_> {
 
 impl Text {
     fn of(text: &str) -> Self {
-        // Some parsers skip a byte order mark.
+        // Skip a byte order mark, because some parsers do so.
         let begins = text.trim_start_matches(|it: char| it.is_whitespace() || it == '\u{feff}');
         if !begins.starts_with(['{', '[']) {
             return Self::Words;
@@ -188,7 +192,8 @@ impl Text {
     }
 }
 
-/// Removes `_meta` and the annotations of a block, and `_meta` of a resource in the block.
+/// Removes the `_meta` and annotations of a content block, and the `_meta` of a resource in the
+/// block.
 fn drop_metadata(block: &mut ContentBlock) {
     match block {
         ContentBlock::Text(text) => (text.meta, text.annotations) = (None, None),
@@ -199,7 +204,7 @@ fn drop_metadata(block: &mut ContentBlock) {
             match &mut resource.resource {
                 ResourceContents::TextResourceContents { meta, .. }
                 | ResourceContents::BlobResourceContents { meta, .. } => *meta = None,
-                // A variant of a later SDK version, with unknown contents.
+                // Replace variants of later SDK versions, because their contents are unknown.
                 _ => *block = ContentBlock::text(MARK),
             }
         }

@@ -1,11 +1,12 @@
-//! Tracing: spans of requests, runs and branches, and the propagation of trace contexts.
+//! Creates tracing spans for requests, runs and branches, and propagates trace contexts to
+//! backends.
 //!
 #![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/observability.md")]
 //!
 //! # Examples
 //!
-//! Each call to a backend gets its own span in the trace of the caller:
+//! In this example, each call to a backend gets its own span in the trace of the caller:
 //!
 //! ```
 //! # #[cfg(feature = "testing")]

@@ -1,4 +1,4 @@
-//! The names that may appear in span names and metric labels.
+//! The tool and prompt names that may appear in span names and metric labels.
 
 use std::{
     collections::HashSet,
@@ -9,16 +9,17 @@ use rmcp::model::ServerResult;
 
 use crate::message::{ItemKind, Reply};
 
-/// Maximum number of tool names, and of prompt names, that are kept.
+/// Maximum number of recorded tool names, and of recorded prompt names.
 const MAX_TRACED_NAMES: usize = 1000;
-/// Maximum length of a name in bytes, which is the protocol's recommendation for tool names.
+/// Maximum length of a recorded name in bytes. This is the protocol's recommendation for tool
+/// names.
 const MAX_TRACED_NAME: usize = 128;
 
-/// The names of tools and prompts that are known to exist.
+/// The names of the tools and prompts that are known to exist.
 ///
-/// A client may call any name, and a telemetry backend stores a time series for each name. To bound
-/// the number of series, a name is only known once a server has listed the tool or prompt, or has
-/// answered a request for it without a failure.
+/// Clients can send any name, and telemetry backends store a time series for each name. To bound
+/// the number of time series, a name is recorded only after a server has listed the tool or prompt,
+/// or has successfully answered a request for it.
 #[derive(Debug, Default)]
 pub(super) struct KnownNames {
     tools: Known,
@@ -50,7 +51,7 @@ impl KnownNames {
         }
     }
 
-    /// Records the names of all tools or prompts that a reply lists.
+    /// Records the names of all tools or prompts in a list reply.
     pub(super) fn learn_listed(&self, reply: &Reply) {
         match reply.result() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -67,13 +68,14 @@ impl KnownNames {
         match kind {
             ItemKind::Tool => Some(&self.tools),
             ItemKind::Prompt => Some(&self.prompts),
-            // Clients can create any number of URIs from templates.
+            // Resource URIs are not recorded, because clients can create any number of URIs from
+            // templates.
             ItemKind::Resource | ItemKind::ResourceTemplate => None,
         }
     }
 }
 
-/// Returns `true` if the name is safe to record: it has 1 to 128 bytes and no control characters.
+/// Returns `true` if a name is safe to record: it has 1 to 128 bytes, and no control characters.
 pub(super) fn is_fit(name: &str) -> bool {
     (1..=MAX_TRACED_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }

@@ -1,4 +1,4 @@
-//! Propagation of the trace contexts of spans that `tracing-opentelemetry` records.
+//! Propagates the trace contexts of spans that `tracing-opentelemetry` records.
 
 use opentelemetry::{
     Context as OtelContext,
@@ -9,17 +9,17 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::{Propagate, TraceContext};
 
-/// Propagates the trace contexts of the spans that `tracing-opentelemetry` records, so that the
-/// contexts sent to backends match the exported spans.
+/// Propagates the trace contexts of spans that `tracing-opentelemetry` records. Backends then
+/// receive the IDs of the spans that are exported.
 ///
-/// The span of a request becomes a child of the span in the request's trace context. If another
-/// local span encloses the request, such as that of the HTTP request, the span of the request
-/// links to it, as the OpenTelemetry conventions specify. If a span is not recorded, the context
-/// of its closest recorded ancestor is propagated instead, which may be a span of the caller. So
-/// backends never receive the id of a span that is not exported.
+/// The span of a request becomes a child of the span in the request's trace context. If the request
+/// is processed within another local span, such as the span of an HTTP request, the request's span
+/// also gets a link to this span, as the OpenTelemetry conventions specify. If a span is not
+/// recorded, the trace context of its closest recorded ancestor is sent instead, which may be a
+/// span of the caller. Backends therefore never receive the ID of a span that is not exported.
 ///
-/// The propagators of the `opentelemetry` crate are not used, because MCP defines only one format
-/// for trace contexts.
+/// The propagators of the `opentelemetry` crate are not used, because MCP defines only a single
+/// format for trace contexts.
 ///
 /// # Examples
 ///
@@ -62,7 +62,7 @@ impl Propagate for OpenTelemetry {
     fn extract(&self, incoming: &TraceContext, span: &Span) {
         let around = Span::current().context().span().span_context().clone();
         let parent = OtelContext::new().with_remote_span_context(incoming.into());
-        // Setting the parent fails if the span is not recorded.
+        // Setting the parent fails if the span is not recorded. In this case, do not add a link.
         let is_set = span.set_parent(parent).is_ok();
         if is_set && around.span_id() != SpanId::from_bytes(incoming.span_id()) {
             span.add_link(around);
@@ -79,7 +79,7 @@ impl Propagate for OpenTelemetry {
 // === impl TraceContext ===
 
 impl TraceContext {
-    /// Returns the trace context of a span, or `None` if the span is not recorded.
+    /// Returns the trace context of a span. Returns `None` if the span is not recorded.
     fn of(span: &Span) -> Option<Self> {
         let context = span.context();
         let span = context.span();

@@ -1,4 +1,4 @@
-//! The service that traces and measures each request.
+//! The service that creates spans and metrics for requests.
 
 use std::{
     fmt,
@@ -21,7 +21,8 @@ use crate::{
     spans::End,
 };
 
-/// Middleware that [`TraceLayer`](super::TraceLayer) puts in front of a service.
+/// Middleware that creates a span for each request to the wrapped service. Created by
+/// [`TraceLayer`](super::TraceLayer).
 ///
 /// `Trace` is ready when the wrapped service is ready.
 #[derive(Clone, Debug)]
@@ -40,15 +41,14 @@ pin_project! {
     }
 }
 
-/// A request that is traced or measured. If the value is dropped before the reply arrives, the
-/// request is recorded as canceled. If it is dropped by a panic, the request is recorded as
-/// panicked.
+/// A request that is traced or measured. If this value is dropped before the reply arrives, the
+/// request is recorded as canceled or, if a panic caused the drop, as panicked.
 struct ObservedRequest {
     span: Span,
     begun: Instant,
     method: &'static str,
-    /// The tool or prompt that the request calls. `None` if the request calls neither, or if the
-    /// name is not safe to record.
+    /// The tool or prompt that the request calls. `None` if the request does not call a tool or
+    /// prompt, or if the name of the tool or prompt is not safe to record.
     target: Option<(ItemKind, String)>,
     names: Arc<KnownNames>,
     contents: bool,
@@ -110,7 +110,8 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // Take the observed request out of the future, so that a panic drops it while unwinding.
+        // Take the observed request out of the future while polling, so that a panic drops and
+        // records it.
         let Some(mut watched) = this.watched.take() else { return this.reply.poll(cx) };
         let reply = watched.span.in_scope(|| this.reply.poll(cx));
         match &reply {
@@ -136,7 +137,7 @@ impl ObservedRequest {
             span,
             begun: Instant::now(),
             method,
-            // An unfit name is never known, so it need not be kept.
+            // Drop a name that is not safe to record, because it never becomes known.
             target: target
                 .filter(|(_, name)| is_fit(name))
                 .map(|(kind, name)| (kind, name.to_owned())),
@@ -148,13 +149,13 @@ impl ObservedRequest {
         }
     }
 
-    /// Records how the request ended, in its span and metrics. `reply` is `None` if the service
-    /// failed.
+    /// Records the outcome of the request in its span and in the metrics. `reply` is `None` if the
+    /// service returned an error.
     fn answer(&mut self, reply: Option<&Reply>) {
         let Some(reply) = reply else { return self.end(&End::UNANSWERED) };
         let end = End::of_reply(reply);
         self.names.learn_listed(reply);
-        // A failure does not prove that the tool exists: some servers report a missing tool as a
+        // Do not record the name after a failure, because some servers report a missing tool as a
         // failed call.
         if let Some((kind, name)) = &self.target
             && end.status != "failed"

@@ -11,12 +11,12 @@ use crate::{
     spans::{End, MAX_CONTENT, json, name, record_result},
 };
 
-/// Maximum length, in bytes, of an id or a version that a client sent.
+/// Maximum length, in bytes, of an ID or version from a client.
 const MAX_CLIENT_ID: usize = 128;
 
-/// Creates the span of a request, with empty fields for the values that are recorded later.
+/// Creates the span of a request. Fields for values that become known later are empty.
 ///
-/// The fields are only evaluated if a subscriber enables the span.
+/// The other fields are evaluated only if a subscriber enables the span.
 pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     let context = request.context();
     tracing::info_span!(
@@ -46,9 +46,9 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     )
 }
 
-/// Records the tool result or the error message of a reply in the span of its request.
+/// Records the tool result or the error message of a reply in the span of the request.
 ///
-/// The error message is only recorded if `end` has an error, because exporters treat every span
+/// The error message is recorded only if `end` contains an error, because exporters mark every span
 /// with a status description as failed.
 pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     if let Some(result) = reply.tool_result() {
@@ -61,9 +61,9 @@ pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     }
 }
 
-/// Returns the method of a request, and the tool or prompt that the request calls. Returns `_OTHER`
-/// for a method that the protocol does not define, so that spans and metrics have only a few
-/// different methods.
+/// Returns the method of a request, and the tool or prompt that the request calls. To bound the
+/// number of different methods in spans and metrics, the method is `_OTHER` if the protocol does
+/// not define it.
 pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &str)>) {
     let method = known_method(request.method()).unwrap_or("_OTHER");
     let target = match (method, request.subject()) {
@@ -73,8 +73,8 @@ pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &
     (method, target)
 }
 
-/// Returns the initial name of a request's span. It contains the name of the called tool or prompt
-/// only if the tool or prompt is known to exist.
+/// Returns the name of a new span for a request. The name contains the called tool or prompt only
+/// if it is known to exist.
 fn known_name(request: &Request, names: &KnownNames) -> Cow<'static, str> {
     let (method, target) = operation(request);
     name(method, target.filter(|(kind, name)| names.knows(*kind, name)))
@@ -101,8 +101,8 @@ fn resource(request: &Request) -> Option<&str> {
     }
 }
 
-/// Returns the protocol version of the client, from the request's `_meta` or else from the
-/// initialization of the connection.
+/// Returns the protocol version that the client uses. The version is in the `_meta` of the request,
+/// or in the client information that was sent when the connection was initialized.
 fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     match context.meta().get("io.modelcontextprotocol/protocolVersion") {
         Some(Value::String(version)) => {
@@ -117,7 +117,7 @@ fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns a text from a client, or `None` if the text is too long or not safe to record.
+/// Returns a text from a client. Returns `None` if the text is too long or not safe to record.
 fn short_text<T: AsRef<str>>(text: Option<T>) -> Option<T> {
     text.filter(|text| text.as_ref().len() <= MAX_CLIENT_ID && is_fit(text.as_ref()))
 }

@@ -1,4 +1,4 @@
-//! The compiled input schemas of tools, shared between catalogs.
+//! Compiled input schemas of tools, which several catalogs share.
 
 use std::{
     collections::HashMap,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::{catalog::Tools, schema::InputSchema};
 
-/// The input schemas of the tools in one catalog, by tool name.
+/// The input schemas of the tools in a catalog, by tool name.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Schemas(HashMap<String, Arc<InputSchema>>);
 
-/// The compiled schemas of all catalogs of a layer, so that a new catalog reuses the schemas of
-/// earlier ones.
+/// A cache of the input schemas in all catalogs of a layer. A new catalog reuses the compiled
+/// schemas of earlier catalogs.
 ///
-/// The catalogs own the schemas. This cache only holds weak references to them.
+/// Contains only weak references, because the catalogs own the schemas.
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<String, Vec<Weak<InputSchema>>>>);
 
@@ -30,12 +30,12 @@ impl Schemas {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Returns the schemas of the tools in a catalog. If another catalog still uses an equal schema
-    /// for a tool with the same name, the schema is reused.
+    /// Returns the input schemas of the tools in a catalog. Reuses the schema of another catalog if
+    /// it is equal and belongs to a tool with the same name.
     pub(super) fn of(&self, tools: &Tools) -> Schemas {
         let mut compiled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Different callers may see different tools with the same name, so a name may have several
-        // schemas.
+        // Each name can have several schemas, because callers may see different tools with the same
+        // name.
         compiled.retain(|_, schemas| {
             schemas.retain(|schema| schema.strong_count() > 0);
             !schemas.is_empty()
