@@ -65,7 +65,7 @@ fn words_read_from_a_tool_and_a_query_are_limited() {
 
     assert_eq!(found("word00000"), 1);
     assert_eq!(found("00170"), 1);
-    // Each has three words: `word`, `09999` and `word09999`.
+    // Each compound counts as three words, such as `word`, `09999` and `word09999`.
     assert_eq!(found("09999"), 0);
     assert_eq!(found(&format!("{} word00000", "zzz ".repeat(1_000))), 0);
     let others: Vec<String> = (0..32).map(|number| format!("zz{number}")).collect();
@@ -88,7 +88,7 @@ fn words_read_from_all_tools_together_are_limited() {
     assert_eq!(best, [2099], "it has a name all the same");
 }
 
-/// The listed schemas and the check of arguments agree.
+/// Checks that the listed input schemas allow exactly the arguments that the layer accepts.
 #[test]
 fn accepted_arguments_are_those_that_fit_the_schemas() {
     let [search, call] = &list().tools[..] else { panic!("two tools") };

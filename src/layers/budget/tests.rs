@@ -1,4 +1,4 @@
-//! The costs charged to runs, which only a composite can begin.
+//! Tests the costs that are charged to runs. Only composites start runs.
 
 use std::{
     convert::Infallible,
@@ -16,7 +16,7 @@ use crate::{
     pattern::Selection,
 };
 
-/// Every tool reports a cost of 5.
+/// A server whose tools report a cost of 5.
 async fn server(request: Request) -> Result<Reply, Infallible> {
     let tool = |name| Tool::new(name, "A tool", Arc::default());
     if request.lists_tools() {
@@ -31,7 +31,7 @@ fn account(max_cost: Option<u64>, outer: Option<&Arc<Account>>) -> Arc<Account> 
     Arc::new(Account::new(max_cost, outer.cloned(), Charged::default()))
 }
 
-/// Calls a tool in a run.
+/// Calls a tool in a run with this account.
 async fn call(layer: &BudgetLayer, account: &Arc<Account>, tool: &'static str) -> Reply {
     let composites = CompositeLayer::new([CompositeTool::fan_out("both", "Both", ["a", "b"])]);
     let service = composites.unwrap().layer(layer.layer(service_fn(server)));
@@ -48,7 +48,7 @@ fn refused_by(reply: &Reply) -> Option<&str> {
     }
 }
 
-/// Returns the cost that a run was charged.
+/// Returns the cost that was charged to a run.
 fn cost(account: &Account) -> serde_json::Value {
     serde_json::to_value(account.amounts()).unwrap()["cost"].clone()
 }
@@ -102,7 +102,7 @@ async fn each_branch_of_a_run_is_charged_to_the_budgets_of_the_run() {
     let reply = call(&layer, &run, "both").await;
     assert_eq!(reply.tool_result().unwrap().is_error, Some(true));
     assert_eq!(refused_by(&call(&layer, &run, "a").await), Some("calls"));
-    // Another run has the whole budget.
+    // Another run has its own balance, which is still full.
     let other = account(None, None);
     assert_eq!(refused_by(&call(&layer, &other, "a").await), None);
 }
@@ -127,7 +127,7 @@ async fn denial_releases_earlier_reservations() {
     let [mine, all] = [("mine", 9, Per::Caller), ("all", 0, Per::Global)]
         .map(|(name, limit, per)| Budget::new(name, Unit::Calls, limit).per(per));
     let run_budget = Budget::new("run", Unit::Calls, 9).per(Per::Run);
-    // They are reserved in another order than they were added.
+    // Add the budgets in another order than the order in which they are reserved.
     let layer = BudgetLayer::new()
         .budget(all)
         .budget(mine.clone())
@@ -175,7 +175,7 @@ async fn budget_replaces_one_of_the_same_name() {
     assert_eq!(refused_by(&call(&layer, &account(None, None), "a").await), None);
 }
 
-/// A store that records its calls.
+/// A store that records the calls of its methods.
 #[derive(Clone, Debug, Default)]
 struct Noting(Arc<Mutex<Vec<String>>>);
 

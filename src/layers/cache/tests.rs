@@ -1,4 +1,4 @@
-//! Tests of the size of the cache and of the running calls.
+//! Tests the size of the cache and the number of running calls.
 
 use std::{
     convert::Infallible,
@@ -27,7 +27,7 @@ fn reads(name: &'static str) -> Tool {
     Tool::new(name, "Looks", JsonObject::new()).with_annotations(annotations)
 }
 
-/// Returns the answer of a server with the tool `look`.
+/// Returns the reply of a server whose only tool is `look`.
 fn look(request: &Request) -> Reply {
     if request.lists_tools() {
         return ListToolsResult::with_all_items(vec![reads("look")]).into();
@@ -66,7 +66,7 @@ async fn results_of_many_calls_stay_within_the_limit() {
     }
     let (entries, bytes) = results.entries.held();
     assert!(bytes <= MAX_BYTES, "{bytes}");
-    // Each result counts as some 600 bytes, so the memory is used.
+    // Each result counts with about 600 bytes, so most of the allowed memory is used.
     assert!(entries > 5_000 && bytes > MAX_BYTES / 2, "{entries} entries of {bytes} bytes");
     assert_eq!(results.running_count(), 0);
 }
@@ -108,7 +108,7 @@ async fn dropped_calls_leave_nothing_behind() {
     drop(calls);
     assert_eq!(results.running_count(), 0);
 
-    // A call that was made but not polled.
+    // Start a call without polling it.
     let mut service = service;
     let call = service.ready().await.unwrap().call(numbered(1));
     assert_eq!(results.running_count(), 1);

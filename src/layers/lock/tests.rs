@@ -14,7 +14,7 @@ use crate::{
     message::{Context, Reply, Request},
 };
 
-/// The pages of tools that a server lists.
+/// The pages of the tool list that a server returns.
 type Pages = Arc<Mutex<Vec<Vec<Tool>>>>;
 
 fn schema(value: Value) -> Arc<JsonObject> {
@@ -33,7 +33,7 @@ fn lock(tools: &[Tool]) -> Lock {
     lock
 }
 
-/// A server that lists these pages and answers every call.
+/// Returns a server that lists `pages` and answers every tool call.
 fn server(
     pages: &Pages,
 ) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
@@ -63,7 +63,7 @@ fn pages(tools: Vec<Vec<Tool>>) -> Pages {
     Arc::new(Mutex::new(tools))
 }
 
-/// Returns the names that the service lists, of all pages.
+/// Returns the names of all tools that the service lists, on all pages.
 async fn listed<S>(service: &S) -> Result<Vec<String>, String>
 where
     S: Service<Request, Response = Reply, Error = Infallible> + Clone,
@@ -83,7 +83,7 @@ where
     }
 }
 
-/// Returns the error of a call, or an empty text.
+/// Returns the error message of a tool call, or an empty string if the call succeeds.
 async fn called<S>(service: &S, name: &'static str) -> String
 where
     S: Service<Request, Response = Reply, Error = Infallible> + Clone,
@@ -153,7 +153,7 @@ async fn tool_that_alternates_stays_hidden() {
     assert_eq!(listed(&service).await.unwrap(), ["search"]);
     assert_eq!(called(&service, "search").await, "");
 
-    // The catalog knows the approved definition, and only the client sees the other.
+    // The catalog contains the approved definition, and only the client's list contains the other.
     *pages.lock().unwrap() = bad.clone();
     assert_eq!(listed(&service).await.unwrap(), [""; 0]);
     assert_eq!(called(&service, "search").await, "unknown tool `search`");
@@ -192,7 +192,7 @@ async fn new_and_similar_names_are_handled_as_on_new_says() {
         }
         assert_eq!(layer.warnings().len(), warnings, "{on_new:?}: {:?}", layer.warnings());
     }
-    // A backend that the lock does not contain has only new tools.
+    // For a backend that is not in the lock, all tools are new.
     let service = LockLayer::new(&lock(&tools), "other").layer(server(&pages(vec![tools.clone()])));
     assert_eq!(listed(&service).await.unwrap(), [""; 0]);
 }

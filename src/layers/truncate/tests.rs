@@ -16,7 +16,7 @@ use crate::{
     schema::InputSchema,
 };
 
-/// The size of an otherwise empty result.
+/// The size, in bytes of JSON, of a result without content.
 const ENVELOPE: usize = 140;
 
 fn schema(schema: Value) -> InputSchema {
@@ -29,7 +29,7 @@ fn texts(texts: impl IntoIterator<Item = usize>) -> CallToolResult {
     CallToolResult::success(texts.into_iter().enumerate().map(block).collect())
 }
 
-/// Structured content without a text that repeats it.
+/// Returns a result with structured content, but without a text that repeats this content.
 fn structured(value: Value) -> CallToolResult {
     let mut result = CallToolResult::success(Vec::new());
     result.structured_content = Some(value);
@@ -42,7 +42,7 @@ fn shortened(result: &CallToolResult, limit: usize) -> Shortened {
     shortened
 }
 
-/// Returns structured content truncated to a limit.
+/// Truncates structured content to a limit, and returns the remaining content.
 fn left(value: Value, limit: usize) -> Value {
     shortened(&structured(value), limit).result.structured_content.expect("structured content")
 }
@@ -61,7 +61,8 @@ fn text_of(block: &ContentBlock) -> &str {
     &block.as_text().expect("a text").text
 }
 
-/// Returns whether `left` can be the truncated value: the same, less, or with a mark.
+/// Returns `true` if `left` can be the truncated form of `value`: equal, shorter, or cut with a
+/// mark.
 fn is_left_of(left: &Value, value: &Value) -> bool {
     match (left, value) {
         (Value::String(left), Value::String(text)) => {
@@ -381,7 +382,8 @@ fn large_result_is_traversed_less_than_twice() {
     ];
     for (place, result) in results.iter().enumerate() {
         let whole = json_bytes(result);
-        // However much is kept, and once more to choose the parts to keep.
+        // Try limits at which few, half and almost all of the bytes are kept. Choosing the parts to
+        // keep inspects some of the bytes a second time.
         for limit in [64 * 1024, whole / 2, whole - 1] {
             let looks = during(|| shorten(result, limit, None));
             assert!(looks < 2 * whole, "{place}: {looks} of {whole} for {limit}");
@@ -451,7 +453,7 @@ fn long_reference_chains_need_no_deep_stack() {
     let promised = json!({ "$ref": "#/$defs/a0", "$defs": links });
     let look = move || {
         let forms = Forms::of(&promised);
-        // The path is known to its end.
+        // The forms contain the whole path.
         let end = (0..4_000).fold(forms.root(), |form, _| forms.member(form, "x"));
         forms.get(end).min_length
     };
@@ -521,7 +523,7 @@ prop_compose! {
     }
 }
 
-/// A schema and a value that fits it.
+/// Returns a schema, and a value that matches it.
 fn any_promise() -> impl Strategy<Value = (Value, Value)> {
     let leaf = prop_oneof![
         any::<i64>().prop_map(|number| (json!({ "type": "integer" }), number.into())),
@@ -577,7 +579,7 @@ proptest! {
         }
         let mut originals = result.content.iter();
         for block in &cut.content {
-            // The kept content is in its original order.
+            // The kept blocks are in their original order.
             let is_of = |whole: &&ContentBlock| match block {
                 image @ ContentBlock::Image(_) => image == *whole,
                 ContentBlock::Text(text) if text.text.starts_with("[left out: image") => {

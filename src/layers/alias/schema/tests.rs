@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::alias::arguments::Argument;
 
-/// Names of arguments, of clients and tools.
+/// Argument names, used both as original names and as clients' names.
 const NAMES: [&str; 5] = ["a", "b", "c", "x", "y"];
 
 fn object(value: Value) -> JsonObject {
@@ -20,7 +20,8 @@ fn argument(original: &str, name: Option<&str>, default: Option<Value>) -> Argum
     Argument { original: original.to_owned(), name, default, description: None }
 }
 
-/// `a` is renamed to `x`, `b` is hidden and always 1, `c` is hidden and always absent.
+/// Returns aliases that rename `a` to `x`, hide `b` with the default 1, and hide `c` without a
+/// default.
 fn arguments() -> Arguments {
     Arguments::new(vec![
         argument("a", Some("x"), None),
@@ -39,7 +40,7 @@ fn is_valid(schema: &Value, value: &Value) -> Option<bool> {
     Some(validator.is_valid(value))
 }
 
-/// Returns the schema of the argument `k` as clients see it.
+/// Returns the schema of the argument `k` that clients see.
 fn shown_of_k(schema: &Value) -> Value {
     shown(json!({ "properties": { "k": schema } }))["properties"]["k"].clone()
 }
@@ -58,7 +59,7 @@ fn root_lists_the_properties_visible_to_clients() {
             json!({ "properties": properties(), "additionalProperties": integer(), "title": "t", "x-own": 1 }),
             json!({ "properties": shown_properties(), "additionalProperties": integer(), "title": "t" }),
         ),
-        // Nothing says which arguments the other keywords are about.
+        // It is unknown which arguments the other keywords describe.
         (
             json!({ "properties": properties(), "patternProperties": { "^k": {} }, "additionalProperties": false }),
             json!({ "properties": shown_properties() }),
@@ -192,7 +193,7 @@ fn rewriting_cyclic_references_terminates() {
 #[test]
 fn schema_is_copied_up_to_a_depth_and_a_size() {
     type Around = fn(Value) -> Value;
-    // With the number of levels of each.
+    // The number is the number of nesting levels that the function adds.
     let around: [(usize, Around); 3] = [
         (1, |schema| json!({ "items": schema })),
         (2, |schema| json!({ "anyOf": [schema] })),
@@ -221,7 +222,7 @@ fn schemas_are_not_copied_if_too_many_describe_all_arguments() {
         shown(json!({ "properties": { "k": { "minimum": 1 } }, "allOf": many }))["properties"]
             .clone()
     };
-    // The root is one of them.
+    // The root counts as one of the visited schemas.
     assert_eq!(shown(999), json!({ "k": { "minimum": 1 } }));
     assert_eq!(shown(1_000), json!({ "k": {} }));
 }
@@ -331,7 +332,7 @@ fn some_schema() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A `$ref` refers to the root's definitions, so those of parts are moved there.
+/// Creates a schema whose definitions are all at the root, because `$ref` refers to them there.
 fn whole(schema: Value) -> JsonObject {
     fn lift(schema: &mut Value, definitions: &mut JsonObject) {
         match schema {
@@ -411,7 +412,8 @@ proptest! {
 
 // === Random schemas that mention hidden arguments ===
 
-/// The name of a hidden argument, its fixed value, and the original name of a renamed argument.
+/// The name of a hidden argument, the default of this argument, and the original name of a renamed
+/// argument.
 const SECRETS: [&str; 3] = ["organisation", "acme-internal", "long_query"];
 
 fn some_secret() -> impl Strategy<Value = String> {
@@ -422,7 +424,7 @@ fn some_argument() -> impl Strategy<Value = String> {
     select(vec!["organisation", "long_query", "k"]).prop_map(str::to_owned)
 }
 
-/// Schema keywords that mention a hidden argument.
+/// Returns schema keywords that mention a hidden argument.
 fn telling() -> impl Strategy<Value = Value> {
     let telling = [
         json!({ "default": "acme-internal", "enum": ["acme-internal"] }),
@@ -432,7 +434,7 @@ fn telling() -> impl Strategy<Value = Value> {
     select(telling.to_vec())
 }
 
-/// Schema keywords that mention a visible argument.
+/// Returns schema keywords that mention only a visible argument.
 fn harmless() -> impl Strategy<Value = Value> {
     let references = [
         "#",
@@ -457,7 +459,7 @@ fn harmless() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A schema of all arguments.
+/// Returns a schema that describes the whole arguments object.
 fn some_telling_schema() -> impl Strategy<Value = Value> {
     let member = prop_oneof![
         (telling(), harmless(), harmless()).prop_map(|(organisation, query, k)| {
@@ -527,7 +529,7 @@ proptest! {
                 "organisation of k": { "type": "string" },
             }),
         );
-        // If only the alias reveals it.
+        // Add a reference in case only the alias would reveal the secret.
         schema.entry("$ref").or_insert_with(|| "#/$defs/All".into());
         let arguments = Arguments::new(vec![
             argument("organisation", None, Some(json!("acme-internal"))),

@@ -16,7 +16,7 @@ fn per_caller(limit: u64) -> Budget {
     calls(limit).per(Per::Caller)
 }
 
-/// A budget that refills this amount each second.
+/// Returns a budget that is refilled with `amount` each second.
 fn refilled(limit: u64, amount: u64) -> Budget {
     calls(limit).refill(Refill::new(amount, SECOND))
 }
@@ -25,12 +25,12 @@ fn reserve(budgets: &MemoryBudgets, budget: &Budget, amount: u64) -> Result<Budg
     budgets.try_reserve(budget, None, amount)
 }
 
-/// Spends an amount.
+/// Reserves an amount, and charges it.
 fn spend(budgets: &MemoryBudgets, budget: &Budget, amount: u64) {
     reserve(budgets, budget, amount).unwrap().settle(amount);
 }
 
-/// Returns when an amount will be available that is not yet.
+/// Returns the time until an amount is available. The amount must exceed what is currently left.
 fn retry_after(budgets: &MemoryBudgets, budget: &Budget, amount: u64) -> Option<Duration> {
     match reserve(budgets, budget, amount) {
         Err(Denied::Over { retry_after }) => retry_after,
@@ -300,15 +300,15 @@ enum Step {
     Wait(u64),
     Look,
     Reserve(u64),
-    /// Settles one of the open permits with any amount.
+    /// Settles one of the unsettled permits with any amount.
     Settle(usize, u64),
     Drop(usize),
 }
 
-/// The expected balance, computed tick by tick.
+/// A simple model of a balance, which computes refills interval by interval.
 struct Model {
     limit: i128,
-    /// Negative if in debt.
+    /// Negative if more than the limit was spent.
     left: i128,
     held: i128,
     refill: Option<i128>,
@@ -344,7 +344,7 @@ impl Model {
         self.held -= i128::from(held);
         self.left += i128::from(held) - i128::from(actual);
         if self.refill.is_some() {
-            // No more than the limit is spent.
+            // Cap the spent amount at the limit.
             self.left = self.left.max(-self.held);
         }
     }
@@ -384,7 +384,7 @@ proptest! {
         let mut model = Model { limit, left: limit, held: 0, refill, since: 0 };
         let mut permits: Vec<(BudgetPermit, u64)> = Vec::new();
         clock().block_on(async {
-            // The balance is read at the end.
+            // Read the balance at the end.
             for step in steps.into_iter().chain([Step::Look]) {
                 match step {
                     Step::Wait(millis) => {

@@ -12,7 +12,7 @@ fn tools(schemas: [(&'static str, Value); 2]) -> Tools {
     schemas.into_iter().map(|(name, schema)| tool(name, schema)).collect()
 }
 
-/// Returns whether two catalogs share the compiled schema of a tool.
+/// Returns `true` if two catalogs share the compiled schema of a tool.
 fn same(one: &Schemas, other: &Schemas, tool: &str) -> bool {
     Arc::ptr_eq(&one.0[tool], &other.0[tool])
 }
