@@ -143,7 +143,8 @@ pub struct FilterLayer {
     pub(crate) catalogs: CatalogSettings,
 }
 
-/// Middleware that [`FilterLayer`] puts in front of a service.
+/// Middleware that hides tools, prompts and resources of the wrapped service. Created by
+/// [`FilterLayer`].
 pub type Filter<S> = Informed<FilterRule, S>;
 
 /// The implementation of a [`Filter`].

@@ -76,7 +76,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct LimitLayer(Bounds);
 
-/// Middleware that [`LimitLayer`] puts in front of a service.
+/// Middleware that rejects oversized requests before they reach the wrapped service. Created by
+/// [`LimitLayer`].
 pub type Limit<S> = Intercepted<LimitLayer, S>;
 
 // === impl LimitLayer ===

@@ -10,10 +10,10 @@
 //! # Bounded work
 //!
 //! A check runs on the thread that calls the service, and cannot be interrupted. To keep checks
-//! short, the layer computes an upper bound for the steps of a check before the check starts.
-//! Evaluating a schema or value, searching a text, copying a name and comparing a value take steps
-//! of about ten nanoseconds each. If the check would exceed the [limit](crate::guide::limits),
-//! which keeps it below 50 ms, the call is rejected. The call is also rejected if its arguments are
+//! short, the layer counts the steps of each check before it starts the check. Evaluating a schema
+//! or value, searching a text, copying a name and comparing a value take steps of about ten
+//! nanoseconds each. If the check would exceed the [limit](crate::guide::limits) of steps, which
+//! keeps it below 50 ms, the layer rejects the call. It also rejects a call whose arguments are
 //! nested too deeply. If a composite coerces arguments, a single limit covers the coercion and the
 //! validations before and after it.
 //!
@@ -23,8 +23,8 @@
 //!
 //! If compiling and checking took more than a millisecond, the response future yields once before
 //! it forwards the call, so that the checks of several layers do not block the thread in a row. The
-//! layer does not move checks to other threads, because this would require a specific runtime, and
-//! the layer works with any executor.
+//! layer does not move checks to other threads, because this would require a runtime, and the layer
+//! works with any executor.
 //!
 //! # Unchecked calls
 //!
@@ -152,7 +152,8 @@ enum Why {
     NotListed,
 }
 
-/// Middleware that [`ValidateLayer`] puts in front of a service.
+/// Middleware that checks the arguments of tool calls to the wrapped service. Created by
+/// [`ValidateLayer`].
 pub type Validate<S> = Informed<ValidateRule, S>;
 
 // === impl ValidateLayer ===

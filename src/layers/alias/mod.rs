@@ -116,5 +116,6 @@ pub use self::{
 };
 use crate::intercept::Intercepted;
 
-/// Middleware that [`AliasLayer`] puts in front of a service.
+/// Middleware that renames the tools, prompts and resources of the wrapped service. Created by
+/// [`AliasLayer`].
 pub type Alias<S> = Intercepted<AliasLayer, S>;

@@ -21,6 +21,7 @@ pub(super) struct Charged {
     rules: Arc<Rules>,
     /// The opened budgets, in the order of `rules.budgets`.
     budgets: Box<[Open]>,
+    /// The prices of tool calls, in the order of `rules.costs`.
     prices: Box<[(Selection, Price)]>,
 }
 

@@ -131,8 +131,8 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// A layer that charges tool calls to budgets, and rejects calls to which a budget does not have
-/// enough left.
+/// A layer that charges tool calls to budgets, and rejects a call if too little of a budget is
+/// left.
 ///
 /// By default there are no budgets. The layer then only charges the cost of each tool call in a run
 /// to the run's cost limit, and forwards all requests.

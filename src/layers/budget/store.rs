@@ -93,7 +93,7 @@ pub enum ReserveReply {
 /// }
 /// ```
 ///
-/// nor be settled through a reference:
+/// A permit cannot be settled through a reference:
 ///
 /// ```compile_fail,E0507
 /// # use mcp_composite::budget::BudgetPermit;
@@ -102,7 +102,7 @@ pub enum ReserveReply {
 /// }
 /// ```
 ///
-/// nor be cloned:
+/// A permit cannot be cloned:
 ///
 /// ```compile_fail,E0277
 /// # use mcp_composite::budget::BudgetPermit;

@@ -17,8 +17,8 @@ use crate::message::Reply;
 
 /// The number of bytes by which each entry counts in addition to its key and its result.
 const ENTRY_BYTES: usize = 512;
-/// The divisor of the slack: the total size may exceed the eviction threshold by one sixteenth of
-/// the maximum size before entries are evicted.
+/// Divisor of the maximum total size. The quotient is the slack: the number of bytes that may be
+/// added before the cache evicts entries.
 const SLACK: usize = 16;
 
 /// The cached results of a rule, with a maximum total size.

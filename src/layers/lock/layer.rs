@@ -36,7 +36,8 @@ struct Pinned {
     tools: Arc<HashMap<String, Definition>>,
 }
 
-/// Middleware that [`LockLayer`] puts in front of a service.
+/// Middleware that hides tools of the wrapped service that differ from a lock. Created by
+/// [`LockLayer`].
 pub type Locked<S> = Informed<LockRule, S>;
 
 // === impl LockLayer ===

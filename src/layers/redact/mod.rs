@@ -125,7 +125,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct RedactLayer(Vec<Redaction>);
 
-/// Middleware that [`RedactLayer`] puts in front of a service.
+/// Middleware that removes selected values from the tool results of the wrapped service. Created
+/// by [`RedactLayer`].
 pub type Redact<S> = Intercepted<RedactRule, S>;
 
 /// Selects tools, and the values that are redacted in their results.

@@ -222,7 +222,7 @@ impl TruncateLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer notices a changed output schema within about a minute.
+    /// Without an epoch, the layer detects a changed output schema within about a minute.
     TruncateLayer: 0.catalogs
 }
 
