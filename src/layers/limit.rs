@@ -96,7 +96,7 @@ impl LimitLayer {
         Self(self.0.max_argument_bytes(bytes))
     }
 
-    /// Sets the maximum nesting depth of the arrays and objects in a request.
+    /// Sets the maximum nesting depth of the arrays and objects in a request. Defaults to no limit.
     ///
     /// If any limit is set, requests with more than 128 levels are rejected, even if `levels` is
     /// higher. No transport parses JSON that is nested more deeply.

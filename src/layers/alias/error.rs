@@ -32,7 +32,7 @@ pub enum AliasErrorKind {
         Between(separator)
     )]
     IllegalName {
-        /// The name.
+        /// The illegal name.
         name: String,
         /// The separator that may occur in tool names, or an empty string if no separator is set.
         separator: String,

@@ -37,8 +37,9 @@
 //! the default.
 //!
 //! Hide an argument to fix or omit its value, but not to keep its name secret. If a tool accepts
-//! undeclared arguments, the layer forwards all unknown arguments. It rejects only hidden arguments
-//! and the original names of renamed arguments, so clients can find these names by guessing.
+//! undeclared arguments, the layer forwards unknown arguments, but rejects hidden arguments and the
+//! original names of renamed arguments. By trying names, clients can therefore find out which of
+//! these names exist.
 //!
 //! # Input schemas
 //!

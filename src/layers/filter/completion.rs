@@ -56,11 +56,11 @@ impl Completion {
     /// Removes all completion values that could expand the template to a hidden resource. Also
     /// removes the `total`, because it counts the removed values, too.
     ///
-    /// The client's values of the other arguments are ignored, because the client may have invented
-    /// them, and the server may not have used them. A value is kept only if the rules allow the
-    /// resource for every possible expansion of the other expressions in the template. An
-    /// expression that escapes `/` can expand to any text without `/`, and all other expressions
-    /// can expand to any text.
+    /// A value is kept only if the rules allow the resource for every possible expansion of the
+    /// other expressions in the template. It is not enough to check the client's values of the
+    /// other arguments, because the client may have invented them, and the server may not have used
+    /// them. An expression that escapes `/` can expand to any text without `/`, and all other
+    /// expressions can expand to any text.
     pub(super) fn retain(
         &self,
         info: &mut CompletionInfo,

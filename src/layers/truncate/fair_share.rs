@@ -5,7 +5,7 @@
 pub(super) struct Part {
     /// The size of the part if it is cut as much as possible.
     pub(super) least: usize,
-    /// Full size.
+    /// The size of the part if it is not cut.
     pub(super) whole: usize,
     /// Whether the part can only have its minimum size or its full size.
     pub(super) all_or_least: bool,
