@@ -1,12 +1,12 @@
-//! The caller of an HTTP request, after a server has authenticated it.
+//! The verified identity of the caller of an HTTP request.
 
 use std::{fmt, sync::Arc};
 
-/// The caller of an HTTP request, whose identity the server has verified.
+/// The caller of an HTTP request, after the server has verified the caller's identity.
 ///
-/// A server inserts this value into the extensions of the request before it passes the request to
+/// The server inserts this value into the extensions of the request before it passes the request to
 /// rmcp's `StreamableHttpService`. If a configuration file has an `[auth]` section, its layers
-/// identify callers by this name. No header of the client can change it.
+/// identify callers by this name. Clients cannot change the name with a header.
 ///
 /// # Examples
 ///

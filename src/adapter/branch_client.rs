@@ -1,5 +1,5 @@
-//! A stand-in client for a handler that is called as one branch of a composite. It relays the
-//! handler's questions and progress to the client that called the composite.
+//! A client for handlers that run in a branch of a composite. It relays the handler's questions and
+//! progress to the client that called the composite.
 
 use std::{
     convert::Infallible,
@@ -28,24 +28,26 @@ use crate::message::{
 /// An in-process connection between the handler of one branch of a composite and the client that
 /// called the composite.
 ///
-/// Over this connection, the handler can ask the client for input while the composite runs.
+/// While the composite runs, the handler can use this connection to ask the client for input.
 ///
 /// Dropping this value ends the connection and withdraws the questions that the client has not
-/// answered yet. Branches do not share a connection, because rmcp would not say which branch has
+/// answered yet. Each branch has a separate connection, because rmcp does not say which branch has
 /// withdrawn a question.
 pub(super) struct BranchClient {
     connection: RunningService<RoleServer, StubHandler>,
-    /// The progress token that the handler uses. `None` if the client has not requested progress.
+    /// The progress token for the handler's notifications. `None` if the client has not requested
+    /// progress.
     token: Option<ProgressToken>,
 }
 
 struct StubHandler;
 
-/// The client's end of the connection: passes the handler's requests and progress on to the client.
+/// The client's end of the connection. It forwards the handler's requests and progress to the
+/// client.
 struct Relay {
     client: LiveClient,
     progress: Option<(ProgressToken, Progress)>,
-    /// The questions that the client has not answered yet. There is seldom more than one.
+    /// The questions that the client has not answered yet. Usually at most one.
     asking: Vec<(RequestId, BoxFuture<'static, Result<ClientResult, ErrorData>>)>,
 }
 
@@ -63,8 +65,8 @@ impl BranchClient {
         Some(Self { connection: serve_directly(StubHandler, relay, info), token })
     }
 
-    /// Returns the progress token for the handler, or `None` if the client has not requested
-    /// progress.
+    /// Returns the progress token that the handler must use, or `None` if the client has not
+    /// requested progress.
     pub(super) const fn token(&self) -> Option<&ProgressToken> {
         self.token.as_ref()
     }
@@ -135,8 +137,8 @@ impl Transport<RoleServer> for Relay {
     /// Waits until the client answers one of the open questions, and returns the answer to the
     /// handler.
     ///
-    /// No waker is needed for a new question: rmcp calls this function again after every message
-    /// that it sends.
+    /// If a question is added while this function waits, no waker is needed: rmcp calls this
+    /// function again after every message that it sends.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         poll_fn(|cx| {
             for (place, (_, answer)) in self.asking.iter_mut().enumerate() {

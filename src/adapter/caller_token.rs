@@ -11,10 +11,10 @@ use tokio::time::Instant;
 /// The bearer token of an [`AuthenticatedCaller`](super::AuthenticatedCaller), which a server has
 /// verified.
 ///
-/// A server inserts this value into the extensions of an HTTP request, next to the caller. Only a
-/// backend whose tokens are [exchanged](super::remote::oauth::TokenExchange) uses it: it sends the
-/// token to the authorization server, and never to the backend. If there is no such backend, a
-/// server should not keep the token.
+/// The server inserts this value into the extensions of an HTTP request, next to the caller. The
+/// token is needed only if a backend [exchanges](super::remote::oauth::TokenExchange) it for a
+/// token of its own. In this case, the token is sent to the authorization server, and never to the
+/// backend. Without such a backend, a server should not insert the token.
 ///
 /// The `Debug` output does not contain the token.
 ///
@@ -44,8 +44,8 @@ impl CallerToken {
         Self { value: value.into(), expires: None }
     }
 
-    /// Sets the time at which the token expires. Tokens that are issued in exchange for it are not
-    /// kept longer. Defaults to no expiry.
+    /// Sets the time at which the token expires. Tokens that were issued in exchange for this token
+    /// are discarded at the same time, if they do not expire earlier. Defaults to no expiry.
     #[must_use]
     pub fn expires_at(self, expires: SystemTime) -> Self {
         let left = expires.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);

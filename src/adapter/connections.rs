@@ -35,18 +35,18 @@ tokio::task_local! {
 /// A limit on the number of sessions and open requests of rmcp's `StreamableHttpService`, in total
 /// and per caller, and on the number of JSON values in a message.
 ///
-/// A request is open until its whole response has been sent. If the response is an event stream,
-/// the request is open until the stream has ended. If too many requests are open, the next one
-/// receives the status 429 and does not reach the service. A request that would open one session
-/// too many also receives the status 429. Clones share their counts.
+/// A request is open until its whole response has been sent. For an event stream, this is the end
+/// of the stream. While too many requests are open, each further request is rejected with the
+/// status 429 and does not reach the service. A request for a new session is also rejected with the
+/// status 429 if there are too many sessions. Clones of the limit share their counts.
 ///
-/// A message may contain at most 262 144 JSON values, where each key, array and object is also one
-/// value. A message with more values receives the status 413 before it is parsed. Parsing it would
-/// take hundreds of MiB of memory, and block a worker thread of the runtime for half a second. A
-/// message that ends early or is not valid HTTP receives the status 400.
+/// A message may contain at most 262 144 JSON values. Each array, object and object key also counts
+/// as a value. A larger message is rejected with the status 413 before it is parsed, because
+/// parsing it would take hundreds of MiB of memory and block a worker thread of the runtime for
+/// half a second. A message that ends early or is not valid HTTP is rejected with the status 400.
 ///
-/// Use clones of the same limit in two places: as the layer around the service, and with
-/// [`admit`](Self::admit) in the factory function of the service.
+/// To set up the limit, use two clones of it: one as the layer around the `StreamableHttpService`,
+/// and one whose [`admit`](Self::admit) method the factory function of that service calls.
 ///
 /// # Examples
 ///
@@ -87,8 +87,8 @@ pub struct LimitConnections<S> {
 }
 
 pin_project! {
-    /// A request body that counts the JSON values while it is read, and fails if there are too
-    /// many.
+    /// A request body that counts JSON values while the service reads the body. Reading fails if
+    /// there are too many values.
     pub struct CountedBody<B> {
         #[pin]
         inner: B,
@@ -98,22 +98,23 @@ pin_project! {
 }
 
 pin_project! {
-    /// A response body of [`LimitConnections`]: either the body of the inner service, or a text
-    /// that says why the request was rejected.
+    /// A response body of [`LimitConnections`]: either the body of the inner service, or the reason
+    /// why the request was rejected, as plain text.
     pub struct LimitedBody<B> {
         #[pin]
         inner: Option<B>,
         refusal: Option<Bytes>,
-        // Released when the body is dropped.
+        // Counts the request as open until the body is dropped.
         permit: Option<Permit>,
     }
 }
 
-/// A function that returns the name of a request's caller. The open requests and sessions with the
-/// same caller name share a limit. With `None`, only the limits in total are checked.
+/// A function that returns the name of a request's caller. All open requests and sessions with the
+/// same caller name count toward one limit per caller. If the function returns `None`, only the
+/// total limits apply.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// A record of a request that the inner service is handling: the caller, and the reason if the
+/// The state of a request while the inner service processes it: its caller, and the reason if the
 /// request is rejected.
 struct Admission {
     caller: Option<Arc<str>>,
@@ -131,7 +132,7 @@ struct Open {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
-/// A guard that counts an open session or request. Dropping it decrements the count.
+/// A guard that counts one open session or request until the guard is dropped.
 struct Permit {
     counts: Arc<Counts>,
     caller: Option<Arc<str>>,
@@ -165,29 +166,31 @@ impl ConnectionLimit {
         }
     }
 
-    /// Sets the maximum number of sessions in total, and also that of open requests in total.
+    /// Sets the maximum total number of sessions, and also the maximum total number of open
+    /// requests.
     ///
-    /// The maximum defaults to 4096.
+    /// Defaults to 4096.
     #[must_use]
     pub const fn max(mut self, max: usize) -> Self {
         self.max = max;
         self
     }
 
-    /// Sets the maximum number of sessions per caller, and also that of open requests per caller.
+    /// Sets the maximum number of sessions per caller, and also the maximum number of open requests
+    /// per caller.
     ///
-    /// Defaults to 256. This maximum has no effect without a [`caller`](Self::caller) function.
+    /// Defaults to 256. Has no effect unless a [`caller`](Self::caller) function is set.
     #[must_use]
     pub const fn max_per_caller(mut self, max: usize) -> Self {
         self.max_per_caller = max;
         self
     }
 
-    /// Sets a function that identifies the caller of an HTTP request, and so enables the limits per
+    /// Sets the function that identifies the caller of an HTTP request. This enables the limits per
     /// caller.
     ///
-    /// The function returns the caller's name. All requests for which it returns `None` are counted
-    /// as requests of one unnamed caller.
+    /// The function returns the caller's name. All requests for which it returns `None` count as
+    /// requests of one unnamed caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where
@@ -196,8 +199,8 @@ impl ConnectionLimit {
         self.caller_of(move |parts| Some(account(caller(parts))))
     }
 
-    /// Like [`caller`](Self::caller), but requests for which the function returns `None` are exempt
-    /// from the limits per caller.
+    /// Like [`caller`](Self::caller), but the limits per caller do not apply to requests for which
+    /// the function returns `None`.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Parts) -> Option<Arc<str>> + Send + Sync + 'static,
@@ -206,13 +209,13 @@ impl ConnectionLimit {
         self
     }
 
-    /// Returns a clone of the server for a new session, or for a request without a session. Call
+    /// Returns a clone of the server for a new session, or for a request outside a session. Call
     /// this method in the factory function of the `StreamableHttpService`.
     ///
     /// # Errors
     ///
-    /// Returns an error if there are too many sessions. Pass the error on to rmcp: the layer then
-    /// answers the request with the status 429.
+    /// Returns an error if there are too many sessions. Return this error from the factory
+    /// function, too: the layer then rejects the request with the status 429.
     pub fn admit<S>(&self, server: &ServeService<S>) -> io::Result<ServeService<S>> {
         let admission = ADMISSION.try_with(Arc::clone).ok();
         let caller = admission.as_ref().and_then(|admission| admission.caller.clone());
@@ -220,7 +223,8 @@ impl ConnectionLimit {
             Ok(permit) => Ok(server.clone().hold(permit)),
             Err(refusal) => {
                 if let Some(admission) = admission {
-                    // Only the first refusal is reported.
+                    // If the request was already rejected for another reason, that reason is
+                    // reported.
                     let _ = admission.refused.set(refusal.clone());
                 }
                 Err(io::Error::other(refusal))
@@ -309,8 +313,9 @@ where
         let response = ADMISSION.sync_scope(admission.clone(), || self.inner.call(request));
         Box::pin(async move {
             let response = ADMISSION.scope(admission.clone(), response).await?;
-            // rmcp's service responds with this status if it gets no server or cannot read the
-            // body. It also creates servers to look up tools, and ignores a refusal then.
+            // The service responds with this status if the factory function fails or the body
+            // cannot be read. Other responses are passed on unchanged even if `admit` has failed,
+            // because rmcp also creates servers only to look up tools and ignores such failures.
             let has_failed = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
             if let Some(refusal) = admission.refused.get().filter(|_| has_failed) {
                 return Ok(refusal.clone().into_response());
@@ -342,7 +347,7 @@ where
             Ok(frame) => frame,
             Err(error) => {
                 let error = error.into();
-                // Only the first refusal is reported.
+                // If the request was already rejected for another reason, that reason is reported.
                 let _ = this.admission.refused.set(Refusal::Unreadable(error.to_string().into()));
                 return Poll::Ready(Some(Err(error)));
             }
@@ -351,7 +356,7 @@ where
             this.values.add(data);
         }
         if this.values.is_too_large() {
-            // Only the first refusal is reported.
+            // If the request was already rejected for another reason, that reason is reported.
             let _ = this.admission.refused.set(Refusal::TooLarge);
             return Poll::Ready(Some(Err(Refusal::TooLarge.into())));
         }

@@ -1,19 +1,22 @@
 //! Calls any rmcp [`ServerHandler`] as a Tower service.
 //!
-//! Requests go straight to the handler's methods. They skip the checks that rmcp makes for a
-//! client: its protocol version, its capabilities, and what an older client may see. rmcp makes
-//! these checks once, where the stack is [served](super::ServeService).
+//! Requests go straight to the handler's methods, without the checks that rmcp makes for a client.
+//! These checks concern the client's protocol version, its capabilities, and the features that an
+//! older client may see. If the stack is [served](super::ServeService) to a client, rmcp makes the
+//! checks once, in front of the stack.
 //!
-//! No client is needed. If a handler is called in code or as a branch of a composite, its peer is a
-//! stub. The stub peer discards the handler's notifications and log messages, and rejects the
-//! handler's requests to the client at once. Only progress is forwarded, to the request's
-//! [`Context`](crate::message::Context::progress). For that purpose, `_meta` contains a progress
-//! token, as in a request from a client.
+//! The service also works without a connected client. If a handler is called in code or as a branch
+//! of a composite, its peer is a stub. The stub peer discards the handler's notifications and log
+//! messages, and immediately rejects the requests that the handler sends to the client. Only
+//! progress is forwarded: the handler receives a progress token in `_meta`, as in a request from a
+//! client, and its progress goes to the [`Context`](crate::message::Context::progress) of the
+//! request.
 //!
-//! If the client that called the composite speaks a protocol version before 2026-07-28, the handler
-//! may send those requests that the client's capabilities allow. The requests are relayed to the
-//! client, and withdrawn when the branch ends. To ask a client of a later version, the handler must
-//! answer with `InputRequired`.
+//! A handler in a branch of a composite can still ask the client that called the composite. If that
+//! client speaks a protocol version before 2026-07-28, the handler sends requests to it, within the
+//! client's capabilities. The requests are relayed to the client, and withdrawn when the branch
+//! ends. If the client speaks a later version, the handler must answer with `InputRequired`
+//! instead.
 //!
 //! `subscriptions/listen` requests are rejected with "method not found", because a Tower service
 //! cannot return an open-ended stream of notifications.
@@ -153,7 +156,7 @@ impl<H: ServerHandler> Shared<H> {
     async fn answer(&self, request: Request) -> Result<ServerResult, ErrorData> {
         let (message, context) = request.into_parts();
         let id = context.id();
-        // A client with a connection is asked over that connection.
+        // If the request has a connection to the client, the handler uses that connection.
         let branch_client = match context.peer() {
             Some(_) => None,
             None => {
@@ -164,10 +167,10 @@ impl<H: ServerHandler> Shared<H> {
         let message::Context { meta, extensions, cancellation, peer, progress, .. } = context;
         let mut meta = meta.into_owned();
 
-        // Held until the handler has answered, since dropping this client closes the handler's
-        // peer.
+        // Held until the handler has answered, because dropping this stub client closes the
+        // handler's peer.
         let absent_client;
-        // Held until the handler has answered, since dropping the route ends the forwarding of
+        // Held until the handler has answered, because dropping the route stops the forwarding of
         // progress.
         let route;
         let peer = match (peer, &branch_client) {
@@ -197,7 +200,8 @@ impl<H: ServerHandler> Shared<H> {
         context.ct = cancellation.clone();
         context.meta = meta;
         context.extensions = extensions.into_owned();
-        // When this call is over, cancels what the handler has started in other tasks.
+        // When the call ends, the guard cancels the handler's token, so that tasks spawned by the
+        // handler can stop.
         let _guard = cancellation.drop_guard();
 
         dispatch(&*self.handler, message, context).await
@@ -205,19 +209,20 @@ impl<H: ServerHandler> Shared<H> {
 
     async fn absent_client(&self, message: &ClientRequest) -> Option<Arc<StubClient>> {
         match message {
-            // A handler notes on its peer which client has initialized the connection. On a shared
-            // peer, all later calls would seem to come from that client.
+            // An `initialize` request gets a peer of its own: the handler stores the client's
+            // description on the peer. On a shared peer, all later calls would seem to come from
+            // that client.
             ClientRequest::InitializeRequest(_) => StubClient::new().await.map(Arc::new),
             _ => self.absent_clients.shared().await,
         }
     }
 }
 
-/// Calls the handler's method that matches the method of the message.
+/// Calls the handler method for this request.
 ///
-/// rmcp's `Service::handle_request` is not used, because it is meant for a connection to a client.
-/// For example, it would reject a tool's `InputRequired` answer to a client with protocol version
-/// 2025-11-25 or older before a layer could ask that client.
+/// rmcp's `Service::handle_request` is not suitable, because it assumes a connection to a client.
+/// For example, if a tool answers `InputRequired` to a client with protocol version 2025-11-25 or
+/// older, it rejects the answer before a layer can ask the client.
 #[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
 #[expect(clippy::too_many_lines, reason = "one arm per kind of message")]
 async fn dispatch<H: ServerHandler>(
@@ -290,7 +295,7 @@ async fn dispatch<H: ServerHandler>(
         Message::CustomRequest(request) => {
             handler.on_custom_request(request, context).await.map(Answer::CustomResult)
         }
-        // `subscriptions/listen`, and methods of later versions of rmcp.
+        // Rejects `subscriptions/listen` and methods that later versions of rmcp may add.
         unknown => {
             Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, unknown.method().to_owned(), None))
         }

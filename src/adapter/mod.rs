@@ -5,15 +5,15 @@
 //! transport of rmcp can serve it to clients. Any stack of Tower layers can stand between the two.
 //!
 //! [`ServeService::wrap`] does both at once. All client requests except `subscriptions/listen` pass
-//! through the layers to the handler. Everything else bypasses the layers: `subscriptions/listen`
-//! with its stream, the client's notifications, messages from the handler to the client, and the
-//! values that rmcp queries synchronously. These values are the server's description, its protocol
-//! versions and the schema of a single tool. With layers that do nothing, a wrapped handler behaves
-//! like a bare one, except for the following:
+//! through the layers to the handler. The layers do not see any other traffic:
+//! `subscriptions/listen` with its stream, the client's notifications, messages from the handler to
+//! the client, and the values that rmcp queries synchronously. These values are the server
+//! description, the supported protocol versions and the definition of a single tool. If the layers
+//! do nothing, a wrapped handler behaves like a bare one, except for the following:
 //!
 //! - If the client cancels a request or disconnects, the request's future is dropped with all its
-//!   work. rmcp would only cancel the handler's token and let the handler run on. (rmcp notices
-//!   some seconds late that a client has disconnected.)
+//!   work. rmcp alone would only cancel the handler's token, and the handler would continue to run.
+//!   (rmcp detects a disconnected client only after some seconds.)
 //! - If the handler panics, the client receives an internal error. rmcp alone would never send an
 //!   answer.
 //! - For a client that speaks protocol version 2026-07-28 or later, results have the `resultType`
@@ -22,13 +22,12 @@
 //! - If the handler answers a request with `InputRequired`, a client with protocol version
 //!   2025-11-25 or older that declares the capability is asked for the input. The handler is then
 //!   called again with the answers, at most ten times. rmcp would reject the handler's answer.
-//! - For a call over HTTP, rmcp compares the `Mcp-Param-*` headers with the arguments, but only if
-//!   it knows the tool. If no client has listed the tool yet, a wrapped handler first lists its
-//!   tools as the client would, and then makes the same check. This needs the feature `http`.
-//!   Without it, calls of tools that no client has listed are not checked. Calls of tools that are
-//!   hidden from the client are not checked either, nor is any call while the tools cannot be
-//!   listed. After the tools have changed, a call of a tool that had no such headers before is not
-//!   checked until a background listing has finished.
+//! - For a tool call over HTTP, rmcp compares the `Mcp-Param-*` headers with the arguments, but
+//!   only if it knows the tool. If no client has listed the tool yet, a wrapped handler first lists
+//!   its tools as the client would, and then makes the same check. This needs the feature `http`.
+//!   Without this feature, calls of unlisted tools are not checked. Calls are also not checked if
+//!   the tool is hidden from the client or if listing the tools fails. If a tool gains such headers
+//!   when the tools change, its calls are not checked until a background listing has finished.
 //!
 //! A [`Router`] combines several services, its backends, into one. It merges the lists of the
 //! backends under distinct names, and sends each call to the backend that owns the name. A slow,
@@ -47,9 +46,9 @@
 //!
 //! # Many connections
 //!
-//! rmcp needs a separate server for each connection, session or request, so transports such as
-//! streamable HTTP take a factory function. Create one `ServeService` named `server` and pass
-//! `move || Ok(server.clone())`: clones share the common state and are cheap.
+//! rmcp needs a separate server for each connection, session or request. Therefore, transports such
+//! as streamable HTTP take a factory function. Create one `ServeService` named `server` and pass
+//! `move || Ok(server.clone())`. The clones are cheap, because they share their state.
 //!
 //! # Clients that are not trusted
 //!
@@ -59,9 +58,9 @@
 //! # Failures
 //!
 //! If the Tower service returns an error (`S::Error`), the client receives the JSON-RPC error
-//! `-32603`. Its message is "the request timed out" for errors of `tower::timeout`, "the server is
-//! overloaded" for errors of `tower::load_shed`, and "internal error" for all other errors. The
-//! text of these other errors is only logged, since it may contain what a client must not see.
+//! `-32603`. The error message is "the request timed out" for errors of `tower::timeout`, "the
+//! server is overloaded" for errors of `tower::load_shed`, and "internal error" for all other
+//! errors. The text of these other errors is only logged, because it may contain internal details.
 //!
 //! # Examples
 //!
@@ -155,6 +154,6 @@ pub(crate) use self::serve::account;
 
 /// Returns `true` if the protocol version is 2026-07-28 or later.
 fn is_modern(version: &ProtocolVersion) -> bool {
-    // ISO dates compare as text.
+    // Protocol versions are ISO dates, whose order is that of their strings.
     version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()
 }

@@ -1,4 +1,4 @@
-//! Routes each progress notification to the request with the notification's token.
+//! Routes each progress notification to the request that has the same progress token.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use rmcp::model::{NumberOrString, ProgressNotificationParam, ProgressToken};
 
 use crate::message::Progress;
 
-/// The pending requests of one connection that want progress: maps each request's progress token to
-/// the receiver of its progress.
+/// The pending requests of a connection that have requested progress. Maps the progress token of
+/// each request to the receiver of its progress.
 #[derive(Default)]
 pub(super) struct Routes(Mutex<HashMap<ProgressToken, Progress>>);
 
@@ -26,8 +26,8 @@ pub(super) struct Route {
 // === impl Routes ===
 
 impl Routes {
-    /// Registers `progress` as the receiver of progress notifications with this token, until the
-    /// returned route is dropped.
+    /// Registers `progress` as the receiver of progress notifications with this token. The
+    /// registration lasts until the returned route is dropped.
     pub(super) fn open(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Route {
         self.by_token().insert(token.clone(), progress);
         Route { routes: self.clone(), token }

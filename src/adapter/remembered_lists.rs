@@ -1,10 +1,10 @@
 //! Remembers the tools, prompts and resources that backends list, for use while a backend is
 //! unavailable.
 //!
-//! Reloading the configuration file creates a new router, whose lists are empty. If a backend were
-//! unavailable at that moment, its tools, and the composites that call them, would disappear until
-//! the backend is back. So the lists of each backend are remembered below the layers that the file
-//! can change, and replayed to the new router.
+//! When the configuration file is reloaded, a new router with empty lists is created. If a backend
+//! is unavailable at that moment, its tools, and the composites that call them, would disappear
+//! until the backend is available again. To prevent this, the lists of each backend are remembered
+//! in a place that reloads do not replace, and the new router receives the remembered lists.
 
 use std::{
     collections::HashMap,
@@ -34,17 +34,16 @@ pub(crate) struct Memory(Arc<Mutex<HashMap<ItemKind, Lists>>>);
 struct Lists {
     /// All pages of the last complete list.
     whole: Vec<Reply>,
-    /// The pages of a list whose last page has not been received yet.
+    /// The pages of a list that is still being received.
     begun: Vec<Reply>,
 }
 
-/// A switch. While it is on, [`Remember`] answers list requests from memory. Clones share the
-/// switch.
+/// A switch that makes [`Remember`] answer list requests from memory. Clones share the switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recall(Arc<AtomicBool>);
 
-/// The interceptor that remembers the lists of a backend. While the [`Recall`] switch is on, it
-/// answers list requests from memory instead of asking the backend.
+/// An interceptor that remembers the lists of a backend. While the [`Recall`] switch is on, it
+/// answers list requests from memory and does not ask the backend.
 #[derive(Clone, Debug)]
 pub(crate) struct Remember {
     pub(crate) memory: Memory,
@@ -59,8 +58,8 @@ impl Memory {
         Self(Arc::new(Mutex::new(self.lists().clone())))
     }
 
-    /// Returns a server description that declares a capability, such as tools, only if a whole list
-    /// of its items is remembered.
+    /// Returns a server description for the remembered lists. It declares a capability, such as
+    /// tools, only if a complete list of these items is remembered.
     pub(crate) fn describe(&self) -> ServerConfig {
         let lists = self.lists();
         let has = |kind| lists.get(&kind).is_some_and(|lists| !lists.whole.is_empty());
@@ -82,7 +81,8 @@ impl Memory {
         let Lists { whole, begun } = lists.entry(kind).or_default();
         match cursor {
             None => begun.clear(),
-            // Another client has restarted the list meanwhile, so this page does not continue it.
+            // Another client has restarted the list in the meantime, so this page does not continue
+            // the list.
             Some(_) if after(begun, cursor) != Some(begun.len()) => return,
             Some(_) => (),
         }
@@ -105,8 +105,8 @@ impl Memory {
     }
 }
 
-/// Returns the index of the page that `cursor` points to. Without a cursor, that is 0. Returns
-/// `None` if no page has this `nextCursor`.
+/// Returns the index of the page that `cursor` points to, or 0 if there is no cursor. Returns
+/// `None` if no remembered page has this cursor as its `nextCursor`.
 fn after(pages: &[Reply], cursor: Option<&str>) -> Option<usize> {
     let Some(cursor) = cursor else { return Some(0) };
     let is_before = |page: &Reply| page.page().is_some_and(|(_, next)| next == Some(cursor));
@@ -128,7 +128,7 @@ impl Recall {
 // === impl Remember ===
 
 impl Intercept for Remember {
-    /// The kind and the cursor of the requested page. `None` if the request is not a list request.
+    /// The kind of item and the cursor of a list request. `None` for any other request.
     type Memo = Option<(ItemKind, Option<String>)>;
 
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo> {

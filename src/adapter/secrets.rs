@@ -1,9 +1,9 @@
-//! Redacts secrets in texts.
+//! Redacts secrets, such as passwords and tokens, in texts.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, fmt::Write, ops::Range, sync::Arc};
 
-/// The minimum number of characters of a secret. Shorter secrets are ignored, because they would
-/// match too many harmless texts.
+/// The minimum number of characters of a secret. Shorter secrets are not redacted, because they
+/// would also match harmless words.
 const MIN_CHARACTERS: usize = 4;
 
 /// The text that replaces each secret.
@@ -11,16 +11,16 @@ const MASK: &str = "***";
 
 /// A set of secrets, such as passwords and tokens, to redact from texts.
 ///
-/// A [`RemoteService`](super::remote) redacts the errors and log messages of its server before they
-/// are logged or returned. Clones share the secrets. `BackendConfig::secrets` returns the secrets
-/// of a backend in a configuration file.
+/// A [`RemoteService`](super::remote) replaces these secrets in its server's errors and log
+/// messages before it logs or returns them. Clones share the secrets. `BackendConfig::secrets`
+/// returns the secrets of a backend in a configuration file.
 ///
 /// # Limits
 ///
 /// A secret is found in four forms: unchanged, percent-encoded, in standard base64 (as in HTTP's
-/// `Basic` authentication) and as a JSON string. Each line of a multi-line secret is a secret of
-/// its own. Parts of a secret, other letter case and other encodings are not found. Secrets with
-/// less than four characters are ignored.
+/// `Basic` authentication) and as a JSON string. Each line of a multi-line secret is also redacted
+/// where it appears alone. Parts of a secret, secrets in different letter case and other encodings
+/// are not found. Secrets with less than four characters are ignored.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ const MASK: &str = "***";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// All forms of all secrets, the longest first.
+    /// The secrets in all their encodings, sorted from longest to shortest.
     texts: Arc<[String]>,
 }
 
@@ -53,7 +53,7 @@ impl Secrets {
         Self::of(texts)
     }
 
-    /// Returns a set with the secrets of both sets.
+    /// Returns the union of both sets of secrets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::of(self.texts.iter().chain(&*other.texts).cloned().collect())
@@ -96,7 +96,8 @@ impl Secrets {
                 let start = from + at;
                 let end = start + secret.len();
                 match found.last_mut() {
-                    // A secret may overlap itself.
+                    // The match overlaps the previous one, for example because the secret overlaps
+                    // itself.
                     Some(last) if last.start <= start && start <= last.end => {
                         last.end = last.end.max(end);
                     }
@@ -130,7 +131,7 @@ pub(crate) fn credentials(value: &str) -> Option<&str> {
     value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
 }
 
-/// Adds a secret in each form in which it is searched for. Ignores a secret that is too short.
+/// Adds all forms of a secret to the texts that are redacted. Ignores secrets that are too short.
 fn add(secret: &str, texts: &mut BTreeSet<String>) {
     if secret.chars().nth(MIN_CHARACTERS - 1).is_none() {
         return;

@@ -1,4 +1,4 @@
-//! A stub client for requests that come from no client, such as those of a composite's branches.
+//! A stub client for requests that no client has sent, such as those of a composite's branches.
 
 use std::{
     convert::Infallible,
@@ -21,10 +21,10 @@ use tokio::{
 use super::progress_routes::{Route, Routes, new_token};
 use crate::message::{Progress, client::unanswered};
 
-/// Caches the stub client that serves requests without a client.
+/// A cache for the stub client, which is the peer of handlers that are called without a client.
 ///
-/// A peer of rmcp needs a running connection. So the stub client and its connection are created on
-/// first use and reused.
+/// An rmcp peer needs a running connection. The stub client and its connection are therefore
+/// created on first use, and reused by later calls.
 #[derive(Default)]
 pub(super) struct StubClients {
     latest: Mutex<Option<Arc<StubClient>>>,
@@ -33,8 +33,9 @@ pub(super) struct StubClients {
 /// An in-process connection to a stub client, which accepts every notification and rejects every
 /// request.
 ///
-/// Progress notifications are forwarded to the [`Route`] with their token. All other notifications
-/// are discarded. Dropping this value ends the connection, so hold it as long as the peer is used.
+/// Each progress notification is forwarded to the [`Route`] that is registered for its token. All
+/// other notifications are discarded. Dropping this value ends the connection, so it must live as
+/// long as its peer is used.
 pub(super) struct StubClient {
     connection: RunningService<RoleServer, StubHandler>,
     routes: Arc<Routes>,
@@ -43,8 +44,8 @@ pub(super) struct StubClient {
 
 struct StubHandler;
 
-/// The stub client's end of the connection. It forwards progress, rejects requests, and discards
-/// all other messages.
+/// The stub client's end of the connection. It forwards progress, rejects the handler's requests,
+/// and discards all other messages.
 struct StubTransport {
     routes: Arc<Routes>,
     refuse: mpsc::UnboundedSender<RxJsonRpcMessage<RoleServer>>,
@@ -58,15 +59,15 @@ impl StubClients {
     /// outside a Tokio runtime.
     pub(super) async fn shared(&self) -> Option<Arc<StubClient>> {
         let runtime = Handle::try_current().ok()?.id();
-        // The guard must be dropped before the next await.
+        // Cloned in a statement of its own, so that the lock is released before the next await.
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(client) = latest
             && client.serves(runtime)
         {
             return Some(client);
         }
-        // Another call may do the same concurrently. Then one of the two clients lives only as long
-        // as the calls that hold it.
+        // A concurrent call may also create a client and replace this one. The replaced client
+        // lives until the calls that use it have ended.
         let client = Arc::new(StubClient::new().await?);
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&client));
         Some(client)
@@ -80,8 +81,8 @@ impl StubClient {
     pub(super) async fn new() -> Option<Self> {
         let runtime = Handle::try_current().ok()?.id();
         let (refuse, refused) = mpsc::unbounded_channel();
-        // rmcp keeps the current tracing span open as long as the connection lives. In this task,
-        // that would be the span of the first call. A separate task has no span.
+        // rmcp holds the current tracing span open until the connection ends. A spawned task has no
+        // span, while this task would contribute the span of the first call.
         let routes = Arc::<Routes>::default();
         let nowhere = StubTransport { routes: routes.clone(), refuse, refused };
         let mut tasks = JoinSet::new();
@@ -95,16 +96,16 @@ impl StubClient {
         self.connection.peer().clone()
     }
 
-    /// Creates a route with a new progress token. Until the route is dropped, progress with this
-    /// token is forwarded to `progress`.
+    /// Registers `progress` under a new progress token. Progress notifications with this token are
+    /// forwarded to `progress` until the returned route is dropped.
     pub(super) fn listen(&self, progress: Progress) -> Route {
         self.routes.open(new_token(), progress)
     }
 
-    /// Returns `true` if a call that runs in this Tokio runtime can use the connection.
+    /// Returns `true` if a call in this Tokio runtime can use the connection.
     ///
-    /// The connection's task runs in the runtime that created it. When that runtime ends, the peer
-    /// is closed. While no thread drives that runtime, calls over the peer hang.
+    /// The connection's task runs in the runtime that created it. If that runtime has ended, the
+    /// peer is closed. If no thread drives that runtime, calls over the peer hang.
     fn serves(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.connection.peer().is_transport_closed()
     }
@@ -126,13 +127,13 @@ impl Transport<RoleServer> for StubTransport {
         match message {
             JsonRpcMessage::Request(request) => {
                 let error = unanswered("the client cannot be asked during a call");
-                // This value owns the receiver, so sending cannot fail.
+                // Sending cannot fail, because this value owns the receiver.
                 let _ = self.refuse.send(JsonRpcMessage::error(error, Some(request.id)));
             }
             JsonRpcMessage::Notification(told) => {
                 if let ServerNotification::ProgressNotification(told) = told.notification {
-                    // Reported here because the returned future runs concurrently with those of
-                    // other messages.
+                    // Reported in this function, not in the returned future: the futures of several
+                    // messages run concurrently and could reorder their progress.
                     self.routes.report(told.params);
                 }
             }

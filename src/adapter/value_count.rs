@@ -1,13 +1,14 @@
-//! Counts the values in a JSON text before it is parsed, to limit the cost of parsing.
+//! Counts the values in a JSON text before the text is parsed, so that expensive messages can be
+//! rejected.
 
 /// The maximum number of JSON values in a message.
 ///
-/// Parsing a value takes about 50 bytes of memory and 50 nanoseconds, and several times as much
+/// Parsing takes about 50 bytes of memory and 50 nanoseconds per value, and several times as much
 /// when rmcp tries one type after another. For example, a message of 4 MiB with a million empty
 /// arrays would take hundreds of MiB, and block a worker thread of the runtime for half a second.
 pub(crate) const MAX_VALUES: usize = 1 << 18;
 
-/// A counter of the values in a JSON text that arrives in pieces.
+/// A counter of the values in a JSON text that is received in pieces.
 ///
 /// Each opening bracket, comma and colon outside a string counts as one value. So each member of an
 /// object counts as two values: the key and the member's value.
@@ -22,7 +23,7 @@ enum LexerState {
     #[default]
     Outside,
     String,
-    /// In a string, just after a backslash.
+    /// Inside a string, directly after a backslash.
     Escape,
 }
 

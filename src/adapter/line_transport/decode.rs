@@ -1,4 +1,5 @@
-//! Decodes tool calls and their results directly, instead of trying every type of message in turn.
+//! Decodes tool calls and tool results directly, because rmcp's decoder tries one message type
+//! after another.
 
 #[cfg(feature = "remote")]
 use std::fmt;
@@ -30,31 +31,30 @@ use crate::message::client::MAX_QUESTIONS;
 
 /// The maximum size in bytes of a request or notification that is accepted from a server.
 ///
-/// A server's question to the user may have 1 MiB without JSON escapes. The message is larger if
-/// the server escapes all characters that are not ASCII.
+/// A question that a server asks may contain 1 MiB of text. Its message can be larger, because
+/// servers may escape all characters that are not ASCII.
 #[cfg(feature = "remote")]
 const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
-/// A role of rmcp (client or server) with a fast decoder for the messages that it receives most
-/// often.
+/// A role of rmcp, either client or server, with a fast decoder for the most frequent messages.
 ///
 /// rmcp's decoder buffers a message and tries one type after another, which copies the arguments or
-/// the result of a tool call several times. The fast decoder returns the same message in two
-/// passes.
+/// the result of a tool call several times. The fast decoder returns the same message in two passes
+/// over the text.
 #[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
 pub trait Decode: ServiceRole {
-    /// Returns the maximum size in bytes of a request or notification that is accepted from the
-    /// peer.
+    /// Returns the maximum size in bytes of a request or notification from the peer.
     fn max_request() -> usize;
 
-    /// Decodes a tool call, or the result of a tool call. Returns `None` for any other or malformed
-    /// message. rmcp's decoder then decodes the line.
+    /// Decodes a tool call or a tool result. Returns `None` for all other and for malformed
+    /// messages, which are then decoded by rmcp's decoder.
     ///
-    /// Replaces a result that contains too many questions by an error that names the peer.
+    /// If a result contains too many questions, returns an error that names the peer instead of the
+    /// result.
     fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>>;
 }
 
-/// The members of a JSON-RPC request or response, whose content is not parsed yet.
+/// The members of a JSON-RPC request or response. Their content is not parsed yet.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "jsonrpc")]
@@ -68,8 +68,8 @@ struct Envelope<'a> {
     error: Option<IgnoredAny>,
 }
 
-/// The fields that the result of a tool call can have. A result with other fields belongs to
-/// another method, so it is left to rmcp's decoder.
+/// The fields of a tool result. A result with other fields belongs to another method, and is
+/// decoded by rmcp's decoder.
 #[cfg(feature = "remote")]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -88,7 +88,7 @@ struct CallFields {
     _meta: Option<IgnoredAny>,
 }
 
-/// The number of members of a JSON object. The members themselves are not stored.
+/// The number of members of a JSON object. Deserializing this type does not store the members.
 #[cfg(feature = "remote")]
 struct Members(usize);
 
@@ -154,8 +154,8 @@ impl Decode for RoleClient {
         let fields: CallFields = serde_json::from_str(result).ok()?;
         let result = match fields.result_type {
             Some(result_type) if result_type.is_input_required() => {
-                // Checked before the questions are decoded, since each takes as long as 40 other
-                // values.
+                // Checked before the questions are decoded, because decoding a question takes as
+                // long as decoding 40 other values.
                 if fields.input_requests.is_some_and(|Members(count)| count > MAX_QUESTIONS) {
                     let text = format!(
                         "{peer} requested input, which was rejected: too many questions at once"

@@ -1,4 +1,4 @@
-//! A buffer for one line of input, which checks the line against the size limits of a message.
+//! A buffer for one line of input, which enforces the size limits of messages.
 
 use rmcp::model::{NumberOrString, RequestId};
 use tokio_util::bytes::BytesMut;
@@ -7,17 +7,18 @@ use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
 /// The maximum size of a message in bytes. rmcp's own transports have the same default.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
-/// The number of bytes that are kept from each end of an oversized message, to find its `id`.
+/// The number of bytes at the beginning and at the end of an oversized message in which its `id` is
+/// searched.
 const ENDS_KEPT: usize = 512;
-/// The maximum capacity in bytes of a buffer that is reused for the next line. Larger buffers are
-/// freed.
+/// The maximum capacity in bytes of a buffer that is reused for the next line. If a line needed
+/// more, the buffer is freed.
 const MEMORY_KEPT: usize = 64 << 10;
 
-/// A buffer for one line of input, which may arrive in pieces.
+/// A buffer for one line of input, which is read in pieces.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The maximum size in bytes of a request or a notification, which may be smaller than that of
-    /// a response.
+    /// The maximum size in bytes of a request or a notification. It may be smaller than the maximum
+    /// size of a response.
     max_request: usize,
     /// The whole line, or its first bytes if it exceeds a limit.
     pub(super) bytes: BytesMut,
@@ -36,12 +37,13 @@ pub(super) enum Excess {
     Values,
 }
 
-/// The kind of an oversized message, which determines how it is answered.
+/// The kind of an oversized message, which determines the error that the peer or the caller
+/// receives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Request(RequestId),
     Response(RequestId),
-    /// A message with no `id` near its beginning or end: a notification, or text that is not
+    /// A message that has no `id` near its beginning or end: a notification, or text that is not
     /// JSON-RPC.
     Other,
 }
@@ -70,7 +72,7 @@ impl Line {
         if self.tail.is_empty() {
             let start = self.bytes.len().saturating_sub(ENDS_KEPT);
             self.tail.extend_from_slice(&self.bytes[start..]);
-            // Frees the memory of the rest.
+            // Frees the memory of the rest of the line.
             self.bytes = BytesMut::from(&self.bytes[..self.bytes.len().min(ENDS_KEPT)]);
         }
         let room = ENDS_KEPT.saturating_sub(self.bytes.len());
@@ -79,7 +81,7 @@ impl Line {
         self.tail.drain(..self.tail.len().saturating_sub(ENDS_KEPT));
     }
 
-    /// Returns the limit, if any, that the line would exceed with `more` additional bytes.
+    /// Returns the limit that the line would exceed with `more` additional bytes, if any.
     fn exceeded(&self, more: usize) -> Option<Excess> {
         let length = self.bytes.len() + more;
         let max_request = self.max_request;
@@ -106,8 +108,8 @@ impl Line {
 
     /// Determines the kind of an oversized message from its first and last bytes.
     ///
-    /// All known libraries write the `id` of a message near one of its ends. A peer that forges an
-    /// `id` harms only its own requests and the requests that it receives.
+    /// All known libraries write the `id` of a message near its beginning or end. A peer that
+    /// forges an `id` can disturb only its own requests and the requests that it receives.
     pub(super) fn subject(&self) -> Subject {
         let head = String::from_utf8_lossy(&self.bytes);
         let tail = String::from_utf8_lossy(&self.tail);
@@ -130,8 +132,7 @@ impl Line {
     }
 }
 
-/// The result of scanning the first bytes of a message for its kind and for the start of its
-/// content.
+/// The result of scanning the first bytes of an oversized message.
 struct Head<'a> {
     /// The text before the first of the keys `params`, `result` and `error`.
     outside: &'a str,
@@ -145,7 +146,7 @@ impl<'a> Head<'a> {
         let keys = [r#""result""#, r#""error""#, r#""params""#];
         let content = keys.into_iter().filter_map(|key| head.find(key)).min();
         let (outside, content) = head.split_at(content.unwrap_or(head.len()));
-        // If `params` comes first, the `method` of a request may follow.
+        // If `params` comes first, the `method` of a request may be in the unscanned rest.
         let is_response = !outside.contains(r#""method""#) && !content.starts_with(keys[2]);
         Self { outside, is_response }
     }
@@ -159,18 +160,20 @@ fn id_of_head(head: &str) -> Option<RequestId> {
 fn id_of_tail(tail: &str) -> Option<RequestId> {
     let (_, after) = tail.rsplit_once(r#""id""#)?;
     let (id, rest) = id(after)?;
-    // Only the JSON-RPC version may follow. Otherwise, the `id` is part of the content.
+    // After the `id`, only the JSON-RPC version may follow. Otherwise, the `id` belongs to the
+    // content.
     let rest = rest.replace([' ', '\r'], "");
     matches!(&*rest, "}" | r#","jsonrpc":"2.0"}"#).then_some(id)
 }
 
 /// Parses a JSON-RPC id from the text that follows an `"id"` key. Returns the id and the rest of
-/// the text, or `None` if there is no plain id.
+/// the text. Returns `None` if the text does not start with a number or a string without escapes.
 fn id(text: &str) -> Option<(RequestId, &str)> {
     let text = text.trim_start_matches([' ', ':']);
     if let Some(text) = text.strip_prefix('"') {
         let (id, rest) = text.split_once('"')?;
-        // Escaped characters would have to be decoded; no known peer escapes any.
+        // Strings with escaped characters are not supported, because no known peer escapes the
+        // characters of an id.
         return (!id.contains('\\')).then(|| (NumberOrString::String(id.into()), rest));
     }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

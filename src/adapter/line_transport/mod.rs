@@ -29,25 +29,24 @@ use self::{
 #[cfg(feature = "http")]
 use super::value_count::ValueCount;
 
-/// [MCP's stdio transport] with limits on each message. It sends and receives messages as lines of
+/// [MCP's stdio transport] with limits on each message. Messages are sent and received as lines of
 /// JSON.
 ///
 /// Use this transport instead of `rmcp::transport::stdio` if the peer is not trusted. A message may
-/// contain at most 16 MiB and 262 144 JSON values, where each key, array and object is also one
-/// value. A request or notification from a server may contain at most 3 MiB. Values are counted
-/// before a message is parsed. This prevents messages that use hundreds of MiB of memory or block a
+/// contain at most 16 MiB and 262 144 JSON values. Each array, object and object key also counts as
+/// a value. A request or notification from a server may contain at most 3 MiB. Values are counted
+/// before a message is parsed, so that no message can use hundreds of MiB of memory or block a
 /// worker thread of the runtime. If a message exceeds a limit,
 ///
 /// - a request is answered with a JSON-RPC error with the code `-32600`, which states the limit;
-/// - a response is replaced by a JSON-RPC error with the code `-32603` for the request that it
-///   answers;
+/// - a response is replaced by a JSON-RPC error with the code `-32603` for the same request;
 /// - any other message is dropped and logged.
 ///
-/// An `InputRequired` result (protocol version 2026-07-28) with more than 32 questions is replaced
-/// by an error, too.
+/// An `InputRequired` result (protocol version 2026-07-28) with more than 32 questions is also
+/// replaced by an error.
 ///
 /// After an oversized message, the next message is read as usual. rmcp's own transport would drop
-/// an oversized message without an answer, so the peer or the caller would wait for the response
+/// an oversized message without an answer, and the sender or the caller would wait for the response
 /// forever.
 ///
 /// # Examples
@@ -79,8 +78,8 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
     line: Line,
     decoder: JsonRpcMessageCodec<RxJsonRpcMessage<Role>>,
     writer: AsyncRwTransport<Role, Empty, W>,
-    /// The future that sends an error for an invalid message. rmcp may drop the future of `receive`
-    /// at any time, so the pending error is kept here until it has been sent.
+    /// The future that sends an error for an invalid message. It is stored here because rmcp may
+    /// drop the future of `receive` at any time, and the error must still be sent.
     reply: Option<BoxFuture<'static, io::Result<()>>>,
     /// The peer's name in errors and logs.
     peer: Cow<'static, str>,
@@ -135,8 +134,8 @@ where
         }
     }
 
-    /// Decodes the message in the current line. Returns `None` if the line contains no message for
-    /// rmcp, because it is empty, invalid or an oversized request.
+    /// Decodes the message in the current line. Returns `None` if there is no message to pass to
+    /// rmcp, because the line is empty, invalid or an oversized request.
     fn message(&mut self) -> Option<RxJsonRpcMessage<Role>> {
         if let Some(excess) = self.line.excess() {
             let peer = &self.peer;
@@ -163,10 +162,10 @@ where
         }
         self.line.bytes.extend_from_slice(b"\n");
         match self.decoder.decode(&mut self.line.bytes) {
-            // `None` if the line is a notification of another protocol.
+            // `None` if the line is a notification that is not part of MCP.
             Ok(message) => message,
-            // Not answered, like in other SDKs: an answer to invalid JSON might cause the next
-            // invalid line.
+            // Invalid JSON is not answered, as in other SDKs: the answer might cause the peer to
+            // send another invalid line.
             Err(JsonRpcMessageCodecError::Serde(error))
                 if matches!(error.classify(), Category::Syntax | Category::Eof) =>
             {
@@ -236,7 +235,7 @@ impl<Role: ServiceRole, R, W: AsyncWrite> fmt::Debug for LineTransport<Role, R, 
     }
 }
 
-/// Replaces a message of an HTTP event stream if it contains too many JSON values.
+/// Checks the number of JSON values in a message of an HTTP event stream.
 ///
 /// Returns `None` if the message is small enough. If a response is too large, returns an error
 /// response that replaces it. If any other message is too large, returns `Some(None)`, and the
@@ -259,7 +258,7 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     Some(serde_json::to_string(&error).ok())
 }
 
-/// Returns the error that replaces a response that exceeds a limit.
+/// Returns the error that replaces an oversized response.
 fn refused_answer(peer: &str, excess: Excess) -> ErrorData {
     ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None)
 }

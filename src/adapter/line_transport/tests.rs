@@ -16,7 +16,8 @@ fn pipe<Role: Decode>() -> (Near<Role>, DuplexStream) {
     (LineTransport::new(reader, writer), far)
 }
 
-/// Returns all received messages, as JSON, and all answers to them.
+/// Receives all messages in the text. Returns the messages and the transport's answers to them, as
+/// JSON.
 async fn received<Role: Decode>(text: &str) -> (Vec<Value>, Vec<Value>) {
     let (mut near, mut far) = pipe::<Role>();
     far.write_all(text.as_bytes()).await.unwrap();
@@ -144,7 +145,8 @@ async fn reply_is_sent_although_receiving_is_interrupted() {
     assert!(replies.contains("-32600"), "{replies}");
 }
 
-/// Asserts that both ways to decode return the same, and how often the fast one did.
+/// Asserts that both decoders return the same messages, and that the fast one decodes `decoded` of
+/// them.
 fn assert_same<Role: Decode>(texts: &[String], decoded: usize)
 where
     RxJsonRpcMessage<Role>: Debug,
@@ -160,7 +162,7 @@ where
     assert_eq!(fast, decoded);
 }
 
-/// Returns the same texts, each with one of its bytes changed.
+/// Returns copies of the texts, each with one byte changed.
 fn changed(texts: &[String]) -> Vec<String> {
     let replacements = [b'"', b'{', b'}', b'[', b',', b':', b'0', b'n', b' '];
     let mut changed = Vec::new();
