@@ -1,4 +1,5 @@
-//! Tracks the changes of lists and resources that each connected client must be notified of.
+//! Tracks changed lists and updated resources for each connected client, so that the client can be
+//! notified.
 
 use std::{
     convert::Infallible,
@@ -16,11 +17,11 @@ use crate::{
     message::LogLevel,
 };
 
-/// The maximum number of waiting `subscriptions/listen` streams per connection: requested streams
-/// that have not begun yet, but already track changes.
+/// The maximum number of pending `subscriptions/listen` streams per connection. A stream is pending
+/// from the client's request until it starts; meanwhile, its changes are already recorded.
 const MOST_ASKED: usize = 64;
-/// The pause between two batches of notifications of updated resources. A resource that is updated
-/// several times during the pause is reported once.
+/// The pause between two batches of notifications of updated resources. If a resource is updated
+/// several times during a pause, clients receive one notification.
 const UPDATES_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state of change notifications that all connections of a server share.
@@ -30,37 +31,38 @@ pub(super) struct Changing {
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-/// The state of change notifications for one client connection.
+/// The state of change notifications for a single client connection.
 #[derive(Default)]
 pub(super) struct Connection {
     claims: OnceLock<Claims>,
     log_level: OnceLock<Arc<LogLevel>>,
     opened: Mutex<Opened>,
-    /// The `subscriptions/listen` streams that were requested but have not begun yet.
+    /// The `subscriptions/listen` streams that were requested but have not started yet.
     asked: Mutex<Vec<PendingStream>>,
 }
 
-/// A `subscriptions/listen` stream that was requested but has not begun yet. Records the changes
-/// since the request.
+/// A `subscriptions/listen` stream that was requested but has not started yet. It records all
+/// changes since the request, so that none is missed.
 pub(super) struct PendingStream {
     pub(super) watch: Watch,
-    /// The resources whose updates are sent on the stream.
+    /// The resources for which the stream sends update notifications.
     pub(super) uris: Uris,
 }
 
-/// The initialization state of a connection whose client speaks protocol version 2025-11-25 or
-/// older.
+/// Whether a client with protocol version 2025-11-25 or older has initialized the connection, and
+/// whether it is being notified of changes.
 #[derive(Default)]
 enum Opened {
     #[default]
     Not,
-    /// The client has sent `initialize`. The value records the changes since then.
+    /// The client has sent `initialize`. The value records the changes since then, until a task
+    /// notifies the client.
     Initialized(Box<Watch>),
     /// A task is notifying the client of changes.
     Told,
 }
 
-/// Records the changes since the value was created.
+/// A recorder of all changes since its creation.
 pub(super) struct Watch {
     tools: Bumps,
     prompts: Bumps,
@@ -87,7 +89,7 @@ pub(super) trait Listener: Sync {
 // === impl Changing ===
 
 impl Changing {
-    /// Starts to record changes of lists, and updates of the wanted resources.
+    /// Starts to record changes of the lists, and updates of those resources that `wanted` selects.
     pub(super) fn watch(&self, wanted: Arc<Wanted>) -> Watch {
         Watch {
             tools: self.changes.tools().watch(),
@@ -123,8 +125,9 @@ impl Connection {
         }
     }
 
-    /// Returns the recorded changes to a task that starts to notify the client. Returns `None` if a
-    /// task already notifies the client, or if the client has not initialized the connection.
+    /// Returns the recorded changes, for the task that will notify the client. Returns `None` if
+    /// another task already notifies the client, or if the client has not initialized the
+    /// connection.
     pub(super) fn begin(&self) -> Option<Watch> {
         let mut opened = self.opened();
         match mem::take(&mut *opened) {
@@ -140,10 +143,10 @@ impl Connection {
         }
     }
 
-    /// Records changes for a requested stream from now on.
+    /// Starts to record changes for a stream that the client has requested.
     ///
-    /// The number of such streams is limited, because a stream whose request is cancelled never
-    /// begins. Beyond the limit, a stream misses the changes between its request and its beginning.
+    /// The number of pending streams is limited, because a stream whose request is cancelled never
+    /// starts. Beyond the limit, changes between the request of a stream and its start are lost.
     pub(super) fn ask(&self, changing: &Changing) {
         let mut asked = self.asked();
         if asked.len() < MOST_ASKED {
@@ -151,10 +154,10 @@ impl Connection {
         }
     }
 
-    /// Returns the streams that were requested but have not begun yet.
+    /// Returns the pending streams: those that were requested but have not started yet.
     ///
-    /// When a stream begins, it can take any of these entries. At worst, it then reports a change
-    /// twice.
+    /// When a stream starts, it can use the record of any pending stream. In the worst case, a
+    /// change is reported twice.
     pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,7 +170,7 @@ impl Connection {
 // === impl Watch ===
 
 impl Watch {
-    /// Notifies a listener of all changes, and never ends.
+    /// Notifies a listener of all changes. The future never completes.
     pub(super) async fn notify(self, listener: &impl Listener) -> Infallible {
         let ((never, _), _) = future::join(
             future::join(
@@ -184,8 +187,8 @@ impl Watch {
     }
 }
 
-/// Notifies a listener of each change of one kind. Changes that occur during a notification are
-/// combined into one.
+/// Notifies a listener of each change of one kind. If several changes occur while a notification is
+/// being sent, they cause one further notification.
 async fn notify_changes(mut bumps: Bumps, change: Change, listener: &impl Listener) -> Infallible {
     loop {
         bumps.bumped().await;
@@ -195,13 +198,13 @@ async fn notify_changes(mut bumps: Bumps, change: Change, listener: &impl Listen
     }
 }
 
-/// Notifies a listener of updated resources. After each batch there is a pause. A resource that is
-/// updated several times during the pause is reported once.
+/// Notifies a listener of updated resources in batches, with a pause after each batch. A resource
+/// that is updated several times during a pause is reported once.
 async fn notify_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
     loop {
         for uri in updates.recv_all().await {
             let change = Change::Content(uri);
-            // The client may have unsubscribed meanwhile.
+            // The client may have unsubscribed since the update.
             if listener.wants(&change) {
                 listener.notify(change).await;
             }
@@ -210,9 +213,9 @@ async fn notify_updates(mut updates: Updates, listener: &impl Listener) -> Infal
     }
 }
 
-/// Declares `listChanged`, which means that clients are notified of changed lists.
+/// Declares `listChanged` for lists: clients will be notified when a list changes.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
-    // A server may begin without any tools and get some later.
+    // Declared even without tools, because tools may be added later.
     capabilities.tools.get_or_insert_default().list_changed = Some(true);
     if let Some(prompts) = &mut capabilities.prompts {
         prompts.list_changed = Some(true);
@@ -222,8 +225,8 @@ pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     }
 }
 
-/// Returns the part of a requested filter that the server supports. Resource URIs beyond the limits
-/// are removed.
+/// Returns the part of a client's subscription filter that the server supports. Resource URIs
+/// beyond the limits are removed.
 pub(super) fn accepted(
     requested: &SubscriptionFilter,
     capabilities: &ServerCapabilities,

@@ -1,18 +1,20 @@
-//! The server description, which clients receive with `initialize` and `server/discover`.
+//! The server description, which clients request with `initialize` and `server/discover`.
 
 use rmcp::{ServerHandler, model::ServerConfig};
 
-/// A source of the server description: the server's name, instructions and capabilities.
+/// A source of the server description, which contains the server's name, instructions and
+/// capabilities.
 ///
-/// A [`ServerConfig`] is itself a source whose description never changes. A closure is a source
-/// that may return a different description each time, for example if backends come and go. The
-/// closure is called whenever a client requests the description, so it should be cheap.
+/// A [`ServerConfig`] is a source whose description never changes. A closure is a source whose
+/// description may change, for example if backends connect and disconnect. The closure is called
+/// whenever a client requests the description, so it should be cheap.
 pub trait Describe: Send + Sync + 'static {
     /// Returns the current description of the server.
     fn describe(&self) -> ServerConfig;
 }
 
-/// A [`ServerHandler`] that only has a description, and rmcp's defaults for everything else.
+/// A [`ServerHandler`] that returns a server description, and uses rmcp's defaults for everything
+/// else.
 pub(super) struct Described<D>(pub(super) D);
 
 // === impl Describe ===

@@ -1,5 +1,5 @@
-//! Asks clients with protocol version 2025-11-25 or older for the input that a service requires
-//! with `InputRequired`.
+//! Supports `InputRequired` results for clients with protocol version 2025-11-25 or older, by
+//! sending them the questions as separate requests.
 
 use futures::{
     FutureExt,
@@ -20,11 +20,11 @@ impl<S> Shared<S>
 where
     S: ToolService,
 {
-    /// Answers a client's request. If the service replies with `InputRequired`, sends its questions
-    /// to the client while the client's request is still pending. Then calls the service again with
-    /// the client's answers.
+    /// Answers a client's request. If the service returns `InputRequired`, sends the service's
+    /// questions to the client while the client's request is still pending, and calls the service
+    /// again with the client's answers.
     ///
-    /// The future is boxed for the reason that [`answer`](Self::answer) states.
+    /// The future is boxed for the same reason as that of [`answer`](Self::answer).
     pub(super) fn answer_asking<'a>(
         &'a self,
         method: &'a str,
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// The reason why the client did not answer a question.
+/// The reason why a question has no answer from the client.
 struct Unanswered(String);
 
 impl From<ErrorData> for Unanswered {
@@ -79,7 +79,8 @@ impl From<serde_json::Error> for Unanswered {
     }
 }
 
-/// Adds the client's answers and the service's request state to a request that is sent again.
+/// Adds the client's answers and the service's request state to the request, before it is sent to
+/// the service again.
 fn answer(request: &mut Request, answers: InputResponses, state: Option<String>) {
     let (responses, request_state) = match request.message_mut() {
         ClientRequest::CallToolRequest(call) => {

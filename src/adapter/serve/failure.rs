@@ -7,11 +7,11 @@ use rmcp::model::ErrorData;
 
 use crate::message::Cause;
 
-/// If `work` panics, returns an internal error for the client. rmcp alone would leave the request
-/// unanswered.
+/// Awaits `work`, and returns an internal error for the client if `work` panics. rmcp alone would
+/// leave the request unanswered.
 ///
-/// The panic message is not logged here. It may contain anything, including arguments, and the
-/// panic hook has already received it.
+/// The panic message is not logged, because it may contain call arguments or other private data.
+/// The panic hook has already received it.
 pub(super) fn caught<T>(
     method: &str,
     work: impl Future<Output = T>,
@@ -22,7 +22,7 @@ pub(super) fn caught<T>(
     })
 }
 
-/// Converts the error of a failed service into the error that the client receives.
+/// Converts an error of the service into the JSON-RPC error for the client.
 pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorData {
     match Cause::of(error) {
         Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
@@ -38,14 +38,14 @@ pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static))
     }
 }
 
-/// Returns the error that the client receives if the service's result has the wrong type for the
-/// method.
+/// Returns the error for the client if the service has returned a result whose type does not match
+/// the method.
 pub(super) fn mismatch(method: &str) -> ErrorData {
     tracing::warn!(method, "the type of the result does not match the method of the request");
     ErrorData::internal_error("the server returned an invalid result", None)
 }
 
-/// Returns the "internal error" that the client receives if the reason must only be logged.
+/// Returns an error without details, for failures whose reason must not be sent to the client.
 pub(super) fn internal_error() -> ErrorData {
     ErrorData::internal_error("internal error", None)
 }

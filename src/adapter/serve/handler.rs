@@ -50,8 +50,8 @@ use crate::message::{ToolService, is_of_protocol};
 #[cfg(feature = "http")]
 use crate::{catalog, pagination::Pages};
 
-/// Implements methods of [`ServerHandler`] by sending a request to the service. Each line states
-/// the type of the request, and the types of result that the method accepts.
+/// Implements `ServerHandler` methods that send a request to the service and return its result.
+/// Each line states the request type and the result types that the method accepts.
 macro_rules! answered_by_the_service {
     ($(
         fn $method:ident($params:ty) -> $answer:ty
@@ -72,7 +72,7 @@ macro_rules! answered_by_the_service {
     )+};
 }
 
-/// Implements methods of [`ServerHandler`] that send a request to the service and return an empty
+/// Implements `ServerHandler` methods that send a request to the service and expect an empty
 /// result.
 macro_rules! acknowledged_by_the_service {
     ($(fn $method:ident($params:ty) = $Message:ident;)+) => {$(
@@ -198,7 +198,8 @@ where
         params: SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        // 2026-07-28 has no such method. rmcp rejects the other removed methods, but not this one.
+        // Protocol version 2026-07-28 has removed this method. rmcp rejects the other removed
+        // methods itself.
         if is_modern(&context) {
             return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         }
@@ -218,14 +219,15 @@ where
         if is_modern(&context) && is_removed(&method) {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
         }
-        // Layers would not recognize such a request, but a server behind them might accept it.
+        // The parameters are malformed. Layers would not recognize the request, but a server behind
+        // the layers might still accept it.
         if is_of_protocol(&method) {
             return Err(ErrorData::invalid_params(format!("malformed `{method}`"), None));
         }
         match self.answer(&method, request, context).await? {
             ServerResult::CustomResult(result) => Ok(result),
-            // A result from a remote server is deserialized as the first type that matches; the
-            // type of a custom result is unknown.
+            // A remote server's result is deserialized as the first type that matches it.
+            // Therefore, the result of a custom request may have any type.
             other => match serde_json::to_value(&other) {
                 Ok(result) => Ok(CustomResult::new(result)),
                 Err(_) => Err(mismatch(&method)),
@@ -313,14 +315,14 @@ where
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        // Called in any case, since a handler may remember the requested filter.
+        // Always called, because a handler may store the requested filter.
         let handlers = self.shared.aside.accepted_filter(requested);
         let Some(changing) = &self.changing else { return handlers };
-        // rmcp acknowledges the stream to the client before it calls `listen`, so the changes are
-        // tracked from now on.
+        // Changes are recorded from this moment on, because rmcp confirms the stream to the client
+        // before it calls `listen`.
         self.connection.ask(changing);
-        // Accepts everything that is declared, which includes all that the handler can have
-        // accepted.
+        // Accepts everything that the server description declares. This includes everything that
+        // the handler can have accepted.
         Some(accepted(requested, &self.get_info().capabilities))
     }
 
@@ -330,7 +332,7 @@ where
             Some(changing) => self.stream(changing, context).boxed(),
             None => self.shared.aside.listen(context),
         };
-        // `subscriptions/listen` is a request as well, so a panic would leave it unanswered.
+        // `subscriptions/listen` is also a request, so after a panic it would remain unanswered.
         caught("subscriptions/listen", streamed).await?
     }
 
@@ -353,7 +355,7 @@ where
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let peer = context.peer.clone();
         let handlers = self.shared.aside.on_initialized(context);
-        // rmcp runs this in its own task.
+        // rmcp runs this function in a separate task.
         future::join(handlers, self.notify(&peer)).await;
     }
 
@@ -384,15 +386,16 @@ where
 
     /// Checks the `Mcp-Param-*` headers of a tool call, as rmcp does for tools that it knows.
     ///
-    /// If the tool is unknown, the tools are listed first, as this client sees them. If the listing
-    /// fails or does not contain the tool, the call is not checked: the client cannot have seen the
-    /// tool's header annotations either. Concurrent calls of unknown tools share one listing. After
-    /// a listing, the tools are not listed again for a second unless they have changed.
+    /// If the tool is unknown, this function first lists the tools on behalf of the client. If the
+    /// listing fails or does not contain the tool, the call is not checked: the client cannot have
+    /// seen the tool's header annotations either. Concurrent calls of unknown tools share one
+    /// listing. After a listing, the tools are not listed again for one second unless they have
+    /// changed.
     ///
-    /// Suppose that the tools have changed, and the called tool had no header annotations before.
-    /// Then the call is not checked, and the tools are listed in the background. If the call
-    /// waited, a backend that is slow or changes its tools continuously would delay the calls of
-    /// all others.
+    /// If the tools have changed, but the called tool had no header annotations before the change,
+    /// the call is not checked, and the tools are listed in the background. If such calls waited
+    /// for the listing, a backend that is slow or changes its tools continuously would delay the
+    /// calls of all other tools.
     #[cfg(feature = "http")]
     async fn check_headers(
         &self,
@@ -404,10 +407,10 @@ where
         match self.shared.tools.find(&call.name, self.tools_epoch()) {
             Known::Now => {}
             Known::Plain => {
-                // If the lock is taken, the tools are already being listed.
+                // If the lock is held, another call is already listing the tools.
                 if let Ok(last) = view().try_lock_owned() {
                     let (server, mut context) = (self.clone(), context.clone());
-                    // The listing is not cancelled with the call.
+                    // The listing continues if the call is cancelled.
                     context.ct = CancellationToken::new();
                     let name = call.name.clone();
                     self.shared.searches.spawn(async move {
@@ -432,7 +435,7 @@ where
         }
     }
 
-    /// Lists the tools until the tool of this name is known. Does nothing if the tool is known, or
+    /// Lists the tools until the named tool is found. Does nothing if the tool is already known, or
     /// if a recent listing did not contain it.
     #[cfg(feature = "http")]
     async fn search(
@@ -463,7 +466,7 @@ where
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let mut context = context.clone();
-        // The progress token belongs to the call.
+        // The progress token may only be used for the call itself.
         context.meta.remove(PROGRESS_TOKEN);
         let mut pages = Pages::new();
         let mut cursor = None;
@@ -486,10 +489,10 @@ where
     }
 }
 
-/// Returns `true` if protocol version 2026-07-28 has removed this method.
+/// Returns `true` if the method was removed in protocol version 2026-07-28.
 ///
-/// If rmcp can parse the parameters of a method in this list, it handles the request itself.
-/// Otherwise, it passes the request to this server as a custom request.
+/// rmcp answers a request for a removed method itself if it can parse the parameters. Otherwise, it
+/// passes the request to this server as a custom request.
 fn is_removed(method: &str) -> bool {
     const REMOVED: [&str; 5] = [
         InitializeResultMethod::VALUE,

@@ -27,25 +27,26 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// The interval at which a connection is polled, because rmcp does not report when it ends.
+/// The interval at which a connection is checked, because rmcp does not report that a connection
+/// has ended.
 const LOOK: Duration = Duration::from_secs(2);
 /// The maximum number of concurrent `resources/subscribe` requests for one stream.
 const SUBSCRIBING: usize = 8;
 /// The key of the progress token in a request's `_meta`.
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
-/// A client with protocol version 2025-11-25 or older. The client receives notifications of every
-/// kind of change that the server declares, without requesting them.
+/// A client with protocol version 2025-11-25 or older. It receives notifications of all kinds of
+/// changes that the server declares, without requesting them.
 struct Older<'a> {
     peer: &'a Peer<RoleServer>,
     claims: &'a Claims,
     capabilities: &'a (dyn Fn() -> ServerCapabilities + Sync),
 }
 
-/// A `subscriptions/listen` stream, and the resources whose updates are sent on it.
+/// A `subscriptions/listen` stream with its subscribed resources.
 struct Stream {
     sink: SubscriptionSink,
-    /// The requested resources, except those whose subscription the service has rejected.
+    /// The requested resources, except those that the service has refused to subscribe to.
     uris: Uris,
 }
 
@@ -55,7 +56,7 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
-    /// Notifies a client of 2025-11-25 or older of changes until it disconnects.
+    /// Notifies a client with protocol version 2025-11-25 or older of changes until it disconnects.
     pub(super) async fn notify(&self, peer: &Peer<RoleServer>) {
         let Some(changing) = &self.changing else { return };
         let Some(watch) = self.connection.begin() else { return };
@@ -64,13 +65,13 @@ where
         let client = Older { peer, claims, capabilities: &capabilities };
         let (gone, notifying) = (pin!(client.gone()), pin!(watch.notify(&client)));
         future::select(gone, notifying).await;
-        // The subscriptions end now, since the caller that runs the server may keep this value
-        // longer.
+        // Ends the subscriptions immediately. The caller that runs the server might not drop this
+        // value until later.
         claims.clear();
     }
 
-    /// Sends changes, and the wrapped handler's own notifications, on a `subscriptions/listen`
-    /// stream until it ends.
+    /// Sends notifications on a `subscriptions/listen` stream until the stream ends: those of
+    /// recorded changes, and those of the wrapped handler.
     pub(super) async fn stream(
         &self,
         changing: &Changing,
@@ -101,9 +102,9 @@ where
         }
     }
 
-    /// Subscribes to the resources that a stream requests. Then forwards the updates of each
-    /// resource unless the service has rejected the subscription. "Method not found" is not a
-    /// rejection: a server without `resources/subscribe` may still send updates.
+    /// Subscribes to the resources that a stream requests, and then forwards the updates of each
+    /// resource unless the service has rejected its subscription. The error "method not found" is
+    /// not a rejection, because a server without `resources/subscribe` may still send updates.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn subscribe_to(
         &self,
@@ -131,7 +132,7 @@ where
 // === impl Older ===
 
 impl Older<'_> {
-    /// Waits until the client has disconnected. Notices this up to two seconds late.
+    /// Waits until the client has disconnected. Returns up to two seconds after the disconnection.
     async fn gone(&self) {
         while !self.peer.is_transport_closed() {
             tokio::time::sleep(LOOK).await;
@@ -158,7 +159,7 @@ impl Listener for Older<'_> {
     }
 
     async fn notify(&self, change: Change) {
-        // A disconnected client is detected elsewhere.
+        // An error means that the client has disconnected, which `gone` detects.
         let _ = match change {
             Change::Tools => self.peer.notify_tool_list_changed().await,
             Change::Prompts => self.peer.notify_prompt_list_changed().await,
@@ -174,7 +175,7 @@ impl Listener for Older<'_> {
 // === impl Stream ===
 
 impl Stream {
-    /// Returns the resources that the client has requested for this stream.
+    /// Returns the URIs of the resources that the client has requested for this stream.
     fn asked(&self) -> HashSet<Arc<str>> {
         let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
         uris.map(|uri| uri.as_str().into()).collect()
@@ -193,7 +194,7 @@ impl Listener for Stream {
     }
 
     async fn notify(&self, change: Change) {
-        // The end of a stream is detected elsewhere.
+        // An error means that the stream has ended, which `stream` detects.
         let _ = match change {
             Change::Tools => self.sink.notify_tool_list_changed().await,
             Change::Prompts => self.sink.notify_prompt_list_changed().await,

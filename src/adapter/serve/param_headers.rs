@@ -1,7 +1,7 @@
 //! Checks that the `Mcp-Param-*` headers of a tool call over HTTP match its arguments (SEP-2243).
 //!
-//! rmcp makes the same check, but only for tools that it can look up synchronously, and its
-//! function is not public. This check accepts and rejects the same values.
+//! rmcp makes the same check, but only for tools that it can look up synchronously. Its function is
+//! not public, so this module accepts and rejects the same values as rmcp.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::HeaderMap;
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::tools::HEADER_KEYWORD;
 
-/// The prefix of the names of headers that repeat an argument.
+/// The prefix of the names of headers that repeat a call argument.
 const PREFIX: &str = "Mcp-Param-";
 /// The name of the header that contains the protocol version of a request.
 const VERSION: &str = "MCP-Protocol-Version";
-/// The delimiters around the value of a header if it is encoded in Base64.
+/// The delimiters around a header value that is encoded in base64.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
 /// Returns `true` if the request's protocol version requires `Mcp-Param-*` headers.
@@ -23,7 +23,8 @@ pub(super) fn are_required(headers: &HeaderMap) -> bool {
     version.is_some_and(|version| version >= ProtocolVersion::STANDARD_HEADERS.as_str())
 }
 
-/// Compares each `Mcp-Param-*` header with its argument, whose schema names the header.
+/// Compares each `Mcp-Param-*` header with the call argument that it repeats. The tool's input
+/// schema names the header of each argument.
 ///
 /// # Errors
 ///
@@ -38,8 +39,9 @@ pub(super) fn check(
         .map_err(|mismatch| ErrorData::header_mismatch(mismatch, None))
 }
 
-/// Compares the headers with the properties of an object. `path` names the object in errors and
-/// ends with a dot, or is empty for the arguments themselves.
+/// Compares headers with the properties of an object within the arguments. In error messages,
+/// `path` is put before the property names. It is empty for the arguments themselves, and otherwise
+/// ends with a dot.
 fn check_properties(
     headers: &HeaderMap,
     schema: &JsonObject,

@@ -1,4 +1,4 @@
-//! Delivers the messages that bypass the layers around a handler.
+//! Calls a wrapped handler directly for everything that bypasses the layers around it.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use rmcp::{
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 
-/// The methods of a wrapped handler that are called directly, not through the layers. These are the
-/// methods of [`ServerHandler`] that answer no request, and those for the requests that
-/// [`Opening`](super::service::Opening) lists.
+/// The methods of a wrapped handler that are called directly instead of through the layers. These
+/// are the methods of [`ServerHandler`] that answer no request, and the methods for the requests
+/// that [`Opening`](super::service::Opening) lists.
 ///
-/// `ServerHandler` itself cannot be a trait object, but this trait can.
+/// Unlike `ServerHandler` itself, this trait can be used as a trait object.
 pub(super) trait Passthrough: Send + Sync {
     fn info(&self) -> ServerConfig;
     fn protocol_versions(&self) -> Cow<'static, [ProtocolVersion]>;

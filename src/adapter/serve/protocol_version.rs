@@ -1,5 +1,5 @@
-//! Distinguishes clients by protocol version, and adds the `resultType` that 2026-07-28 and later
-//! require.
+//! Distinguishes clients by protocol version, and adds the `resultType` that clients of 2026-07-28
+//! and later require.
 
 use rmcp::{
     RoleServer,
@@ -14,10 +14,11 @@ pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
 }
 
-/// Sets the `resultType` of a result to `complete` if rmcp allows it to be missing and it is.
+/// Sets the `resultType` of a result to `complete` if it is missing and the type of result allows
+/// this.
 ///
-/// Newer protocol versions require the `resultType`. rmcp removes it for older clients, but does
-/// not add it for newer ones.
+/// Protocol version 2026-07-28 and later require the `resultType`. rmcp removes it for older
+/// clients, but does not add it for newer ones.
 pub(super) fn fill_result_type(result: &mut ServerResult) {
     let result_type = match result {
         ServerResult::CompleteResult(result) => &mut result.result_type,

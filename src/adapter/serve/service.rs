@@ -1,4 +1,4 @@
-//! An MCP server that sends the requests of clients to a Tower service.
+//! An MCP server that sends client requests to a Tower service.
 
 use std::{
     any::{self, Any},
@@ -35,32 +35,33 @@ use crate::{
     message::{Context, LogLevel, Logs, Progress, Pump, Request, ToolService, client::may_ask},
 };
 
-/// An MCP server that answers the requests of clients with a Tower service. rmcp can run it over
-/// any transport.
+/// An MCP server that answers client requests with a Tower service. rmcp can run it over any
+/// transport.
 ///
-/// rmcp needs one `ServeService` for each connection. Over streamable HTTP, it needs one for each
-/// session, and one for each request without a session. Clone the server for each of them, which is
+/// rmcp needs one `ServeService` per connection. Over streamable HTTP, it needs one for each
+/// session, and one for each request outside a session. Clone the server for this purpose, which is
 /// cheap. Clones share the Tower service and the tools that clients have listed. They do not share
 /// the state of a connection, such as its resource subscriptions. The Tower service need not be
 /// `Sync`.
 ///
-/// See the [module docs](crate::adapter) for an example and for the behavior that clients see.
+/// See the [module docs](crate::adapter) for an example and for the differences that clients see.
 pub struct ServeService<S> {
     pub(super) shared: Arc<Shared<S>>,
     /// The source of change notifications. `None` if clients are not notified.
     pub(super) changing: Option<Changing>,
-    /// A function that identifies the caller of a request, so that the subscriptions of each caller
-    /// can be limited.
+    /// A function that returns the name of a request's caller, so that the resource subscriptions
+    /// of each caller can be limited.
     caller_of: Option<Arc<CallerOf>>,
-    /// The state of one client connection, which clones do not share.
+    /// The state of this client connection. Clones start with an empty state.
     pub(super) connection: Connection,
-    /// A value to drop when the connection ends. Clones do not share it.
+    /// A value that is dropped when the connection ends. Clones do not contain it.
     held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// The state that all clones of a server share.
 pub(super) struct Shared<S> {
-    /// The Tower service. Locked only to be cloned, so that it need not be `Sync`.
+    /// The Tower service. It is in a mutex because it need not be `Sync`. The lock is held only to
+    /// clone it.
     service: Mutex<S>,
     pub(super) aside: Arc<dyn Passthrough>,
     pub(super) opening: Opening,
@@ -69,7 +70,7 @@ pub(super) struct Shared<S> {
     pub(super) searches: Searches,
 }
 
-/// Decides who answers `initialize`, `server/discover` and `ping`.
+/// Selects the component that answers `initialize`, `server/discover` and `ping`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Opening {
     /// The Tower service answers `initialize`, `server/discover` and `ping`, like any other
@@ -80,8 +81,9 @@ pub(super) enum Opening {
     Passthrough,
 }
 
-/// A function that returns the name of a request's caller. Subscriptions with the same caller name
-/// share a limit. With `None`, there is no limit per caller.
+/// A function that returns the name of a request's caller. All subscriptions with the same caller
+/// name count toward one limit per caller. If the function returns `None`, only the other limits
+/// apply.
 type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 
 // === impl ServeService ===
@@ -89,8 +91,8 @@ type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 impl<S> ServeService<S> {
     /// Creates a server from a Tower service and a server description.
     ///
-    /// The service receives the requests about tools, prompts, resources and so on. `initialize`,
-    /// `server/discover` and `ping` do not reach the service: they are answered from the current
+    /// The service receives the requests about tools, prompts, resources and so on. It does not
+    /// receive `initialize`, `server/discover` and `ping`, which are answered from the current
     /// description. Notifications from clients are discarded. `subscriptions/listen` is supported
     /// only with [`changes`](Self::changes).
     #[must_use]
@@ -100,8 +102,9 @@ impl<S> ServeService<S> {
 
     /// Creates a server from a handler and a Tower layer around it.
     ///
-    /// All requests except `subscriptions/listen` pass through the layer to the handler. Everything
-    /// else reaches the same handler directly. A `tower::ServiceBuilder` is a layer, too.
+    /// All requests except `subscriptions/listen` pass through the layer to the handler. All other
+    /// messages reach the same handler directly. To use several layers, pass a
+    /// `tower::ServiceBuilder`, which is also a layer.
     #[must_use]
     pub fn wrap<H, L>(handler: H, layer: L) -> Self
     where
@@ -130,12 +133,12 @@ impl<S> ServeService<S> {
         }
     }
 
-    /// Sets a function that returns the name of a request's caller. With this function, the
-    /// resource subscriptions of each caller on all its connections are limited.
+    /// Sets a function that returns the name of a request's caller. This limits the resource
+    /// subscriptions of each caller across all its connections.
     ///
-    /// Without this function, only the subscriptions of each connection and those of all clients
-    /// together are limited. All requests for which the function returns `None` are counted as
-    /// requests of one unnamed caller.
+    /// Without this function, the subscriptions are only limited per connection and for all clients
+    /// together. All requests for which the function returns `None` count as requests of one
+    /// unnamed caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where
@@ -144,8 +147,8 @@ impl<S> ServeService<S> {
         self.caller_of(move |context| Some(account(caller(context))))
     }
 
-    /// Like [`caller`](Self::caller), but requests for which the function returns `None` are exempt
-    /// from the limits per caller.
+    /// Like [`caller`](Self::caller), but the limits per caller do not apply to requests for which
+    /// the function returns `None`.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Context) -> Option<Arc<str>> + Send + Sync + 'static,
@@ -156,8 +159,8 @@ impl<S> ServeService<S> {
 
     /// Stores a value in this server, and drops it when the server's connection has ended.
     ///
-    /// Clones of the server do not contain the value. For example, store the permit of a semaphore
-    /// to release it when the connection ends.
+    /// Clones of the server do not contain the value. This can be used, for example, to release a
+    /// semaphore permit when the connection ends.
     #[must_use]
     pub fn hold(mut self, value: impl Send + Sync + 'static) -> Self {
         self.held = Some(Box::new(value));
@@ -175,26 +178,25 @@ where
 {
     /// Notifies clients of the changes that are reported to `changes`.
     ///
-    /// Pass a clone of the [`Changes`] that the backends of the stack notify. A client of
-    /// 2025-11-25 or older is notified from its initialization until it disconnects: of changed
-    /// tools, prompts and resources, and of updates of resources that it has subscribed to. A newer
-    /// client requests a stream of changes with `subscriptions/listen`. The notifications of a
-    /// wrapped handler are sent on the same stream, which ends when the handler ends it. Changes
-    /// that occur while a notification is being sent are combined into one.
+    /// Pass a clone of the [`Changes`] that the backends of the stack notify. A client with
+    /// protocol version 2025-11-25 or older is notified from its initialization until it
+    /// disconnects: of changed tools, prompts and resources, and of updated resources that it has
+    /// subscribed to. A newer client requests a stream of changes with `subscriptions/listen`. The
+    /// notifications of a wrapped handler are sent on the same stream, which ends when the handler
+    /// ends it. Changes that occur while a notification is being sent are combined into one.
     ///
-    /// The server always declares `listChanged` for tools. For prompts and resources, it declares
-    /// `listChanged` if the server description declares prompts or resources. Subscriptions to
-    /// single resources are declared only if the description declares them.
+    /// The server always declares `listChanged` for tools. It declares `listChanged` for prompts
+    /// and for resources only if the server description declares prompts or resources. It declares
+    /// subscriptions to single resources only if the description declares them.
     ///
-    /// Each subscribe request of a client is sent to the service, so a layer can decide for each
-    /// client. If the service rejects the request, the client receives no updates of the resource,
-    /// even if it was subscribed before. On a `subscriptions/listen` stream, the error "method not
-    /// found" does not count as a rejection. When the last client has unsubscribed or disconnected,
-    /// the service receives as many unsubscribe requests as it has accepted subscribe requests,
-    /// because some servers count them.
+    /// Each subscribe request of a client is sent to the service, so that a layer can accept or
+    /// reject it for each client. If the service rejects the request, the client receives no
+    /// updates of the resource, even if it was subscribed before. On a `subscriptions/listen`
+    /// stream, the error "method not found" does not count as a rejection. When the last client has
+    /// unsubscribed or disconnected, the service receives as many unsubscribe requests as it has
+    /// accepted subscribe requests, because some servers count them.
     ///
-    /// With this setting, a handler must notify the [`Changes`] instead of the client that called
-    /// it.
+    /// With this setting, a handler must notify the [`Changes`] instead of its client.
     #[must_use]
     pub fn changes(mut self, changes: Changes) -> Self {
         let shared = Arc::clone(&self.shared);
@@ -207,8 +209,8 @@ where
         self
     }
 
-    /// Answers a request with the service. If the client cancels the request, drops the future of
-    /// the service.
+    /// Sends a request to the service and returns the result. If the client cancels the request,
+    /// drops the service's future.
     pub(super) async fn answer(
         &self,
         method: &str,
@@ -238,7 +240,7 @@ where
             Some(pump) => Either::Left(pump.beside(answered)),
             None => Either::Right(answered),
         });
-        // The token is polled first, so that a cancelled call does not start.
+        // The cancellation token is polled first, so that a cancelled call does not start.
         let cancelled = pin!(cancellation.cancelled());
         let answered = future::select(cancelled, answered).await;
         match answered {
@@ -255,8 +257,8 @@ where
     }
 
     /// Returns a sender that forwards log messages about a request to its client. Returns `None` if
-    /// the client has not asked for any. A client with protocol version 2025-11-25 or older sets
-    /// its log level for the connection, a newer client for each request.
+    /// the client has not requested log messages. A client with protocol version 2025-11-25 or
+    /// older sets a log level for the whole connection, and a newer client for each request.
     fn logs(&self, message: &ClientRequest, context: &RequestContext<RoleServer>) -> Option<Logs> {
         let sets_level = matches!(message, ClientRequest::SetLevelRequest(_));
         if !sets_level && !may_ask(message) {
@@ -269,7 +271,7 @@ where
         Some(Logs::new(self.connection.log_level().clone()))
     }
 
-    /// Sends the service a request whose result must be empty.
+    /// Sends a request to the service and checks that the result is empty.
     pub(super) async fn acknowledge(
         &self,
         method: &str,
@@ -311,9 +313,9 @@ where
 {
     /// Clones the service, waits until the clone is ready, and calls it with the request.
     ///
-    /// The future is boxed and consists of combinators, to keep it small. rmcp spawns a task for
-    /// each request, with room for the future of the largest method. Combinators store the request
-    /// once, whereas nested `async` blocks store their arguments twice. With such blocks, each
+    /// The future is boxed and built from combinators to keep it small, because rmcp spawns a task
+    /// for each request, whose size is that of the largest method's future. Combinators store the
+    /// request once, whereas nested `async` blocks store their arguments twice: with them, each
     /// request took 19 KiB.
     pub(super) fn answer<'a>(
         &'a self,
@@ -328,7 +330,8 @@ where
             .boxed()
     }
 
-    /// Sends the service an unsubscribe request for a resource whose clients have disconnected.
+    /// Sends the service an unsubscribe request for a resource after its subscribed clients have
+    /// disconnected.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn unsubscribe(&self, uri: &str) -> Result<(), ErrorData> {
         let message = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri));
@@ -338,15 +341,15 @@ where
     }
 }
 
-/// Returns the name for counting a caller's requests. All unknown callers share one name, which
-/// differs from that of a caller whose name is empty.
+/// Returns the name under which the requests of a caller are counted. All unnamed callers share one
+/// name, which differs from the name of a caller with an empty name.
 pub(crate) fn account(caller: Option<String>) -> Arc<str> {
     caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }
 
 fn acknowledged(method: &str, result: &ServerResult) -> Result<(), ErrorData> {
     match result {
-        // Both are the empty result, with and without a `resultType`.
+        // rmcp has two types for the empty result: without and with a `resultType`.
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(()),
         _ => Err(mismatch(method)),
     }

@@ -1,5 +1,5 @@
-//! Counts the resource subscriptions of clients, to limit them and to end those that no client
-//! needs any more.
+//! Counts the resource subscriptions of clients, to limit them and to unsubscribe when no client
+//! needs a resource any more.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -22,54 +22,53 @@ use crate::{
 
 /// The maximum number of resources that one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
-/// The maximum length in bytes of a subscribed URI. It is limited because a backend with protocol
-/// version 2026-07-28 receives all subscribed URIs in one message.
+/// The maximum length in bytes of a subscribed URI. The limit exists because a backend with
+/// protocol version 2026-07-28 receives all subscribed URIs in one message.
 pub(super) const MAX_URI: usize = 2_048;
 
 /// The maximum number of resource subscriptions of one caller on all its connections.
 const MOST_OF_CALLER: usize = 20_000;
-/// The maximum size in bytes, as JSON, of the distinct URIs that one caller subscribes to. It is a
-/// third of the limit for all subscriptions at one backend.
+/// The maximum total size in bytes, as JSON, of the distinct URIs to which one caller is
+/// subscribed. It is a third of the limit for all subscriptions at one backend.
 const MAX_CALLER_BYTES: usize = 1 << 20;
-/// The maximum size in bytes of the resource subscriptions of all clients together.
+/// The maximum total size in bytes of the resource subscriptions of all clients.
 const MAX_SUBSCRIPTION_BYTES: usize = 256 << 20;
-/// The overhead in bytes that is added to the size of each subscription's URI.
+/// The memory in bytes that each subscription is assumed to need in addition to its URI.
 const OVERHEAD: usize = 128;
 
 /// A function that sends the service an unsubscribe request. No client waits for the reply.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
 
-/// The resources that at least one client has subscribed to, for all clients of a server.
+/// The resources of a server to which at least one client is subscribed.
 ///
 /// The service receives a subscribe request for each client, so that its layers can accept or
-/// reject each client. Some services end the subscriptions of all clients at the first unsubscribe
-/// request, so the service receives none until the last client has unsubscribed. Then it receives
-/// one unsubscribe request for each subscribe request that it has accepted.
+/// reject each client. However, some services end the subscriptions of all clients at the first
+/// unsubscribe request. Therefore, unsubscribe requests are sent only after the last client has
+/// unsubscribed: one for each subscribe request that the service has accepted.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
     shares: Mutex<Shares>,
     unsubscribe: Unsubscribe,
 }
 
-/// The total size of the resource subscriptions of all clients, and of each caller.
+/// The total size of the resource subscriptions, of all clients and per caller.
 #[derive(Default)]
 struct Shares {
     bytes: usize,
     callers: HashMap<Arc<str>, OfCaller>,
 }
 
-/// The resource subscriptions of one caller on all its connections.
+/// The resource subscriptions of one caller across all its connections.
 #[derive(Default)]
 struct OfCaller {
     subscriptions: usize,
-    /// The number of the caller's subscriptions to each resource.
+    /// For each resource, the number of the caller's subscriptions to it.
     uris: HashMap<Arc<str>, usize>,
     /// The size in bytes, as JSON, of the URIs in `uris`.
     bytes: usize,
 }
 
-/// A guard for a subscription that is counted in [`Shares`]. Dropping the guard decrements the
-/// count.
+/// A guard that counts a subscription in [`Shares`] until the guard is dropped.
 pub(super) struct Share {
     all: Arc<Subscriptions>,
     caller: Option<Arc<str>>,
@@ -82,24 +81,24 @@ struct Held {
     subscribed: Subscribed,
 }
 
-/// The number of subscribe requests for a resource that the service has accepted. It is read-locked
-/// during subscribe requests, and write-locked during unsubscribe requests. So a subscribe request
-/// waits until pending unsubscribe requests have ended.
+/// The number of subscribe requests for a resource that the service has accepted. The lock is held
+/// for reading during subscribe requests, and for writing during unsubscribe requests, so that a
+/// subscribe request waits until pending unsubscribe requests have ended.
 type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
-/// The resources that one connection or stream has subscribed to. Dropping this value ends the
+/// The resource subscriptions of one connection or stream. Dropping this value ends the
 /// subscriptions.
 pub(super) struct Claims {
     all: Arc<Subscriptions>,
     uris: Uris<Option<Share>>,
 }
 
-/// A set of resources whose updates a client receives, with additional data for each. Clones share
-/// the set.
+/// A set of resources whose updates a client receives. `T` is additional data for each resource.
+/// Clones share the set.
 pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
-/// A guard for a claim, which records that one client needs the subscription to a resource.
-/// Dropping the guard releases the claim unless the claim was kept.
+/// A guard for a claim on a resource. The claim means that a client needs the subscription to the
+/// resource. Dropping the guard releases the claim, unless the claim was kept.
 struct Claim<'a> {
     all: &'a Arc<Subscriptions>,
     uri: Option<Arc<str>>,
@@ -112,8 +111,8 @@ impl Subscriptions {
         Self { held: Mutex::default(), shares: Mutex::default(), unsubscribe }
     }
 
-    /// Counts a caller's subscription until the returned value is dropped. Returns an error if a
-    /// limit would be exceeded.
+    /// Counts a subscription of the caller until the returned value is dropped. Returns an error if
+    /// the subscription would exceed a limit.
     ///
     /// If `caller` is `None`, only the limits for the URI and for all clients together are checked.
     pub(super) fn share(
@@ -128,8 +127,8 @@ impl Subscriptions {
         Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
-    /// Adds a claim to a resource: one more client needs its subscription. Returns the number of
-    /// subscribe requests that the service has accepted for the resource.
+    /// Adds a claim on a resource, because one more client needs its subscription. Returns the
+    /// number of subscribe requests for the resource that the service has accepted.
     fn claim(&self, uri: &Arc<str>) -> Subscribed {
         let mut held = self.held();
         let held = held
@@ -143,8 +142,8 @@ impl Subscriptions {
         self.held().contains_key(uri)
     }
 
-    /// Releases one client's claims of these resources. If no other client claims a resource, sends
-    /// the service unsubscribe requests for the resource in the background.
+    /// Releases a client's claims on these resources. If no other client claims a resource, sends
+    /// unsubscribe requests for the resource to the service in the background.
     fn release(self: &Arc<Self>, uris: impl IntoIterator<Item = Arc<str>>) {
         let mut last = Vec::new();
         let mut held = self.held();
@@ -176,7 +175,7 @@ impl Subscriptions {
                     }
                 });
             }
-            // Without a runtime, no message can be sent.
+            // Messages can only be sent within a runtime.
             Err(_) => last.iter().for_each(|uri| {
                 self.leave(uri);
                 self.tidy(uri);
@@ -184,8 +183,9 @@ impl Subscriptions {
         }
     }
 
-    /// Releases one client's claim of a resource. If no claim is left, awaits `unsubscribe`. Then
-    /// sends further unsubscribe requests if the service has accepted several subscribe requests.
+    /// Releases a client's claim on a resource. If this was the last claim, awaits `unsubscribe`.
+    /// If the service has accepted several subscribe requests, then sends further unsubscribe
+    /// requests.
     async fn give_back(
         &self,
         uri: &Arc<str>,
@@ -195,7 +195,7 @@ impl Subscriptions {
             return Ok(());
         };
         let mut subscribed = subscribed.write().await;
-        // Another client may have subscribed while this one waited.
+        // Another client may have subscribed while this one waited for the lock.
         let mut outcome = Ok(());
         if self.leave(uri) {
             let times = mem::take(subscribed.get_mut());
@@ -211,14 +211,15 @@ impl Subscriptions {
         outcome
     }
 
-    /// Sends the service an unsubscribe request. No client waits for the reply.
+    /// Sends an unsubscribe request to the service. Errors are only logged, because no client waits
+    /// for the reply.
     async fn end(&self, uri: &Arc<str>) {
         if let Err(error) = (self.unsubscribe)(Arc::clone(uri)).await {
             tracing::debug!(%uri, %error, "failed to end a subscription");
         }
     }
 
-    /// Decrements the number of claims of a resource. Returns `true` if none is left.
+    /// Decrements the number of claims on a resource. Returns `true` if no claim is left.
     fn leave(&self, uri: &str) -> bool {
         self.held().get_mut(uri).is_some_and(|held| {
             held.claims -= 1;
@@ -226,7 +227,7 @@ impl Subscriptions {
         })
     }
 
-    /// Forgets a resource if it has no claims.
+    /// Removes the entry of a resource without claims.
     fn tidy(&self, uri: &str) {
         let mut held = self.held();
         if held.get(uri).is_some_and(|held| held.claims == 0) {
@@ -251,7 +252,7 @@ impl Claims {
     }
 
     /// Awaits `subscribe`. If it succeeds, adds the resource to the client's subscriptions. If it
-    /// fails, removes the resource from them.
+    /// fails, removes the resource from the client's subscriptions.
     pub(super) async fn add(
         &self,
         uri: &str,
@@ -276,7 +277,7 @@ impl Claims {
             return Err(error);
         }
 
-        // The same connection may have claimed this resource, or too many others, in the meantime.
+        // In the meantime, the same connection may have claimed this resource or reached the limit.
         let mut uris = self.uris.lock();
         if uris.len() >= MOST_SUBSCRIPTIONS && !uris.contains_key(&uri) {
             return Err(too_many());
@@ -288,8 +289,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Removes a resource from the client's subscriptions. If no other client is subscribed to it,
-    /// awaits `unsubscribe`.
+    /// Removes a resource from the client's subscriptions. If no other client is subscribed to the
+    /// resource, awaits `unsubscribe`.
     pub(super) async fn remove(
         &self,
         uri: &str,
@@ -300,14 +301,15 @@ impl Claims {
             let unsubscribe = async {
                 let outcome = unsubscribe.await;
                 if outcome.is_err() {
-                    // The client may have cancelled its request before it was sent.
+                    // The client may have cancelled its unsubscribe request before it was sent to
+                    // the service.
                     self.all.end(&uri).await;
                 }
                 outcome
             };
             self.all.give_back(&uri, unsubscribe).await
         } else if self.all.is_claimed(uri) {
-            // Unsubscribing would end the subscriptions of other clients.
+            // Not forwarded, because unsubscribing would end the subscriptions of other clients.
             Ok(())
         } else {
             unsubscribe.await
@@ -324,8 +326,8 @@ impl Claims {
         self.uris.lock().contains_key(uri)
     }
 
-    /// Returns a filter that matches updates of the client's subscribed resources. It checks each
-    /// update against the subscriptions that exist when the update arrives.
+    /// Returns a filter for updates of the resources that the client has subscribed to. The filter
+    /// uses the subscriptions at the time of each update, so later subscriptions are included.
     pub(super) fn wanted(&self) -> Arc<Wanted> {
         self.uris.wanted()
     }
@@ -344,8 +346,8 @@ impl<T> Uris<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a filter that matches updates of resources in the set. It checks each update against
-    /// the set as it is when the update arrives.
+    /// Returns a filter for updates of the resources in the set. The filter uses the content of the
+    /// set at the time of each update.
     pub(super) fn wanted(&self) -> Arc<Wanted>
     where
         T: Send + 'static,

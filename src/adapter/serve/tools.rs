@@ -1,4 +1,4 @@
-//! Remembers the tools that clients have listed, to check the `Mcp-Param-*` headers of calls.
+//! Remembers the tools that clients have listed, to check the `Mcp-Param-*` headers of tool calls.
 
 use std::{
     borrow::Cow,
@@ -19,40 +19,40 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::json_size::{BoundedCounter, json_bytes};
 
-/// The maximum number of remembered tools. A listing that would exceed it replaces all earlier
-/// ones. Calls of tools that are not remembered are not checked.
+/// The maximum number of remembered tools. A listing that would exceed the limit replaces all
+/// earlier listings. Calls of tools that are not remembered are not checked.
 const MOST_TOOLS: usize = 10_000;
 /// The maximum length in bytes of a tool's name. Tools with longer names are not remembered.
 const MAX_REMEMBERED_NAME: usize = 1 << 10;
-/// The maximum size in bytes, as JSON, of all remembered tools that have header annotations.
+/// The maximum total size in bytes, as JSON, of the remembered tools that have header annotations.
 const MAX_ANNOTATED: usize = 16 << 20;
-/// The minimum time between two listings of the same [`View`] that are caused by calls of missing
-/// tools.
+/// The minimum time between two listings in the same [`View`], if calls of missing tools cause
+/// them.
 #[cfg(feature = "http")]
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of separate views. Further clients share one view.
+/// The maximum number of separate views. Clients beyond this limit share one view.
 #[cfg(feature = "http")]
 const MOST_VIEWS: usize = 100;
-/// The key in a property's schema whose value names the header in which clients repeat the argument
-/// (SEP-2243).
+/// The key in the schema of an argument whose value is the name of the argument's header
+/// (SEP-2243). Clients repeat the argument in this header.
 pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// The tools that clients have listed. rmcp looks them up to check the headers of a call.
+/// The tools that clients have listed. rmcp looks them up to check the headers of tool calls.
 ///
-/// rmcp looks up a tool synchronously, so it only finds tools that were listed earlier. With the
-/// feature `http`, a call of an unknown tool first lists the tools as its client would, at most
-/// once a second. Then the call is checked; see `ServeService::check_headers`. There is an
-/// exception: after the tools have changed, a call of a tool that had no header annotations before
-/// does not wait for the listing.
+/// rmcp's lookup is synchronous, so it only finds tools that were listed earlier. With the feature
+/// `http`, a call of an unknown tool first lists the tools on behalf of its client, at most once a
+/// second. Then the call is checked; see `ServeService::check_headers`. There is an exception:
+/// after the tools have changed, a call of a tool that had no header annotations before does not
+/// wait for the listing.
 ///
-/// rmcp reads nothing but the header annotations in a tool's schema. So for tools without
-/// annotations, which are most tools, only the name is kept.
+/// rmcp only uses the header annotations in a tool's schema. For tools without annotations, which
+/// are most tools, only the name is stored.
 ///
-/// A later listing replaces tools of the same name. Its first page does not remove other tools:
-/// several clients list at once, not all see the same tools, and the next page may come late. It is
-/// harmless to keep a removed tool, since calls of it are rejected anyway. But if a tool's schema
-/// has changed, the old schema would cause valid calls to be rejected. So all tools are removed
-/// when the tools have changed.
+/// A later listing replaces tools of the same name. It does not remove other tools, because several
+/// clients list at once, not all see the same tools, and the next page may arrive late. A removed
+/// tool may remain in memory, since calls of it are rejected anyway. But if a tool's schema has
+/// changed, the old schema would cause valid calls to be rejected. Therefore, all tools are removed
+/// when the service reports that its tools have changed.
 ///
 /// Calls of a tool that no client has listed are not checked: a layer may hide or rename the tool,
 /// and an error about a missing header would reveal it. Calls of tools that are too large to be
@@ -65,16 +65,16 @@ struct Listed {
     epoch: u64,
     /// Maps the name of each tool to the tool, or to `None` if it has no header annotations.
     tools: HashMap<Cow<'static, str>, Option<Annotated>>,
-    /// The size in bytes of all tools with header annotations, as JSON.
+    /// The total size in bytes, as JSON, of the tools with header annotations.
     bytes: usize,
 }
 
-/// Whether a tool was listed before or after the last change of the tools, or not at all.
+/// Whether and when a tool was listed: since the last change of the tools, before it, or never.
 #[cfg(feature = "http")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// The tool was listed since the last change, or its name is too long to be remembered. In
-    /// neither case would a new listing help.
+    /// The tool was listed since the last change, or its name is too long to be remembered. In both
+    /// cases, a new listing would not help.
     Now,
     /// The tool was listed before the last change, and had no header annotations.
     Plain,
@@ -86,11 +86,11 @@ struct Annotated {
     bytes: usize,
 }
 
-/// For each view, the latest listing that was caused by a call of an unknown tool.
+/// The latest listing in each view that was caused by a call of an unknown tool.
 ///
 /// Different clients may see different tools, so there is one view for each distinct value of the
-/// `Authorization` header. A client that invents tool names, or even credentials, causes at most
-/// one listing a second per view.
+/// `Authorization` header. Even a client that invents tool names or credentials causes at most one
+/// listing a second per view.
 #[cfg(feature = "http")]
 #[derive(Default)]
 pub(super) struct Searches {
@@ -101,16 +101,16 @@ pub(super) struct Searches {
     hasher: RandomState,
 }
 
-/// The state that clients with the same credentials share, because they see the same tools. It is
-/// the latest listing that a call of an unknown tool caused and that did not contain the tool.
+/// The state that clients with the same credentials share, because they see the same tools. It
+/// stores the latest listing that a call of an unknown tool has caused and that did not contain the
+/// tool.
 ///
 /// The lock is held while a call lists the tools, so that concurrent calls wait for this listing
-/// instead of listing the tools again. If the call that lists the tools is dropped, the next call
-/// lists them.
+/// instead of starting another one. If that call is dropped, the next call lists the tools.
 #[cfg(feature = "http")]
 pub(super) type View = Arc<tokio::sync::Mutex<Option<Search>>>;
 
-/// Records when all tools were listed without finding the wanted tool.
+/// The time of a listing that did not contain the requested tool.
 #[cfg(feature = "http")]
 pub(super) struct Search {
     epoch: u64,
@@ -121,9 +121,9 @@ pub(super) struct Search {
 
 #[cfg(feature = "http")]
 impl Searches {
-    /// Returns the [`View`] of the clients that send the `Authorization` header in `headers`.
-    /// Clients without this header share one view. Further clients join them once there are
-    /// [`MOST_VIEWS`] other views.
+    /// Returns the [`View`] for clients that send the same `Authorization` header as in `headers`.
+    /// All clients without this header share one view. If [`MOST_VIEWS`] views for credentials
+    /// exist, clients with other credentials use it, too.
     pub(super) fn view(&self, headers: &http::HeaderMap) -> View {
         let Some(credentials) = headers.get(http::header::AUTHORIZATION) else {
             return self.others.clone();
@@ -146,7 +146,7 @@ impl Searches {
         view
     }
 
-    /// Spawns a background task that lists tools.
+    /// Spawns a background task that lists the tools.
     pub(super) fn spawn(&self, listing: impl Future<Output = ()> + Send + 'static) {
         let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         while background.try_join_next().is_some() {}
@@ -162,8 +162,8 @@ impl Search {
         Self { epoch, at: Instant::now() }
     }
 
-    /// Returns `true` if this listing is less than a second old, and the tools have not changed
-    /// since.
+    /// Returns `true` if the listing is recent enough: it is less than a second old, and the tools
+    /// have not changed since.
     pub(super) fn suffices(&self, epoch: u64) -> bool {
         self.epoch == epoch && self.at.elapsed() < LIST_AGAIN_AFTER
     }
@@ -172,14 +172,14 @@ impl Search {
 // === impl ListedTools ===
 
 impl ListedTools {
-    /// Remembers listed tools. `asked` and `now` are the epochs before and after the listing. If
-    /// they differ, the tools may be outdated and are ignored.
+    /// Remembers listed tools. `asked` and `now` are the epochs (change counters) before and after
+    /// the listing. If they differ, the tools may be outdated and are ignored.
     pub(super) fn remember(&self, tools: &[Tool], asked: u64, now: u64) {
         // The list may be older than the change.
         if asked != now {
             return;
         }
-        // Nearly always, all tools are known already, and a read lock suffices.
+        // Usually, all tools are already known, so that a read lock suffices.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let short = || tools.iter().filter(|tool| tool.name.len() <= MAX_REMEMBERED_NAME);
         if known.epoch == now && short().all(|tool| known.has(tool)) {
@@ -191,7 +191,7 @@ impl ListedTools {
         if known.epoch > now {
             return;
         }
-        // Beyond the limit, all tools are removed rather than the oldest ones.
+        // If the limit would be exceeded, all tools are removed, and not only the oldest.
         if known.epoch < now || known.tools.len() + tools.len() > MOST_TOOLS {
             known.epoch = now;
             known.tools.clear();
@@ -204,8 +204,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns whether the tool of this name was listed before or after the last change of the
-    /// tools, or not at all.
+    /// Returns whether the named tool was listed since the last change of the tools, before it, or
+    /// never.
     #[cfg(feature = "http")]
     pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -217,8 +217,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns the tool of this name if the tool has header annotations and was listed since the
-    /// tools last changed.
+    /// Returns the named tool if it has header annotations and was listed since the last change of
+    /// the tools.
     pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let tool = known.tools.get(name).filter(|_| known.epoch == now)?;
@@ -245,7 +245,7 @@ impl Listed {
         }
         let mut annotated = None;
         if is_annotated(tool) {
-            // A tool that exceeds the remaining size is not measured to its end.
+            // Counting stops as soon as the tool exceeds the remaining size.
             if !BoundedCounter::new(MAX_ANNOTATED - self.bytes).holds(tool) {
                 return;
             }
@@ -257,8 +257,8 @@ impl Listed {
     }
 }
 
-/// Returns `true` if a property of the tool's schema has a header annotation where rmcp looks for
-/// one.
+/// Returns `true` if the tool's input schema has a header annotation in a place where rmcp reads
+/// it.
 fn is_annotated(tool: &Tool) -> bool {
     fn properties_of(schema: &JsonObject) -> bool {
         let properties = schema.get("properties").and_then(Value::as_object);
