@@ -44,22 +44,22 @@ use crate::{
 
 /// The `_meta` keys of the trace context, which are forwarded from the caller to the server.
 ///
-/// Other keys may describe the connection to the caller, so by default they are not forwarded.
+/// Other keys may describe the caller's connection, so they are not forwarded by default.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
-/// The `_meta` key of a result that holds the name and version of the server.
+/// The `_meta` key under which a result contains the server's name and version.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// A request that waits for its response. Dropping it cancels the request at the server.
+/// A request that waits for its response. Dropping this value cancels the request at the server.
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
-    /// The registration of the call, which allows the server to ask questions about it. Dropping
-    /// the registration withdraws the open questions.
+    /// The registration of the call, so that the server can ask questions about it. Dropping the
+    /// registration withdraws the unanswered questions.
     _asked_for: Option<CallOnItsWay>,
     answered: bool,
-    /// Forwards progress to the caller until the request ends and drops this route.
+    /// Forwards progress to the caller while the request is pending.
     _route: Option<Route>,
-    /// Allows log messages to be relayed to the client until the request ends and drops this value.
+    /// Relays log messages to the client while the request is pending.
     _logs: LogRoute,
 }
 
@@ -69,13 +69,13 @@ impl Connection {
     pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
         let client = session.service();
         let connection = Self::over(remote, session.peer().clone(), client.tokens().clone(), gone);
-        // A newer server asks for input in its response.
+        // Newer servers need no registration, because they return their questions in the response.
         let asks = remote.elicitation && !connection.modern;
         let calls = asks.then(|| client.calls().clone());
         Self { calls, declares_nothing: !remote.elicitation, ..connection }
     }
 
-    /// Creates a connection over an rmcp peer. The caller must keep the peer's session alive.
+    /// Creates a connection from an rmcp peer. The caller must keep the peer's session alive.
     pub(super) fn over(
         remote: &Arc<Remote>,
         peer: Peer<RoleClient>,
@@ -141,7 +141,8 @@ impl Connection {
                 );
                 Ok(self.error("returned an invalid response").into())
             }
-            // For example, a wrapped handler without tools replies so when its tools are listed.
+            // Servers without tools, prompts or resources may reject the list request in this way,
+            // for example a wrapped handler.
             Err(ServiceError::McpError(error))
                 if is_list && error.code == ErrorCode::METHOD_NOT_FOUND =>
             {
@@ -156,7 +157,8 @@ impl Connection {
     }
 
     /// Checks the questions in an `InputRequired` result. Only servers with protocol version
-    /// 2026-07-28 ask for input with such a result. Older servers send separate requests instead.
+    /// 2026-07-28 or later return this result. Older servers send their questions as separate
+    /// requests.
     fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
         let asked = || asks.input_requests.iter().flatten();
         if !self.elicitation && asked().next().is_some() {
@@ -215,14 +217,15 @@ impl Connection {
         }
     }
 
-    /// Returns the `_meta` to send to the server. Most of the caller's `_meta` is left out, because
-    /// it states the caller's protocol version and identity.
+    /// Returns the `_meta` for the request to the server. Most members of the caller's `_meta` are
+    /// not forwarded, because they describe the caller's protocol version and identity.
     fn meta(&self, message: &ClientRequest, context: &Context) -> Option<RequestMetaObject> {
         let from = context.meta();
-        // An older caller has declared its capabilities at initialization.
+        // The `_meta` of an older caller contains no capabilities: it has declared them at
+        // initialization.
         let live_client = context.known_live_client();
-        // rmcp adds the capabilities of this client by itself, and copies the `_meta` that it is
-        // given.
+        // rmcp copies this `_meta` into the request, and adds the capabilities of this program's
+        // client itself.
         let log_level = context.logs().filter(|_| self.modern && self.logs).map(Logs::level);
         if from.is_empty()
             && live_client.is_none()
@@ -252,12 +255,12 @@ impl Connection {
         Some(meta).filter(|meta| !meta.is_empty())
     }
 
-    /// Translates a JSON-RPC error of the server into the error that the caller receives.
+    /// Converts a JSON-RPC error of the server into the error for the caller.
     ///
-    /// Errors about the connection to the server are replaced, since the caller would mistake them
-    /// for errors of its own connection. For example, `-32020` to `-32022` concern HTTP headers and
-    /// version negotiation. An error about a missing client capability is not replaced if the
-    /// caller's capabilities were sent to the server.
+    /// Errors about the connection to the server are replaced, because the caller would mistake
+    /// them for errors of its own connection. For example, the codes `-32020` to `-32022` concern
+    /// HTTP headers, client capabilities and protocol versions. An error about a missing client
+    /// capability is not replaced if the caller's capabilities were sent to the server.
     fn translate(&self, mut error: ErrorData) -> ErrorData {
         if self.modern
             && self.elicitation
@@ -280,8 +283,8 @@ impl Connection {
         }
     }
 
-    /// If the server was unreachable before it answered this request, reports all of the server's
-    /// lists as changed.
+    /// Reports all of the server's lists as changed if this is the first response after the server
+    /// was unreachable.
     fn has_come_back(&self) {
         if self.has_failed.load(Ordering::Relaxed)
             && self.has_failed.swap(false, Ordering::Relaxed)
@@ -320,7 +323,7 @@ impl Connection {
 impl Pending<'_> {
     async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
         tokio::select! {
-            // A response that arrived before the connection was lost is used.
+            // If the connection is lost after the response has arrived, the response is still used.
             biased;
             answer = &mut self.handle.rx => {
                 self.answered = true;
@@ -353,9 +356,9 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
             drop(error);
         }
     });
-    // The first poll puts the message into the connection's queue, regardless of the task's budget,
-    // so it is sent even without a runtime. Later polls are needed only if the queue is full, and
-    // for the outcome.
+    // The first poll puts the notification into the connection's queue, even without a Tokio
+    // runtime and regardless of the task's budget. Further polls are only needed to wait until a
+    // full queue has space, and for the outcome.
     if unconstrained(&mut notify).now_or_never().is_none()
         && let Ok(runtime) = Handle::try_current()
     {
@@ -380,8 +383,8 @@ pub(super) fn unsubscribe(uri: impl Into<String>) -> UnsubscribeRequest {
     UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri))
 }
 
-/// Removes the server's name and version from `_meta` of a result. The server that answers the
-/// client adds its own.
+/// Removes the backend server's name and version from the `_meta` of a result. The server that
+/// answers the client adds its own name and version.
 fn forget_server(result: &mut ServerResult) {
     let meta = match result {
         ServerResult::CallToolResult(result) => &mut result.meta,

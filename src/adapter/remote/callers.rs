@@ -1,23 +1,24 @@
-//! The interface of connections that belong to single callers.
+//! The interface to connections that each belong to a single caller.
 
 use futures::future::BoxFuture;
 use rmcp::model::ClientRequest;
 
 use crate::message::{BackendError, Reply, Request};
 
-/// Connections to a server of which each belongs to one caller.
+/// The connections to a server for which each caller has a separate connection.
 pub(super) trait Callers: Send + Sync {
-    /// Sends a request over the connection of its caller.
+    /// Sends a request over the connection that belongs to the request's caller.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BackendError>>;
 
-    /// Closes all connections for good. If the future is dropped, they close in the background.
+    /// Closes all connections permanently. If the future is dropped, the connections are closed in
+    /// the background.
     fn close(&self) -> BoxFuture<'static, ()>;
 }
 
-/// Returns `true` if the request needs the connection of its caller.
+/// Returns `true` if the request must be sent over the connection of its caller.
 ///
-/// The lists of a server are kept for all callers, and subscriptions and log levels are shared by
-/// all callers. So their requests use the connection that belongs to this program.
+/// All callers share the server's lists, resource subscriptions and log level. Requests that
+/// concern them use the connection that belongs to this program.
 pub(super) fn belongs_to_caller(message: &ClientRequest) -> bool {
     !matches!(
         message,

@@ -17,11 +17,11 @@ use rmcp::{
 use super::{pending_calls::Calls, state::Remote, tokens::Tokens};
 use crate::message::client::unanswered;
 
-/// The rmcp handler that receives the requests and notifications of a remote server.
+/// The rmcp client handler, which receives the requests and notifications of a remote server.
 ///
 /// It declares the capability to ask the user with a form (`elicitation`). It does not declare
-/// elicitation by URL, because it cannot relay the notification that the user is done. Nor does it
-/// declare the deprecated `sampling` and `roots`.
+/// elicitation by URL, because it cannot relay the server's notification that this elicitation is
+/// complete. The deprecated capabilities `sampling` and `roots` are not declared either.
 #[derive(Clone)]
 pub(super) struct Client {
     remote: Arc<Remote>,

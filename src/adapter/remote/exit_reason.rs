@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A shared slot for the reason why a connection ended. Empty while the reason is unknown.
+/// The shared storage for the reason why a connection ended. Empty while the reason is unknown.
 #[derive(Clone, Default)]
 pub(super) struct ExitReason(Arc<Mutex<Option<String>>>);
 
 // === impl ExitReason ===
 
 impl ExitReason {
-    /// Sets the reason, and replaces any reason that was set before.
+    /// Sets the reason, and replaces a reason that was set before.
     #[cfg(feature = "stdio")]
     pub(super) fn set(&self, words: String) {
         *self.words() = Some(words);
     }
 
-    /// Sets the reason if none is set yet.
+    /// Sets the reason unless a reason is already set.
     pub(super) fn or(&self, words: &str) {
         self.words().get_or_insert_with(|| words.to_owned());
     }

@@ -4,12 +4,12 @@
 //! followed only within the same origin. A message may have at most 16 MiB. URLs with `https` need
 //! the feature `tls`.
 //!
-//! A connection over HTTP does not end when the server becomes unreachable. Requests fail until the
-//! server is reachable again, and its next response marks all of its lists as changed in
+//! A connection over HTTP does not end when the server becomes unreachable: requests fail until the
+//! server is reachable again. The server's next response marks all of its lists as changed in
 //! [`Changes`]. If the server no longer knows the session, the connection is treated as lost.
 //!
-//! Cancellations are sent to a server one at a time, and each is dropped after five seconds. So a
-//! slow server may not receive all of them.
+//! Cancellations are sent to the server one after another. Each cancellation that was not sent
+//! within five seconds is dropped, so a slow server may not receive all cancellations.
 //!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
@@ -37,8 +37,8 @@ use crate::{
     url::Url,
 };
 
-/// The maximum number of concurrent requests to one server. Further requests wait. The limit
-/// exceeds the maximum number of targets of a composite, so that one composite cannot reach it.
+/// The maximum number of concurrent requests to one server. Further requests wait. A single
+/// composite cannot reach this limit, because composites have fewer targets.
 const CONCURRENT_REQUESTS: usize = 256;
 
 impl RemoteBuilder {
@@ -46,7 +46,8 @@ impl RemoteBuilder {
     ///
     /// The headers are sent with every request, and their values never appear in logs and errors.
     /// Header values and the secret parts of the URL are added to the [secrets](Self::secrets). The
-    /// secret parts are the user and password, the query, and path segments that may be tokens.
+    /// secret parts of a URL are the user and password, the query, and path segments that may be
+    /// tokens.
     ///
     /// # Examples
     ///
@@ -84,11 +85,11 @@ impl RemoteBuilder {
         })
     }
 
-    /// Creates a service that connects like [`http`](Self::http), and sends an access token with
-    /// every request. See [`oauth`](super::oauth) for the use of tokens.
+    /// Creates a service that connects like [`http`](Self::http), and sends an OAuth access token
+    /// with every request. See [`oauth`](super::oauth) for how tokens are requested and used.
     ///
-    /// The secrets of the client are added to the [secrets](Self::secrets). The `headers` should
-    /// not contain `Authorization`.
+    /// The secrets of the OAuth client are added to the [secrets](Self::secrets). The `headers`
+    /// should not contain `Authorization`, which contains the access token.
     ///
     /// # Panics
     ///
@@ -108,7 +109,8 @@ impl RemoteBuilder {
         self.about.secrets = self.about.secrets.and(&client.secrets());
         let endpoint = TokenEndpoint::new(client);
         let callers = exchange.map(|exchange| -> Box<dyn Callers> {
-            // The lists that callers see are those of the program, so only their changes count.
+            // Callers see the lists of the program's connection, so list changes on callers'
+            // connections are not reported.
             let (of_caller, config) = (self.clone().changes(Changes::default()), config.clone());
             let connect = move |bearer, tokens| {
                 let mut builder = of_caller.clone();
@@ -123,7 +125,7 @@ impl RemoteBuilder {
         self.bearer(config, Bearer::new(source), callers)
     }
 
-    /// Creates a service whose requests have the tokens of `bearer`.
+    /// Creates a service that sends the access tokens of `bearer` with its requests.
     fn bearer(
         self,
         config: StreamableHttpClientTransportConfig,
@@ -133,7 +135,8 @@ impl RemoteBuilder {
         let open = move || {
             let (config, bearer) = (config.clone(), bearer.clone());
             async move {
-                // Requested here, so that its error is the reason why the attempt to connect fails.
+                // The token is requested now, so that an error is reported as the reason why
+                // connecting failed.
                 bearer.source().token().await?;
                 let client = BearerClient::new(ReconnectPause::new()?, bearer);
                 Ok::<_, BoxError>(transport(client, config))
@@ -142,7 +145,8 @@ impl RemoteBuilder {
         self.transport_with(open, callers)
     }
 
-    /// Returns the settings of connections to the server at `url`, and adds its secrets.
+    /// Returns the connection settings for the server at `url`, and adds the secrets of the URL and
+    /// the headers.
     fn http_config(
         &mut self,
         url: &str,
@@ -152,12 +156,12 @@ impl RemoteBuilder {
         let headers: HashMap<_, _> = headers
             .into_iter()
             .map(|(name, mut value)| {
-                // The value need not be ASCII.
+                // Values that are not valid UTF-8 cannot be redacted in texts.
                 if let Ok(text) = str::from_utf8(value.as_bytes()) {
                     secrets.extend(credentials(text).map(str::to_owned));
                     secrets.push(text.to_owned());
                 }
-                // Its `Debug` output is then `Sensitive`, in any type that contains it.
+                // Types that contain the value then show it as `Sensitive` in their `Debug` output.
                 value.set_sensitive(true);
                 (name, value)
             })
@@ -170,7 +174,7 @@ impl RemoteBuilder {
     }
 }
 
-/// Returns the transport of one connection, which has an HTTP client of its own.
+/// Creates the transport of one connection with a separate HTTP client.
 fn transport<C>(
     client: C,
     config: StreamableHttpClientTransportConfig,

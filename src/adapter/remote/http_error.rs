@@ -1,11 +1,11 @@
-//! Finds out the causes of errors of rmcp's HTTP transport.
+//! Examines the causes of errors of rmcp's HTTP transport.
 
 use std::error::Error;
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// Returns the source of an error of rmcp's HTTP transport, which the error's own `Error::source`
-/// does not return.
+/// Returns the source of an HTTP transport error of rmcp, because the error's `Error::source` does
+/// not return it.
 pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref()? {
         StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),
@@ -13,16 +13,17 @@ pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Err
     }
 }
 
-/// Returns `true` if the error says that the server no longer knows the session. Older servers
-/// forget their sessions when they restart.
+/// Returns `true` if the error means that the server no longer knows the session. For example,
+/// older servers forget their sessions when they restart.
 ///
-/// rmcp could create a new session by itself. But then changed tools would go unnoticed, and
+/// rmcp could create a new session by itself, but then changed tools would remain unnoticed, and
 /// subscriptions would be lost.
 pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }
 
-/// Returns `true` if the error only wraps an error of [`oauth`](super::oauth).
+/// Returns `true` if the error only wraps an error of [`oauth`](super::oauth), without information
+/// of its own.
 pub(super) fn is_wrapper(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::Io(_)))
 }

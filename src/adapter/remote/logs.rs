@@ -1,4 +1,4 @@
-//! Sets the log level of a remote server, and relays its log messages to clients.
+//! Sets the log level of a remote server, and relays the server's log messages to clients.
 
 #![expect(deprecated, reason = "servers before 2026-07-28 set log levels")]
 
@@ -13,13 +13,13 @@ use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use super::redaction::About;
 use crate::message::{LogLevel, Logs};
 
-/// The log levels that the clients of a server have set. All clients share one connection, so the
-/// server's level is the lowest of these.
+/// The log levels that clients have set for a server. All clients share one connection to the
+/// server, so the server receives the lowest of these levels.
 #[derive(Default)]
 pub(super) struct Levels {
     wanted: Mutex<Wanted>,
-    /// Locked while a level is sent to the server, so that the level that is sent last is the
-    /// lowest.
+    /// Locked while a level is sent to the server. Without this lock, concurrent requests could
+    /// send an outdated level last.
     pub(super) sending: tokio::sync::Mutex<()>,
 }
 
@@ -27,16 +27,16 @@ pub(super) struct Levels {
 struct Wanted {
     /// The level of each client. Entries of disconnected clients are ignored.
     by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
-    /// The level that was last set by a `logging/setLevel` request from code, without a client.
+    /// The level that program code has set with a `logging/setLevel` request without a client.
     in_code: Option<LoggingLevel>,
 }
 
-/// The pending requests on a connection to a server. Each request is stored with the client, if
-/// any, that can receive the server's log messages.
+/// The pending requests on a connection to a server. Each is stored with the client that can
+/// receive log messages about it, if there is such a client.
 ///
-/// A log message does not say which request it belongs to. So it is relayed only if all pending
-/// requests belong to one client. Otherwise a client could read messages about the requests of
-/// another.
+/// A log message does not say which request it belongs to. It is relayed only if all pending
+/// requests belong to one client, because otherwise a client could read messages about the requests
+/// of another client.
 #[derive(Default)]
 pub(super) struct LogRoutes(Mutex<Open>);
 
@@ -46,7 +46,7 @@ struct Open {
     requests: HashMap<u64, Option<(Logs, About)>>,
 }
 
-/// The registration of a pending request in [`LogRoutes`]. Dropping this value removes the
+/// The registration of a pending request in [`LogRoutes`]. Dropping this value ends the
 /// registration.
 pub(super) struct LogRoute {
     routes: Arc<LogRoutes>,
@@ -56,14 +56,15 @@ pub(super) struct LogRoute {
 // === impl Levels ===
 
 impl Levels {
-    /// Returns the lowest log level of all clients, assuming that `client` sets `level`.
+    /// Returns the lowest log level of all clients if `client` were to set `level`.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);
         wanted.lowest().unwrap_or(level)
     }
 
-    /// Remembers the level that a client has set.
+    /// Stores the level that a client has set. Without a client, stores the level that program code
+    /// has set.
     pub(super) fn set(&self, client: Option<&Logs>, level: LoggingLevel) {
         self.wanted().set(client, level);
     }
@@ -73,7 +74,7 @@ impl Levels {
         self.wanted().lowest()
     }
 
-    /// Replaces the levels with those that clients have set for another server.
+    /// Replaces the stored levels by those of `other`, which belong to another server.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn copy(&self, other: &Self) {
         let others = other.wanted().clone();
@@ -110,8 +111,8 @@ impl Wanted {
 // === impl LogRoutes ===
 
 impl LogRoutes {
-    /// Registers a request that is about to be sent. `logs` is the client's receiver of log
-    /// messages.
+    /// Registers a request that will be sent now. `logs` receives the log messages for the
+    /// request's client.
     pub(super) fn open(self: &Arc<Self>, logs: Option<&Logs>, about: &About) -> LogRoute {
         let logs = logs.map(|logs| (logs.clone(), about.clone()));
         let mut open = self.requests();
@@ -122,8 +123,8 @@ impl LogRoutes {
         LogRoute { routes: self.clone(), key }
     }
 
-    /// If all pending requests belong to one client, redacts the log message and relays it to this
-    /// client. Otherwise does nothing.
+    /// Redacts a log message and relays it to the client to which all pending requests belong. Does
+    /// nothing if the requests belong to several clients.
     pub(super) fn relay(&self, message: &LoggingMessageNotificationParam) {
         let Some((logs, about)) = self.only_client() else { return };
         if !logs.wants(message.level) {

@@ -1,44 +1,45 @@
 //! A remote MCP server as a Tower service.
 //!
 //! A [`RemoteService`] forwards requests to one server. It connects in the background, and
-//! reconnects when the connection is lost. The service is always ready. While there is no
-//! connection, calls fail with a [`BackendError`] that names the server, and other backends are not
-//! affected. A call during an attempt to connect waits until the attempt succeeds or fails.
+//! reconnects if the connection is lost. The service is always ready. Without a connection, calls
+//! fail with a [`BackendError`] that names the server, and calls to other backends still work. A
+//! call during an attempt to connect waits until the attempt succeeds or fails.
 //!
 //! - *Cancellation.* If the future of a call is dropped, the server receives a notification that
 //!   cancels the call.
 //! - *`_meta`.* The trace context ([SEP-414]: `traceparent`, `tracestate`, `baggage`) and the keys
-//!   in [`pass_meta`](RemoteBuilder::pass_meta) are forwarded. The caller's statements about itself
-//!   and its connection are not. There is an exception: a server with protocol version 2026-07-28
-//!   receives those capabilities of the caller that allow questions. Such a server puts its
-//!   questions into the answer, and the caller calls again with the answers.
+//!   in [`pass_meta`](RemoteBuilder::pass_meta) are forwarded. Members that describe the caller or
+//!   its connection are not forwarded, with one exception: a server with protocol version
+//!   2026-07-28 receives the capabilities that allow it to ask the caller questions. Such a server
+//!   puts its questions into the result, and the caller calls again with the answers.
 //! - *Questions.* A server with protocol version 2025-11-25 or older can ask the user during a call
 //!   (`elicitation/create`, with a form). The question is relayed to the client that made the call
 //!   if this client also speaks version 2025-11-25 or older, and declares the capability. Otherwise
 //!   the server receives an error with the reason. A question is withdrawn when its call ends. Over
-//!   pipes, servers do not say which call a question belongs to. So there, a question is relayed
-//!   only if all pending calls belong to one request of one client. See
+//!   pipes, servers do not say which call a question belongs to. In this case, a question is
+//!   relayed only if all pending calls belong to one request of one client. See
 //!   [`elicitation`](RemoteBuilder::elicitation).
 //! - *Progress.* Progress that the server reports is forwarded to the caller through the
 //!   [`Context`] of the request, with the caller's own progress token.
-//! - *Errors.* A caller would mistake errors about the connection to the server for errors of its
-//!   own connection. So errors about a missing method or an unsupported protocol version are
-//!   translated. A result whose type does not match the request becomes an error.
+//! - *Errors.* Errors that concern the connection to the server, such as a missing method or an
+//!   unsupported protocol version, are replaced by errors of this service. Otherwise, a caller
+//!   would mistake them for errors of its own connection. A result whose type does not match the
+//!   request becomes an error.
 //! - *Changes.* The server's tools are listed on every new connection. The [`Changes`] are notified
 //!   if the server reports a change, or if its tools differ after a reconnection.
-//! - *Updates.* When the server reports that a resource was updated, the update also concerns all
-//!   resources that contain it by path, query or fragment. Each of these resources that a caller
-//!   has subscribed to is reported once, under the URI of the subscription. All other updates are
-//!   dropped. So no caller receives a URI that it does not know, and updates take no memory.
-//! - *Lost connections.* If a lost connection had worked for ten seconds, the service reconnects at
-//!   once. Otherwise it waits for half a second to a second, and doubles the delay with each
+//! - *Updates.* An update of a resource also concerns the resources that contain it by path, query
+//!   or fragment. If callers have subscribed to any of these resources, each of them is reported
+//!   once, under the subscribed URI. All other updates are dropped. Therefore, a caller never
+//!   receives an unknown URI, and pending updates take no additional memory.
+//! - *Lost connections.* If a connection is lost after at least ten seconds, the service reconnects
+//!   immediately. Otherwise it waits for half a second to a second, and doubles the delay with each
 //!   attempt, up to one to two minutes. Requests are never sent twice. Many HTTP servers that have
 //!   lost a session reject a message without naming the request. The service then pings the server.
 //!   If the server does not answer the ping, the connection is treated as lost.
 //! - *Log messages.* If all pending requests come from one client, the server's log messages are
-//!   relayed to this client, from the level that it has set. Otherwise messages are only logged
-//!   locally. Clients share the connection, so the server's level is the lowest level of all
-//!   clients.
+//!   relayed to this client, from the level that the client has set. Otherwise, messages are only
+//!   logged locally. Clients share the connection, so the server's level is the lowest level that
+//!   any client has set.
 //!
 //! Elicitation is the only client capability that is declared to a server with protocol version
 //! 2025-11-25 or older.

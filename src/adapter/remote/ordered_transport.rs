@@ -1,4 +1,4 @@
-//! A transport that prevents messages and progress notifications from overtaking each other.
+//! A transport that preserves the order of messages and progress notifications.
 
 use std::{pin::pin, sync::Arc, task::Poll};
 
@@ -15,28 +15,29 @@ use tokio_util::sync::CancellationToken;
 use super::{exit_reason::ExitReason, tokens::Tokens};
 
 /// The maximum length in bytes of the URI in a notification of an updated resource. Notifications
-/// with longer URIs are dropped, because rmcp would look up each URI in its cache.
+/// with longer URIs are dropped, because rmcp would look up every such URI in its cache.
 const MAX_QUEUED_URI: usize = 8 << 10;
 
-/// A transport that keeps messages and progress notifications in order, and that reports at once
-/// when no more messages will arrive.
+/// A transport that preserves the order of messages and progress notifications, and that reports a
+/// lost connection immediately.
 ///
 /// rmcp alone has three problems. It fails pending requests only when the transport is closed,
-/// which may take seconds for a child process. It sends each message in its own task, so a
-/// cancellation could overtake its request. It handles each notification in its own task, so a
+/// which may take seconds for a child process. It sends each message in a separate task, so a
+/// cancellation could overtake its request. It processes each notification in a separate task, so a
 /// response could overtake the last progress notification.
 pub(super) struct OrderedTransport<T> {
     transport: T,
-    /// A channel that closes when the previous message has been queued. The next message waits for
-    /// this.
+    /// A channel that closes when the previous message has been queued. The next message waits
+    /// until then.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
-    /// Notified when the server rejects a message without the request's id, so that rmcp does not
-    /// know which request has failed.
+    /// Notified when the server rejects a message without naming the request, so that rmcp cannot
+    /// fail the request.
     doubt: Arc<Notify>,
     last_words: ExitReason,
     tokens: Arc<Tokens>,
-    /// A progress notification that has arrived before the token of its request is known.
+    /// A progress notification that is not forwarded yet, because the token of its request may not
+    /// be known yet.
     progress: Option<ProgressNotificationParam>,
 }
 
@@ -66,11 +67,12 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
         let sent = self.transport.send(item);
         async move {
             if let Some(before) = before {
-                // Returns an error when the previous message was queued or dropped.
+                // Waits until the sender is dropped, when the previous message was queued or
+                // dropped.
                 let _ = before.await;
             }
             let mut sent = pin!(sent);
-            // Once polled, the message has its place in the queue of the transport.
+            // The first poll adds the message to the transport's queue.
             let polled = poll!(&mut sent);
             drop::<oneshot::Sender<()>>(after);
             match polled {
@@ -82,7 +84,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            // Kept in `self` during the await, since rmcp drops this future and calls again.
+            // Stored in `self` during the await, because rmcp may drop this future and call the
+            // function again.
             self.tokens.report(&mut self.progress).await;
             let received = self.transport.receive().await;
             match received {
@@ -104,8 +107,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
                     notification: ServerNotification::LoggingMessageNotification(ref logged),
                     ..
                 })) => self.tokens.logs.relay(&logged.params),
-                // No client has subscribed to this resource, because URIs of subscriptions are
-                // shorter.
+                // No client can have subscribed to this resource, because its URI is longer than
+                // any subscribed URI.
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
                     notification: ServerNotification::ResourceUpdatedNotification(ref updated),
                     ..
@@ -176,7 +179,7 @@ mod tests {
         assert!(poll!(&mut second).is_pending());
         assert!(poll!(&mut first).is_ready());
         assert!(poll!(&mut second).is_ready());
-        // One that is given up does not hold up the others.
+        // A message that is dropped before it was sent does not block the others.
         assert!(poll!(&mut fourth).is_pending());
         drop(third);
         assert!(poll!(&mut fourth).is_ready());

@@ -1,4 +1,5 @@
-//! An epoch (a counter of changes) that a single server bumps at a limited pace.
+//! An epoch (a counter of changes) for changes that one server reports, which increases at a
+//! limited rate.
 
 use std::{
     fmt,
@@ -14,8 +15,8 @@ use tokio::{
 
 use crate::changes::{Epoch, pace::Pace};
 
-/// An [`Epoch`] that is bumped at a limited pace. After each bump there is a pause. All bumps
-/// during the pause are combined into one at its end.
+/// An [`Epoch`] that is bumped at a limited rate. Each bump starts a pause. All bumps during the
+/// pause are combined into a single bump at the end of the pause.
 pub(super) struct PacedEpoch {
     epoch: Epoch,
     state: Mutex<State>,
@@ -34,7 +35,7 @@ impl PacedEpoch {
         Self { epoch, state: Mutex::new(State { pace, delayed: JoinSet::new() }) }
     }
 
-    /// Bumps the epoch at once, or at the end of the current pause.
+    /// Bumps the epoch immediately, or at the end of the current pause.
     pub(super) fn bump(&self) {
         let Ok(runtime) = Handle::try_current() else { return self.epoch.bump() };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +76,8 @@ mod tests {
             paced.bump();
             sleep(SECOND / 1000).await;
         }
-        // At 0, 1, 3 and 7 seconds, since each pause is twice the one before.
+        // The bumps occurred at 0, 1, 3 and 7 seconds, because each pause is twice as long as the
+        // previous one.
         assert_eq!(epoch.now(), 4);
         sleep(SECOND * 4).await;
         assert_eq!(epoch.now(), 5, "the last change is announced");

@@ -1,5 +1,5 @@
-//! Relays the questions of a server with protocol version 2025-11-25 or older to the client that
-//! made the call.
+//! Relays the questions of a server with protocol version 2025-11-25 or older to the client whose
+//! call the server is processing.
 
 use std::{
     collections::HashMap,
@@ -20,9 +20,9 @@ use crate::{
     message::client::{LiveClient, may_ask, unanswered},
 };
 
-/// The maximum size in bytes, as JSON, of all questions in one `InputRequired` result, including
-/// its request state. Also the maximum size of a single question from a server with protocol
-/// version 2025-11-25 or older.
+/// The maximum size in bytes, as JSON, of all questions in an `InputRequired` result, including its
+/// request state. Also the maximum size of a single question from a server with protocol version
+/// 2025-11-25 or older.
 pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
 /// The maximum total size in bytes, as JSON, of the unanswered questions from one server with
 /// protocol version 2025-11-25 or older.
@@ -31,30 +31,30 @@ const MAX_OPEN_BYTES: usize = 32 << 20;
 /// The pending calls on a connection to a server with protocol version 2025-11-25 or older. The
 /// server may ask questions about each call.
 pub(super) struct Calls {
-    /// Locked from before a call is sent until its id is known, because a question about the call
-    /// may arrive earlier.
+    /// Locked while a call is sent, until the ID of the call is known. A question about the call
+    /// may arrive before that.
     registering: tokio::sync::Mutex<()>,
     by_id: Mutex<HashMap<RequestId, Call>>,
     /// Limits the total size of the unanswered questions.
     open: ByteBudget,
 }
 
-/// The registration of a pending call in [`Calls`]. Dropping it ends the call and withdraws the
-/// unanswered questions about it.
+/// The registration of a pending call in [`Calls`]. Dropping this value ends the registration and
+/// withdraws the unanswered questions about the call.
 pub(super) struct CallOnItsWay {
     calls: Arc<Calls>,
     id: RequestId,
 }
 
-/// The exclusive right to send and register a call. Questions from the server wait until this right
-/// is used or dropped.
+/// The exclusive right to send and register a call. Questions from the server are not processed
+/// until the right is used or dropped.
 pub(super) struct Registering<'c> {
     calls: &'c Arc<Calls>,
     _held: tokio::sync::MutexGuard<'c, ()>,
 }
 
 struct Call {
-    /// The client that made the call. `None` if this client cannot be asked during the call.
+    /// The client that made the call. `None` if this client cannot be asked during a call.
     client: Option<LiveClient>,
     over: CancellationToken,
 }
@@ -62,8 +62,8 @@ struct Call {
 // === impl Calls ===
 
 impl Calls {
-    /// Waits for the right to send the request. Returns `None` if the server may not ask for input
-    /// while it handles this request.
+    /// Waits for the right to send and register the request. Returns `None` if servers may not ask
+    /// for input while they process this kind of request.
     pub(super) async fn registering(
         self: &Arc<Self>,
         request: &ClientRequest,
@@ -74,8 +74,8 @@ impl Calls {
         Some(Registering { calls: self, _held: self.registering.lock().await })
     }
 
-    /// Reserves room for a question of this size until it is answered or withdrawn. Returns an
-    /// error if the question is too large, or if there is no room.
+    /// Reserves part of the size limit for a question, until the question is answered or withdrawn.
+    /// Returns an error if the question is too large, or if too many bytes are reserved.
     fn reserve(&self, bytes: usize) -> Result<SemaphorePermit<'_>, ErrorData> {
         if bytes > MAX_QUESTION_BYTES {
             let why = format!("a question has more than {MAX_QUESTION_BYTES} bytes");
@@ -87,7 +87,7 @@ impl Calls {
     }
 
     /// Relays a question of the server to the client that made the call, and waits for the answer.
-    /// Fails if the call ends or the server withdraws the question.
+    /// Returns an error if the call ends or the server withdraws the question.
     pub(super) async fn relay(
         &self,
         request: InputRequest,
@@ -107,12 +107,12 @@ impl Calls {
         }
     }
 
-    /// Returns the client to ask, and the calls that the server's question may belong to.
+    /// Returns the client to ask, and the calls to which the server's question may belong.
     ///
-    /// A question that arrives on the response stream of a call belongs to this call. Otherwise its
-    /// call is unknown, as over pipes. If the pending calls then do not all belong to one request
-    /// of one client, returns an error, since no client may see a question about another client's
-    /// call.
+    /// If a question arrives on the response stream of a call, it belongs to this call. Otherwise,
+    /// for example over pipes, the call is unknown. If not all pending calls belong to one request
+    /// of one client in this case, returns an error, because no client may see a question about
+    /// another client's call.
     fn asked(
         &self,
         origin: Option<&InboundStreamOrigin>,
@@ -156,7 +156,7 @@ impl Default for Calls {
 // === impl Registering ===
 
 impl Registering<'_> {
-    /// Registers a call that was sent, and the client that receives questions about it.
+    /// Registers a call after it was sent, with the client that receives questions about the call.
     pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
         let call = Call { client, over: CancellationToken::new() };
         self.calls.by_id().insert(id.clone(), call);
@@ -169,7 +169,7 @@ impl Registering<'_> {
 impl Drop for CallOnItsWay {
     fn drop(&mut self) {
         let call = self.calls.by_id().remove(&self.id);
-        // The lock is released first, since a woken task may lock the calls.
+        // The lock on the calls is already released, because a woken task may lock them again.
         if let Some(call) = call {
             call.over.cancel();
         }

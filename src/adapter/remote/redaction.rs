@@ -1,5 +1,5 @@
-//! Prepares a server's errors and texts for logs: redacts secrets, and writes an error and its
-//! sources on one line.
+//! Prepares a server's errors and texts for logs: redacts secrets, and formats an error with its
+//! sources in one line.
 
 use std::{
     borrow::Cow,
@@ -18,15 +18,15 @@ use serde_json::Value;
 use super::sent_tokens::SentTokens;
 use crate::{adapter::secrets::Secrets, message::BackendErrorKind};
 
-/// The maximum number of characters of a server's text in a log message.
+/// The maximum number of characters of a server's text that are logged.
 const TOLD: usize = 512;
 
-/// The name of a server, and the secrets to redact in its errors and logs.
+/// The name of a server, and the secrets that are redacted in the server's errors and logs.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) name: Arc<str>,
     pub(super) secrets: Secrets,
-    /// The access tokens that were sent to the server lately.
+    /// The access tokens that were recently sent to the server.
     pub(super) tokens: SentTokens,
 }
 
@@ -42,8 +42,8 @@ impl About {
         self.tokens.redact(self.secrets.redact(text))
     }
 
-    /// Returns a text that is safe to log: secrets are redacted, control characters become spaces,
-    /// and the text is truncated.
+    /// Returns a version of the text that is safe to log: secrets are redacted, control characters
+    /// are replaced by spaces, and long texts are truncated.
     pub(super) fn redact_text(&self, text: &str) -> String {
         let text = self.redact(text);
         let mut characters = text.chars();
@@ -58,12 +58,13 @@ impl About {
         told
     }
 
-    /// Returns the messages of an error and its sources, separated by colons and safe to log.
+    /// Returns the messages of an error and its sources in one text that is safe to log, separated
+    /// by colons.
     pub(super) fn redact_chain(&self, error: &(dyn Error + 'static)) -> String {
         let mut told = String::new();
         for cause in causes(error) {
             let text = cause.to_string();
-            // Many errors repeat the text of their source.
+            // Skipped, because many errors repeat the text of their source.
             if says_nothing(cause) || told.contains(&text) {
                 continue;
             }
@@ -109,8 +110,8 @@ impl About {
     }
 }
 
-/// Returns the kind of [`BackendError`](crate::message::BackendError) for a request that could not
-/// be sent.
+/// Classifies an error with which sending a request has failed, as a kind of
+/// [`BackendError`](crate::message::BackendError).
 pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     let kinds = causes(error).filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     for kind in kinds {
@@ -123,20 +124,21 @@ pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     BackendErrorKind::Failed
 }
 
-/// Returns `true` if the error says that the server has ended the session over HTTP.
+/// Returns `true` if the error means that the server has ended the HTTP session.
 #[cfg(feature = "http")]
 pub(super) fn ends_session(error: &(dyn Error + 'static)) -> bool {
     causes(error).any(super::http_error::is_end_of_session)
 }
 
-/// Always returns `false`: only servers over HTTP can end a session, which needs the feature
-/// `http`.
+/// Always returns `false`, because only connections over HTTP have such sessions. They need the
+/// feature `http`.
 #[cfg(not(feature = "http"))]
 pub(super) fn ends_session(_: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Returns the error and its sources, including sources that rmcp's errors do not expose.
+/// Returns an iterator over the error and its sources, including sources that rmcp's errors do not
+/// expose.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     iter::successors(Some(error), |&error| cause(error))
 }
@@ -147,7 +149,8 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     }
     match error.downcast_ref() {
         Some(ClientInitializeError::TransportError { error, .. }) => return Some(&*error.error),
-        // The first failure only means that the server is an older one.
+        // The first handshake has only failed because the server is older. The error of the second
+        // handshake is relevant.
         Some(ClientInitializeError::LegacyFallbackFailed { fallback, .. }) => {
             return Some(&**fallback);
         }
@@ -160,7 +163,8 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     None
 }
 
-/// Returns `true` if the error's text only names a type or a step, and its source has the details.
+/// Returns `true` if the error's own text only names a type or a step. Its source then has the
+/// details.
 fn says_nothing(error: &(dyn Error + 'static)) -> bool {
     #[cfg(feature = "http")]
     if super::http_error::is_wrapper(error) {

@@ -1,4 +1,4 @@
-//! The access tokens that were sent to a server lately.
+//! The access tokens that were recently sent to a server.
 
 #[cfg(feature = "http")]
 use std::collections::VecDeque;
@@ -10,13 +10,15 @@ use std::{
 
 use crate::adapter::Secrets;
 
-/// The number of tokens that are redacted. An error can quote a token only while it is in use.
+/// The number of recent tokens that are redacted. A server's error can only quote a token that is
+/// in use.
 #[cfg(feature = "http")]
 const KEPT: usize = 8;
 
-/// The access tokens that were sent to a server lately, which are redacted in its errors and logs.
+/// The access tokens that were recently sent to a server. They are redacted in the server's errors
+/// and logs.
 ///
-/// Clones refer to the same tokens. The `Debug` output contains no token.
+/// Clones share the tokens. The `Debug` output does not contain them.
 #[derive(Clone, Default)]
 pub(super) struct SentTokens(Arc<RwLock<Sent>>);
 
@@ -30,7 +32,7 @@ struct Sent {
 // === impl SentTokens ===
 
 impl SentTokens {
-    /// Adds a token, and forgets the oldest one if there are too many.
+    /// Adds a token. Removes the oldest token if there are too many.
     #[cfg(feature = "http")]
     pub(super) fn add(&self, token: &str) {
         let mut sent = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +43,7 @@ impl SentTokens {
         sent.secrets = Secrets::new(sent.tokens.iter().cloned());
     }
 
-    /// Replaces every token in the text by `***`.
+    /// Replaces every recently sent token in the text by `***`.
     pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         let secrets = self.0.read().unwrap_or_else(PoisonError::into_inner).secrets.clone();
         match secrets.redact(&text) {

@@ -44,7 +44,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A Tower service that connects to a remote MCP server and forwards requests to it.
 ///
 /// Clones share one connection. When the last clone is dropped, the connection is closed in the
-/// background. [`close`](Self::close) also closes it, and waits until it is closed.
+/// background. To wait until the connection is closed, call [`close`](Self::close).
 ///
 /// See the [module docs](super) for the service's behavior and an example.
 #[derive(Clone)]
@@ -64,8 +64,8 @@ pub struct RemoteBuilder {
 /// The response future of a [`RemoteService`].
 pub struct ResponseFuture(BoxFuture<'static, Result<Reply, BackendError>>);
 
-/// A handle that can close a server's connection. Unlike a [`RemoteService`], it does not keep the
-/// connection open.
+/// A handle that can close a server's connection. Unlike a clone of the [`RemoteService`], the
+/// handle does not keep the connection open.
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 #[derive(Clone)]
 pub(crate) struct Ending {
@@ -73,14 +73,14 @@ pub(crate) struct Ending {
     stop: CancellationToken,
 }
 
-/// The state that all clones of a [`RemoteService`] share. Dropping it closes the connection.
+/// The state that all clones of a [`RemoteService`] share. Dropping this value closes the
+/// connection.
 struct Owner {
     remote: Arc<Remote>,
     stop: CancellationToken,
-    /// The supervisor task, which connects to the server and reconnects when the connection is
-    /// lost.
+    /// The supervisor task, which connects to the server and reconnects if the connection is lost.
     supervisor: JoinSet<()>,
-    /// The connections of single callers, which serve their requests.
+    /// The connections that belong to single callers. `None` if all callers share one connection.
     callers: Option<Box<dyn Callers>>,
 }
 
@@ -102,7 +102,7 @@ impl RemoteService {
     /// alive.
     ///
     /// If this connection is lost, the service does not reconnect. Messages that the server sends
-    /// on its own, such as progress, go to the rmcp handler of the existing connection.
+    /// without a request, such as progress, are delivered to the connection's own rmcp handler.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
@@ -121,8 +121,8 @@ impl RemoteService {
         &self.0.remote.about.name
     }
 
-    /// Returns the server's description from the last connection, or `None` if there was no
-    /// connection yet.
+    /// Returns the server's description from the latest connection, or `None` if the server has
+    /// never been connected.
     #[must_use]
     pub fn server_info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.0.remote.info()
@@ -135,12 +135,12 @@ impl RemoteService {
         &self.0.remote.changes
     }
 
-    /// Returns `Ok` if the server is connected. During an attempt to connect, first waits until the
-    /// attempt succeeds or fails.
+    /// Waits until no attempt to connect is in progress, and returns `Ok` if the server is
+    /// connected.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the server is not connected, as a text for the operator. The secrets
+    /// If the server is not connected, returns the reason, as a text for the operator. The secrets
     /// that were set in the builder are redacted.
     pub async fn connected(&self) -> Result<(), String> {
         match self.0.remote.settled().await {
@@ -154,11 +154,12 @@ impl RemoteService {
         }
     }
 
-    /// Closes the connection for good. If the server is a child process, ends the process.
+    /// Closes the connection permanently. If the server is a child process, ends the process.
     ///
     /// Pending and later calls fail. A child process first has three seconds to exit by itself, and
-    /// then three more after `SIGTERM`. After that, the process is killed. If the handshake has not
-    /// finished yet, the process is killed at once. This method returns when the process has ended.
+    /// three more seconds after `SIGTERM`. After that, the process is killed. If the handshake has
+    /// not finished yet, the process is killed immediately. This method returns when the process
+    /// has ended.
     pub async fn close(&self) {
         self.0.stop.cancel();
         if let Some(callers) = &self.0.callers {
@@ -168,11 +169,11 @@ impl RemoteService {
         if self.0.supervisor.is_empty() {
             state.send_replace(State::Closed);
         }
-        // This function holds the sender, so this cannot fail.
+        // Waiting cannot fail, because this function holds the sender.
         let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
     }
 
-    /// Copies the subscriptions and log levels of `other`, whose server this service replaces.
+    /// Copies the subscriptions and log levels of `other`, which this service replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn subscribe_like(&self, other: &Self) {
         self.0.remote.levels.copy(&other.0.remote.levels);
@@ -180,8 +181,8 @@ impl RemoteService {
         self.0.remote.subscribe_again.notify_one();
     }
 
-    /// Returns a handle that can close the connection, and can wait until it is closed, even after
-    /// all clones of this service are dropped.
+    /// Returns a handle that can close the connection and wait until it is closed, even after all
+    /// clones of this service were dropped.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn ending(&self) -> Ending {
         Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
@@ -211,8 +212,8 @@ impl Service<Request> for RemoteService {
     type Error = BackendError;
     type Future = ResponseFuture;
 
-    /// Always returns `Ok`. If this method returned an error once, a `Buffer` around the service
-    /// would fail forever.
+    /// Always returns `Ok`, even without a connection: after a single error, a `Buffer` around the
+    /// service would fail all later calls.
     fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BackendError>> {
         Poll::Ready(Ok(()))
     }
@@ -252,9 +253,9 @@ impl RemoteBuilder {
     /// If the server does not understand the first handshake, a second one is tried with the full
     /// timeout.
     ///
-    /// The default is long because some servers are downloaded when they are first started. In
-    /// addition, a server of an older protocol version may ignore the first request of version
-    /// 2026-07-28. rmcp waits ten seconds for the answer.
+    /// The default is long because some servers are downloaded when they are started for the first
+    /// time. In addition, a server of an older protocol version may ignore the first request of
+    /// version 2026-07-28. rmcp then waits ten seconds for the response to this request.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -266,8 +267,8 @@ impl RemoteBuilder {
         self
     }
 
-    /// Sets additional `_meta` keys that are forwarded from callers' requests to the server. The
-    /// trace context is always forwarded.
+    /// Sets `_meta` keys that are forwarded from callers' requests to the server, in addition to
+    /// the trace context.
     pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.passed_meta.extend(keys.into_iter().map(Into::into));
         self
@@ -275,10 +276,11 @@ impl RemoteBuilder {
 
     /// Sets whether the server may ask the caller for input during a call. Defaults to `true`.
     ///
-    /// With `elicitation`, a server can ask the caller's user. A server of 2026-07-28 can also use
-    /// the caller's deprecated `sampling` and `roots`. If this setting is `false`, none of these
-    /// capabilities are declared to the server, and a response that asks for input becomes an
-    /// error. Some servers then offer other tools, or leave out dangerous ones.
+    /// If `true`, a server can ask the caller's user (`elicitation`). A server with protocol
+    /// version 2026-07-28 can also use the caller's deprecated `sampling` and `roots`. If `false`,
+    /// none of these capabilities are declared to the server, and a result that asks for input
+    /// becomes an error. Without the capabilities, some servers offer other tools, or omit
+    /// dangerous ones.
     pub const fn elicitation(mut self, elicitation: bool) -> Self {
         self.elicitation = elicitation;
         self
@@ -290,8 +292,8 @@ impl RemoteBuilder {
         self
     }
 
-    /// Creates a service that connects over a transport of rmcp. It calls `open` for each new
-    /// connection.
+    /// Creates a service that connects over any rmcp transport. The service calls `open` for each
+    /// new connection.
     ///
     /// # Panics
     ///
@@ -308,7 +310,8 @@ impl RemoteBuilder {
         self.transport_with(open, None)
     }
 
-    /// Creates a service like [`transport`](Self::transport), which has connections of callers.
+    /// Creates a service like [`transport`](Self::transport), optionally with separate connections
+    /// for callers.
     pub(super) fn transport_with<F, C, T, E, A, O>(
         self,
         open: F,
@@ -365,7 +368,7 @@ impl Ending {
     /// Closes the connection and waits until it is closed, as [`RemoteService::close`] does.
     pub(crate) async fn end(&self) {
         self.stop.cancel();
-        // This function holds the sender, so this cannot fail.
+        // Waiting cannot fail, because this function holds the sender.
         let _ =
             self.remote.state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
     }
@@ -382,7 +385,8 @@ impl fmt::Debug for Ending {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // The supervisor is stopped rather than aborted, so that it closes the connection properly.
+        // The supervisor is stopped instead of aborted, so that it can close the connection
+        // properly.
         self.stop.cancel();
         self.supervisor.detach_all();
     }
@@ -391,7 +395,7 @@ impl Drop for Owner {
 // === impl Attempt ===
 
 impl Attempt {
-    /// Performs the MCP handshake with the server over a transport that is already open.
+    /// Performs the MCP handshake with the server over an open transport.
     pub(super) async fn begin<T, E, A>(self, transport: T) -> Result<Session, BoxError>
     where
         T: IntoTransport<RoleClient, E, A>,
@@ -411,7 +415,7 @@ impl Remote {
     #[expect(deprecated, reason = "older clients use the deprecated methods")]
     async fn answer(&self, request: Request) -> Result<Reply, BackendError> {
         match request.message() {
-            // These concern a single connection, and are not forwarded.
+            // These requests concern a single connection, so they are not forwarded.
             ClientRequest::InitializeRequest(_)
             | ClientRequest::DiscoverRequest(_)
             | ClientRequest::SubscriptionsListenRequest(_) => {
@@ -422,8 +426,8 @@ impl Remote {
                 Ok(ServerResult::EmptyResult(EmptyResult {}).into())
             }
             ClientRequest::SubscribeRequest(SubscribeRequest { params, .. }) => {
-                // The caller is counted before the outcome is known, so that a connection made
-                // meanwhile subscribes as well.
+                // The caller's subscription is counted before the outcome is known, so that a new
+                // connection in the meantime also subscribes.
                 let Some(subscribing) = self.subscribed(&params.uri) else {
                     let refused = "there are too many subscriptions to resources of this backend";
                     return Ok(ErrorData::invalid_params(refused, None).into());
@@ -431,7 +435,7 @@ impl Remote {
                 let reply = self.subscription(request).await;
                 match reply {
                     Ok(ref reply) if reply.error().is_none() => subscribing.keep(),
-                    // The subscription is repeated when there is a connection again.
+                    // Accepted, because the next connection sends the subscription again.
                     Err(error) if error.is_of_connection() => {
                         subscribing.keep();
                         return Ok(ServerResult::EmptyResult(EmptyResult {}).into());
@@ -461,11 +465,11 @@ impl Remote {
         }
     }
 
-    /// Sets the minimum level of the server's log messages that one client receives.
+    /// Sets the minimum level of the server's log messages that a client receives.
     ///
-    /// All clients share the connection. So a server with protocol version 2025-11-25 or older
-    /// receives the lowest level that any client has set. A server with a later version receives
-    /// the client's level with each request instead.
+    /// All clients share the connection to the server. Therefore, a server with protocol version
+    /// 2025-11-25 or older receives the lowest level that any client has set. A server with a later
+    /// version receives the client's level with each request instead.
     #[expect(deprecated, reason = "older clients use the deprecated methods")]
     async fn set_level(
         &self,
@@ -485,7 +489,7 @@ impl Remote {
         match set {
             Ok(reply) if reply.error().is_some() => Ok(reply),
             Err(error) if !error.is_of_connection() => Err(error),
-            // If there is no connection, the level is set on the next one.
+            // Without a connection, the level is sent on the next connection.
             _ => {
                 self.levels.set(client, level);
                 Ok(ServerResult::empty(()).into())

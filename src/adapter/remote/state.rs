@@ -21,29 +21,29 @@ use crate::{
     message::{BackendError, BackendErrorKind},
 };
 
-/// The maximum size in bytes, as JSON, of the URIs of all subscribed resources. All of them are
+/// The maximum total size in bytes, as JSON, of the URIs of all subscribed resources. All URIs are
 /// sent in one message, which a server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The maximum length in bytes of an updated resource's URI for which parents are looked up. A
-/// parent is a subscribed resource whose URI is a prefix of the updated URI. Subscriptions of
-/// clients have the same limit.
+/// The maximum length in bytes of an updated URI for which parents are looked up. A parent is a
+/// subscribed resource whose URI is a prefix of the updated URI. Clients cannot subscribe to URIs
+/// that are longer.
 const MAX_UPDATED_URI: usize = 2 << 10;
-/// The maximum number of separators (`/`, `?` and `#`) at which an updated resource's URI is cut to
-/// look up parents. If the URI has more separators, only the last ones are used.
+/// The maximum number of separators (`/`, `?` and `#`) at which an updated URI is cut to look up
+/// its parents. If the URI has more separators, only the last ones are used.
 const MAX_PARENTS: usize = 64;
-/// The maximum total size in bytes of the URIs of abandoned subscriptions. If a caller cancels a
-/// subscribe request to a server with protocol version 2025-11-25 or older, the subscription is
-/// abandoned. The server is then asked to end the subscription.
+/// The maximum total size in bytes of the URIs of abandoned subscriptions. A subscription is
+/// abandoned if a caller cancels its subscribe request to a server with protocol version 2025-11-25
+/// or older. The server is then asked to end the subscription.
 const MAX_ABANDONED: usize = 1 << 20;
 
-/// The first pause between two reported changes of a server's list. It doubles with each further
-/// change.
+/// The first pause between two reported changes of a server's list. The pause doubles with each
+/// further change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The upper bound of the pause between two reported changes of a list.
+/// The maximum pause between two reported changes of a list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// The time without changes of a list after which the pause between two reported changes of the
-/// list is reset to [`FIRST_PAUSE`].
+/// If a list does not change for this time, the pause between two reported changes is reset to
+/// [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The state of a remote server. The supervisor task and all pending calls share it.
@@ -56,8 +56,8 @@ pub(super) struct Remote {
     pub(super) changes: Changes,
     pub(super) lists: Lists,
     pub(super) state: watch::Sender<State>,
-    /// Notified when the set of subscribed resources has changed. The notification stream of a
-    /// server with protocol version 2026-07-28 is then reopened with a new filter.
+    /// Notified when the set of subscribed resources has changed, so that the notification stream
+    /// of a server with protocol version 2026-07-28 is reopened with a new filter.
     pub(super) listen_again: Notify,
     /// Notified when all subscriptions must be sent again to a server with protocol version
     /// 2025-11-25 or older.
@@ -78,7 +78,7 @@ pub(super) enum State {
     Connected(Arc<Connection>),
     /// There is no connection. The next attempt to connect follows after a delay.
     Down,
-    /// The connection was closed for good.
+    /// The connection was closed permanently.
     Closed,
 }
 
@@ -96,32 +96,32 @@ pub(super) struct Unsubscribing<'r> {
     uri: Option<Arc<str>>,
 }
 
-/// The epochs that count the changes of the server's lists. Each is bumped at a limited pace, so
-/// that a server that reports changes continuously does not delay calls of other servers.
+/// The epochs (change counters) of the server's lists. Each is bumped at a limited rate, so that a
+/// server that reports changes continuously does not delay calls of other servers.
 pub(super) struct Lists {
     pub(super) tools: PacedEpoch,
     pub(super) prompts: PacedEpoch,
     pub(super) resources: PacedEpoch,
 }
 
-/// The part of a server's state that outlives a connection.
+/// The state of a server that outlives its connections.
 #[derive(Default)]
 struct Known {
     info: Option<Arc<ServerPeerInfo>>,
-    /// A hash of the server's tools, to detect whether they differ after a reconnection. `None` if
-    /// the tools are not known or have changed since.
+    /// A hash of the server's tools, to detect whether the tools differ after a reconnection.
+    /// `None` if the tools are not known or have changed since the hash was computed.
     tools: Option<u64>,
     /// The reason why the connection was lost, or why the last attempt to connect failed. `None`
     /// while the server is connected, and until the first attempt has failed.
     trouble: Option<String>,
-    /// The number of subscriptions of callers to each resource.
+    /// For each resource, the number of callers' subscriptions to it.
     subscriptions: HashMap<Arc<str>, usize>,
-    /// The size in bytes, as JSON, of the URIs of all subscribed resources.
+    /// The total size in bytes, as JSON, of the URIs of all subscribed resources.
     listened: usize,
-    /// The URIs of abandoned subscriptions, which the server may still hold because the caller has
+    /// The URIs of abandoned subscriptions. The server may still hold them, because the caller has
     /// cancelled the subscribe request.
     abandoned: HashSet<Arc<str>>,
-    /// The size in bytes of the URIs in `abandoned`.
+    /// The total size in bytes of the URIs in `abandoned`.
     abandoned_bytes: usize,
 }
 
@@ -131,11 +131,11 @@ pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
     /// Whether the server speaks 2026-07-28 or later.
     pub(super) modern: bool,
-    /// Cancelled when the connection is lost or closed, so that no more messages will arrive.
+    /// Cancelled when the connection is lost or closed, after which no more messages arrive.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The pending calls that a server with protocol version 2025-11-25 or older may ask questions
-    /// about. `None` if the server may not ask any.
+    /// The pending calls about which a server with protocol version 2025-11-25 or older may ask
+    /// questions. `None` if the server may not ask questions in this way.
     pub(super) calls: Option<Arc<Calls>>,
     /// Whether the server may ask the callers' users for input.
     pub(super) elicitation: bool,
@@ -145,10 +145,10 @@ pub(super) struct Connection {
     pub(super) logs: bool,
     /// The keys of a caller's `_meta` that are forwarded in addition to the trace context.
     pub(super) passed_meta: Arc<[String]>,
-    /// The server's state. The reference is weak because this state owns the connection.
+    /// The server's state. The reference is weak because the state owns the connection.
     pub(super) remote: Weak<Remote>,
-    /// `true` after a request has failed because the server was unreachable, until the server
-    /// answers a request. Over HTTP, a server can stop and restart without ending a connection.
+    /// Whether a request has failed because the server was unreachable, and none has been answered
+    /// since. Over HTTP, a server can restart without ending the connection.
     pub(super) has_failed: AtomicBool,
 }
 
@@ -193,8 +193,8 @@ impl Remote {
         }
     }
 
-    /// Returns the connection, or an error if the server is not connected. During an attempt to
-    /// connect, first waits until the attempt succeeds or fails.
+    /// Waits until no attempt to connect is in progress, and returns the connection. Returns an
+    /// error if the server is not connected.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, BackendError> {
         let state = self.state.borrow().clone();
         let state = match state {
@@ -209,27 +209,28 @@ impl Remote {
         }
     }
 
-    /// Waits until no attempt to connect is in progress, and returns the state of the connection.
+    /// Waits until no attempt to connect is in progress, and returns the resulting state.
     pub(super) async fn settled(&self) -> State {
         let mut states = self.state.subscribe();
         let settled = states.wait_for(|state| !matches!(state, State::Connecting)).await;
         settled.map_or(State::Closed, |state| state.clone())
     }
 
-    /// Returns the server's description from the last connection, or `None` if there was no
-    /// connection yet.
+    /// Returns the server's description from the latest connection, or `None` if the server has
+    /// never been connected.
     pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.known().info.clone()
     }
 
-    /// Records that the server is connected, and its server description.
+    /// Records that the server is connected, and stores its description.
     pub(super) fn connected(&self, info: Option<Arc<ServerPeerInfo>>) {
         let mut known = self.known();
         known.info = info;
         known.trouble = None;
     }
 
-    /// Records why there is no connection. Logs a warning if the reason differs from the last one.
+    /// Records the reason why the server is not connected. Logs a warning if the reason differs
+    /// from the previous one.
     pub(super) fn trouble(&self, trouble: String) {
         let backend = &*self.about.name;
         let mut known = self.known();
@@ -241,17 +242,17 @@ impl Remote {
         }
     }
 
-    /// Returns the reason why there is no connection, or `None` if there is one.
+    /// Returns the reason why the server is not connected, or `None` if it is connected.
     pub(super) fn why_not_connected(&self) -> Option<String> {
         self.known().trouble.clone()
     }
 
-    /// Records a hash of the tools that were listed on a connection. Returns `true` if the tools
-    /// differ from those that were recorded before.
+    /// Records a hash of the tools that the server has listed. Returns `true` if the tools differ
+    /// from those that were recorded before.
     pub(super) fn has_changed(&self, tools: &Tools) -> bool {
         let mut hasher = DefaultHasher::new();
         for tool in tools {
-            // A tool that was deserialized can be serialized.
+            // Serializing cannot fail, because the tool was deserialized from JSON.
             serde_json::to_string(tool).unwrap_or_default().hash(&mut hasher);
         }
         let fingerprint = Some(hasher.finish());
@@ -260,8 +261,8 @@ impl Remote {
 
     /// Reports a change of the server's tools.
     pub(super) fn tools_changed(&self) {
-        // Forget the fingerprint of the tools: if the next connection has the same tools again,
-        // they have changed back, which is a change, too.
+        // The hash is removed, so that the next connection counts as a change even if it has the
+        // same tools as before this change.
         self.known().tools = None;
         self.lists.tools.bump();
     }
@@ -276,12 +277,11 @@ impl Remote {
         self.known().subscriptions.contains_key(uri)
     }
 
-    /// Reports that a resource was updated. The update is reported for those resources that callers
-    /// have subscribed to: the resource itself, and its parents, whose URIs are prefixes of its
-    /// URI.
+    /// Reports that a resource was updated. The update is reported for all subscribed resources
+    /// that it concerns: the resource itself, and its parents, whose URIs are prefixes of its URI.
     ///
-    /// Updates of other resources are dropped. So pending updates take no additional memory, and
-    /// callers receive only URIs that they have subscribed to.
+    /// Updates of other resources are dropped. Therefore, pending updates take no additional
+    /// memory, and callers receive only URIs that they have subscribed to.
     pub(super) fn resource_updated(&self, uri: &str) {
         let concerned = self.known().concerned(uri);
         for uri in concerned {
@@ -289,8 +289,8 @@ impl Remote {
         }
     }
 
-    /// Increments the number of subscriptions to a resource. Returns `None` if the URIs of all
-    /// subscribed resources would be too large.
+    /// Counts one more subscription to a resource. Returns `None` if the total size of all
+    /// subscribed URIs would exceed the limit.
     pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
         self.known().subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
@@ -298,7 +298,7 @@ impl Remote {
         })
     }
 
-    /// Returns a guard for a request that ends the subscription to a resource at the server.
+    /// Creates a guard for a request that ends the subscription to a resource at the server.
     pub(super) fn unsubscribing(&self, uri: &str) -> Unsubscribing<'_> {
         Unsubscribing { remote: self, uri: Some(uri.into()) }
     }
@@ -310,17 +310,18 @@ impl Remote {
         mem::take(&mut known.abandoned)
     }
 
-    /// If the server speaks protocol version 2025-11-25 or older, marks a subscription as
-    /// abandoned, so that the supervisor ends it in the background.
+    /// Marks a subscription as abandoned if the server speaks protocol version 2025-11-25 or older.
+    /// The supervisor then ends the subscription in the background.
     fn abandon(&self, uri: Arc<str>) {
-        // A newer server is sent a new filter, and a new connection has no subscriptions.
+        // Otherwise, nothing is abandoned: a newer server receives a new filter, and a new
+        // connection starts without subscriptions.
         let is_older = matches!(&*self.state.borrow(), State::Connected(to) if !to.modern);
         if is_older && self.known().abandon(uri) {
             self.unsubscribe_abandoned.notify_one();
         }
     }
 
-    /// Copies the subscriptions of `other`, whose server this one replaces.
+    /// Copies the subscriptions of `other`, which this server replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn subscribed_like(&self, other: &Self) {
         let others = other.known().subscriptions.clone();
@@ -336,7 +337,8 @@ impl Remote {
         self.subscribe_again.notify_one();
     }
 
-    /// Decrements the number of subscriptions to a resource. Returns `true` if none is left.
+    /// Decrements the number of subscriptions to a resource. Returns `true` if no subscription is
+    /// left.
     pub(super) fn unsubscribed(&self, uri: &str) -> bool {
         let mut known = self.known();
         let Some(count) = known.subscriptions.get_mut(uri) else { return true };
@@ -402,8 +404,8 @@ impl Drop for Unsubscribing<'_> {
 // === impl Known ===
 
 impl Known {
-    /// Adds `callers` subscriptions to a resource. Returns `false` if the URIs of all subscribed
-    /// resources would be too large.
+    /// Adds `callers` subscriptions to a resource. Returns `false` if the total size of all
+    /// subscribed URIs would exceed the limit.
     fn subscribed(&mut self, uri: &str, callers: usize) -> bool {
         if let Some(count) = self.subscriptions.get_mut(uri) {
             *count += callers;
@@ -418,8 +420,8 @@ impl Known {
         true
     }
 
-    /// Returns the subscribed resources that an update of a resource concerns: the resource itself
-    /// and its parents, whose URIs are prefixes of its URI.
+    /// Returns the subscribed resources that an update concerns: the updated resource itself and
+    /// its parents, whose URIs are prefixes of its URI.
     fn concerned(&self, uri: &str) -> Vec<Arc<str>> {
         let subscribed =
             |uri: &str| self.subscriptions.get_key_value(uri).map(|(uri, _)| Arc::clone(uri));
@@ -436,8 +438,8 @@ impl Known {
         own.into_iter().chain(parents.flatten().filter_map(subscribed)).collect()
     }
 
-    /// Marks a subscription as abandoned. Returns `false` if it was already marked, or if the URIs
-    /// of all abandoned subscriptions would be too large.
+    /// Marks a subscription as abandoned. Returns `false` if it was already marked, or if the total
+    /// size of all abandoned URIs would exceed the limit.
     fn abandon(&mut self, uri: Arc<str>) -> bool {
         let bytes = self.abandoned_bytes + uri.len();
         if bytes > MAX_ABANDONED || self.abandoned.contains(&uri) {
@@ -448,7 +450,7 @@ impl Known {
     }
 }
 
-/// Returns the size in bytes of a text as an item of a JSON array, including quotes and a comma.
+/// Returns the size in bytes of a string as an item of a JSON array, including quotes and a comma.
 fn as_json(text: &str) -> usize {
     let quoted = serde_json::to_string(text).map_or(0, |text| text.len());
     quoted + ",".len()

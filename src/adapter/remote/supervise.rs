@@ -1,4 +1,4 @@
-//! The supervisor task of a remote server, which connects to the server and reconnects when the
+//! The supervisor task of a remote server, which connects to the server and reconnects if the
 //! connection is lost.
 
 use std::{convert::Infallible, future, pin::pin, sync::Arc, time::Duration};
@@ -34,21 +34,22 @@ use crate::{
     message::{Context, Request},
 };
 
-/// The delay after the first failed attempt to connect. It doubles with each further attempt.
+/// The delay after the first failed attempt to connect. The delay doubles with each further
+/// attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The upper bound of the delay between attempts to connect, without jitter.
+/// The maximum delay between two attempts to connect, without jitter.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The time after which a connection is regarded as stable. When a stable connection is lost, the
-/// next attempt to connect starts at once.
+/// The time after which a connection is considered stable. If a stable connection is lost, the next
+/// attempt to connect starts immediately.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
-/// The maximum time to wait until a closed connection has ended.
+/// The maximum time to wait until a connection is completely closed.
 const LONGEST_END: Duration = Duration::from_secs(20);
 /// The timeout of a ping that checks whether the server still knows the session.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// The delay before reopening a notification stream that the server has ended. It doubles each
-/// time.
+/// The delay before reopening a notification stream that the server has ended. The delay doubles
+/// each time.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The upper bound of the delay before a notification stream is opened again, without jitter.
+/// The maximum delay before a notification stream is reopened, without jitter.
 const LISTEN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
 /// The maximum number of concurrent unsubscribe requests to one server with protocol version
 /// 2025-11-25 or older.
@@ -67,10 +68,10 @@ pub(super) struct Attempt {
     pub(super) doubt: Arc<Notify>,
 }
 
-/// The kind of handshake with which a connection is opened.
+/// The handshake with which a connection is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
-    /// Asks the server which protocol versions it speaks, with `server/discover`.
+    /// Asks the server for its protocol versions with `server/discover`.
     Ask,
     /// Sends `initialize`, as protocol versions before 2026-07-28 require.
     Initialize,
@@ -79,13 +80,13 @@ enum Opening {
 /// The reason why an attempt to connect has failed.
 struct Trouble {
     text: String,
-    /// Whether the server was reached but did not understand the handshake, so that the other
+    /// Whether the server was reached but did not understand the handshake. In this case, the other
     /// handshake may work.
     misunderstood: bool,
 }
 
-/// A guard that marks the connection as closed for good when the supervisor task ends, even by a
-/// panic.
+/// A guard that marks the connection as permanently closed when the supervisor task ends, even if
+/// the task panics.
 pub(super) struct Closes(pub(super) Arc<Remote>);
 
 /// A connection whose handshake has just succeeded.
@@ -96,7 +97,7 @@ struct NewConnection {
     last_words: ExitReason,
 }
 
-/// Connects to a server, and reconnects when the connection is lost, until `stop` is cancelled.
+/// Connects to a server, and reconnects if the connection is lost, until `stop` is cancelled.
 pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToken) {
     let remote = &closes.0;
     let mut opening = Opening::Ask;
@@ -133,7 +134,7 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
     }
 }
 
-/// Returns an endless series of growing delays. They have jitter, so that clients of the same
+/// Returns an endless series of increasing delays. They have jitter, so that several clients of a
 /// server do not reconnect at the same time.
 fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
     ExponentialBuilder::new()
@@ -145,10 +146,10 @@ fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
 }
 
 /// Attempts to connect with the handshake in `opening`. If the server does not understand it, tries
-/// the other handshake. Stores the one that worked in `opening`, for the next attempt.
+/// the other handshake. Stores the successful handshake in `opening` for the next attempt.
 ///
-/// The second try needs a new connection: some servers of older protocol versions exit or never
-/// answer if the first request is not `initialize`.
+/// The second handshake uses a new connection, because some servers of older protocol versions exit
+/// or stop answering if the first request is not `initialize`.
 async fn connect(
     remote: &Arc<Remote>,
     open: &Open,
@@ -158,7 +159,8 @@ async fn connect(
         Err(trouble) if trouble.misunderstood => {
             let other = opening.other();
             let made = begin(remote, open, other).await;
-            // If the server understood neither handshake, another server may answer next time.
+            // If the server understood neither handshake, a different server may be running at the
+            // next attempt.
             *opening = if made.is_ok() { other } else { Opening::Ask };
             made.map_err(|_| trouble)
         }
@@ -203,7 +205,7 @@ fn is_misunderstanding(error: &ClientInitializeError) -> bool {
 }
 
 /// Uses a connection until it is lost or `stop` is cancelled. Returns the time at which the
-/// connection became usable, or `None` if it ended earlier.
+/// connection became usable, or `None` if it ended before that.
 async fn stay_connected(
     remote: &Arc<Remote>,
     made: NewConnection,
@@ -231,13 +233,14 @@ async fn stay_connected(
         _ = &mut ended => true,
         never = serve => match never {},
     };
-    // The state is set before the connection is closed, which may take a while, so that new calls
-    // do not use the connection.
+    // The state is set before the connection is closed, so that new calls do not use the connection
+    // while it is closing.
     let next = if stop.is_cancelled() { State::Down } else { State::Connecting };
     remote.state.send_replace(next);
     connection.gone.cancel();
     if !has_ended {
-        // When `ended` is ready, a child process has exited. Some transports take a while to close.
+        // If `ended` is ready, the transport has ended, and a child process has exited. Otherwise,
+        // closing the transport may take a while.
         end.cancel();
         if timeout(LONGEST_END, ended).await.is_err() {
             tracing::warn!(backend = &*remote.about.name, "timed out closing a connection");
@@ -246,15 +249,15 @@ async fn stay_connected(
     good_since
 }
 
-/// Waits for signs that a server with protocol version 2025-11-25 or older has lost the session: it
-/// rejects a message without naming the request, and then leaves a ping unanswered.
+/// Waits until a server with protocol version 2025-11-25 or older has apparently lost the session:
+/// the server rejects a message without naming the request, and then does not answer a ping.
 ///
-/// HTTP servers that are built like the examples of the TypeScript SDK behave like this. Their
-/// status code for an unknown session is not the one that rmcp expects, so rmcp does not notice the
-/// loss.
+/// HTTP servers that follow the examples of the TypeScript SDK behave in this way. For an unknown
+/// session, they respond with a different status code than rmcp expects, so rmcp does not detect
+/// that the session is lost.
 async fn silence(connection: &Connection, doubt: &Notify) {
     if connection.modern {
-        // Newer servers have no sessions and no ping.
+        // Newer servers have neither sessions nor the ping method.
         return future::pending().await;
     }
     loop {
@@ -267,10 +270,10 @@ async fn silence(connection: &Connection, doubt: &Notify) {
     }
 }
 
-/// Sets up a new connection: lists the server's tools, and then lets calls use the connection.
+/// Sets up a new connection: lists the server's tools, and then allows calls to use the connection.
 ///
 /// The tools are listed on every new connection, because they may have changed. Over HTTP, rmcp
-/// also reads from the list which arguments must be sent as headers.
+/// also learns from the list which call arguments it must send as headers.
 async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     let info = connection.peer.peer_info();
     let capabilities = info.as_ref().map(|info| &info.capabilities);
@@ -314,9 +317,9 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     }
 }
 
-/// Sends all subscriptions and the log level to a server with protocol version 2025-11-25 or older.
-/// Sends them first on the new connection, and again whenever they are copied from a server that
-/// this one replaces.
+/// Sends all subscriptions and the log level to a server with protocol version 2025-11-25 or older,
+/// first on the new connection. Sends them again whenever they are copied from a server that this
+/// one replaces.
 async fn subscribe_again(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -338,8 +341,8 @@ async fn subscribe_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Sends a server with protocol version 2025-11-25 or older the lowest log level of all clients, if
-/// any client has set one.
+/// Sends the lowest log level of all clients to a server with protocol version 2025-11-25 or older.
+/// Does nothing if no client has set a level.
 async fn set_level_again(remote: &Remote, connection: &Connection) {
     let set = async {
         let _sending = remote.levels.sending.lock().await;
@@ -354,8 +357,8 @@ async fn set_level_again(remote: &Remote, connection: &Connection) {
 }
 
 /// Ends abandoned subscriptions at a server with protocol version 2025-11-25 or older. A
-/// subscription is abandoned if the caller has cancelled its request, so the server may or may not
-/// hold it.
+/// subscription is abandoned if the caller has cancelled its subscribe request, so that it is
+/// unknown whether the server holds the subscription.
 async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -370,7 +373,8 @@ async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     let unsubscribe = async |uri: Arc<str>| {
         if !remote.is_subscribed(&uri) {
             send(call::unsubscribe(&*uri).into()).await;
-            // A caller may have subscribed again before the server received the request.
+            // A caller may have subscribed again before the server received the unsubscribe
+            // request.
             if remote.is_subscribed(&uri) {
                 send(subscribe(&*uri).into()).await;
             }
@@ -383,15 +387,15 @@ async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Forwards the notifications of a server with protocol version 2026-07-28, which sends them only
-/// on a `subscriptions/listen` stream. Reopens the stream when it ends.
+/// Forwards the notifications of a server with protocol version 2026-07-28. Such a server sends
+/// notifications only on a `subscriptions/listen` stream, which this function reopens when it ends.
 async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     if !connection.modern {
         return future::pending().await;
     }
     let mut listening: Option<Subscription> = None;
     let mut waits = waits(LISTEN_AGAIN_AFTER, LISTEN_AGAIN_WITHIN);
-    // Whether changes may have been missed since the last stream.
+    // Whether changes may have been missed since the previous stream.
     let mut missed = false;
     loop {
         let filter = wanted(connection, remote.subscriptions());
@@ -403,10 +407,11 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
         let asked = connection.peer.listen(filter.clone());
         match timeout(remote.connect_timeout, asked).await {
             Ok(Ok(subscription)) => {
-                // The previous stream ends only now, so that no notification is missed.
+                // The previous stream ends only after the new one has started, so that no
+                // notification is missed.
                 let subscription = listening.insert(subscription);
                 let since = Instant::now();
-                // Run concurrently, so that notifications do not pile up.
+                // Run concurrently, so that notifications are read while the lists are compared.
                 let catching_up =
                     OptionFuture::from(missed.then(|| catch_up(remote, connection, &filter)));
                 let following = pin!(follow(remote, subscription));
@@ -449,8 +454,8 @@ async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &Subscr
     }
 }
 
-/// Returns the `subscriptions/listen` filter, which selects changes of the lists for which the
-/// server declares `listChanged`, and updates of subscribed resources.
+/// Returns the filter for `subscriptions/listen`. The filter selects changes of the lists for which
+/// the server declares `listChanged`, and updates of the subscribed resources.
 fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter {
     let mut filter = SubscriptionFilter::default();
     let Some(info) = connection.peer.peer_info() else { return filter };
@@ -467,9 +472,8 @@ fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter
     filter
 }
 
-/// Forwards the notifications of a stream. Returns `true` when the subscribed resources have
-/// changed, so that the stream needs a new filter. Returns `false` when the server has ended the
-/// stream.
+/// Forwards the notifications of a stream. Returns `true` if the subscribed resources have changed,
+/// so that the stream needs a new filter. Returns `false` if the server has ended the stream.
 async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
     loop {
         let next = tokio::select! {

@@ -1,4 +1,4 @@
-//! Keeps track of the receivers of a server's progress notifications and log messages.
+//! Tracks the receivers of a server's progress notifications and log messages.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use tokio::sync::Mutex;
 use super::logs::LogRoutes;
 use crate::adapter::progress_routes::Routes;
 
-/// Maps the progress token of each request to the receiver of its progress, and lists the receivers
-/// of the server's log messages.
+/// The receivers of a server's progress notifications, by the progress token of each request, and
+/// the receivers of its log messages.
 #[derive(Default)]
 pub(super) struct Tokens {
-    /// The receivers of progress. Locked from before a request is sent until its token is known,
-    /// because its first progress may arrive earlier.
+    /// The receivers of progress. Locked while a request is sent, until its progress token is
+    /// known, because its first progress notification may arrive before that.
     pub(super) routes: Mutex<Arc<Routes>>,
-    /// The clients of the pending requests, which receive the server's log messages.
+    /// The pending requests, whose clients receive the server's log messages.
     pub(super) logs: Arc<LogRoutes>,
 }
 
 // === impl Tokens ===
 
 impl Tokens {
-    /// If there is a pending progress notification, removes it and forwards it to the request with
-    /// its token.
+    /// Takes the notification out of the argument, if there is one, and forwards it to the request
+    /// with the same progress token.
     pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
         if told.is_some() {
             let routes = self.routes.lock().await;

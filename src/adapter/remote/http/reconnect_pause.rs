@@ -17,26 +17,26 @@ use tokio::time::sleep;
 
 use crate::adapter::line_transport::replace_large;
 
-/// The minimum pause before an ended event stream is reopened, even if the server's `retry` field
-/// is shorter.
+/// The minimum pause before an event stream is reopened, even if the server demands a shorter one
+/// in a `retry` field.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The maximum pause that a server can demand in the `retry` field of an event. During the pause,
-/// rmcp receives nothing from the server.
+/// rmcp receives no messages on the stream.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The time after which an unused TCP connection is closed.
 ///
-/// Servers close one after a time of their own, such as two seconds (Gunicorn) or five (Node.js,
-/// Uvicorn). A request that is sent at that moment fails, and a call of a tool cannot be repeated
-/// safely.
+/// Servers close idle connections after a few seconds: Gunicorn after two, Node.js and Uvicorn
+/// after five. A request that is sent at that moment fails, and a tool call cannot be repeated
+/// safely. Therefore, this client closes idle connections before the server does.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The maximum number of redirects that are followed per request.
+/// The maximum number of redirects per request.
 const MAX_REDIRECTS: usize = 10;
 
 /// An HTTP client for streamable HTTP that waits before it reopens an event stream.
 ///
-/// rmcp reopens an ended stream after the server's `retry` time, and a failed stream at once. So a
-/// server could cause thousands of connections by ending its streams. Each stream has its own
-/// pause, so no stream waits for another.
+/// rmcp reopens a stream that has ended after the server's `retry` time, and a failed stream
+/// immediately. A server could therefore cause thousands of connections by ending its streams. Each
+/// stream has a separate pause, so no stream waits for another.
 #[derive(Clone)]
 pub(super) struct ReconnectPause(reqwest::Client);
 
@@ -142,8 +142,8 @@ fn unhurried_response(response: StreamableHttpPostResponse) -> StreamableHttpPos
 }
 
 /// Clamps every `retry` time in the stream of events between [`PAUSE`] and [`LONGEST_PAUSE`].
-/// Responses with too many JSON values are replaced by errors, and other messages with too many
-/// values are dropped.
+/// Replaces responses that contain too many JSON values by errors, and drops other messages that
+/// contain too many.
 fn unhurried(events: Events) -> Events {
     let [shortest, longest] =
         [PAUSE, LONGEST_PAUSE].map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
@@ -165,7 +165,7 @@ fn unhurried(events: Events) -> Events {
 }
 
 /// Returns a redirect policy that follows only redirects that keep the method, the body and the
-/// origin. Otherwise a server of another origin would receive the headers.
+/// origin. A redirect to another origin would send the headers to another server.
 fn within_origin() -> Policy {
     Policy::custom(|attempt| {
         let keeps_body = matches!(

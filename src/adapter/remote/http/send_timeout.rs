@@ -1,4 +1,4 @@
-//! Limits the messages that queue up for a slow HTTP server.
+//! Limits the number of unsent messages to a slow HTTP server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,29 +12,30 @@ use tokio::time::timeout;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The time after which an unsent cancellation is dropped.
+/// The time after which a cancellation is dropped if it was not sent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum size in bytes, as JSON, of all unsent answers to a server's requests.
+/// The maximum total size in bytes, as JSON, of unsent answers to a server's requests.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// The minimum size in bytes that is reserved for an unsent answer, because its HTTP request takes
-/// memory, too.
+/// The minimum number of bytes that are reserved for an unsent answer. Even a small answer takes
+/// this much memory with its HTTP request.
 const MIN_ANSWER_BYTES: usize = 16 << 10;
 
-/// A transport that limits the messages that queue up for a slow server.
+/// A transport that limits the unsent messages to a slow server.
 ///
-/// rmcp sends messages one after another, each in its own HTTP request, and queues the rest without
-/// a limit. This transport drops a cancellation that was not sent within its timeout. If a server
-/// sends requests faster than it reads the answers, the answers beyond the limit are dropped.
+/// rmcp sends messages one after another, each in a separate HTTP request, and its queue of unsent
+/// messages has no limit. This transport drops a cancellation that was not sent within its timeout.
+/// If a server sends requests faster than it reads the answers, answers beyond a total size are
+/// dropped.
 pub(super) struct SendTimeout<T> {
     transport: T,
     answers: Arc<ByteBudget>,
 }
 
-/// The kind of an outgoing message, which determines how it is limited.
+/// The kind of an outgoing message, which determines the limit that applies to it.
 enum Kind {
     Cancellation,
-    /// A result or error that answers a request of the server, with the number of bytes to reserve
-    /// for it.
+    /// A result or error that answers a request from the server. The value is the number of bytes
+    /// to reserve for the message.
     Answer(usize),
     Other,
 }
@@ -55,8 +56,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SendTimeout<T> {
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let kind = Kind::of(&item);
-        // If the message is a cancellation, this call already ends the request locally, even if the
-        // server receives the cancellation late.
+        // For a cancellation, this call already ends the request locally, even if the server
+        // receives the cancellation late.
         let sent = self.transport.send(item);
         let answers = self.answers.clone();
         async move {
@@ -157,7 +158,7 @@ mod tests {
             }
             let dropped = transport.send(answer(0, bytes)).now_or_never();
             assert_eq!(dropped, Some(Ok(())), "one of {bytes} bytes");
-            // There is room as soon as one is gone.
+            // After a message is dropped, there is room for another one.
             on_their_way.pop();
             assert_eq!(transport.send(answer(0, bytes)).now_or_never(), None);
         }

@@ -1,27 +1,29 @@
-//! The answer of a token endpoint.
+//! The response of a token endpoint.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The maximum length of an access token in bytes. Servers limit the headers of a request.
+/// The maximum length of an access token in bytes. The limit exists because servers limit the size
+/// of request headers, which contain the token.
 const MAX_TOKEN: usize = 16 << 10;
-/// The maximum number of characters of each text of an authorization server in an error message.
+/// The maximum number of characters that an error message quotes from each text of an authorization
+/// server.
 const MAX_TEXT: usize = 200;
-/// The maximum time for which a token is used, in seconds: ten years.
+/// The maximum lifetime of a token in seconds: ten years.
 const A_LIFETIME: u64 = 10 * 365 * 24 * 60 * 60;
 
 /// An access token. Its `Debug` output does not contain the token.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct AccessToken {
     pub(super) value: Arc<str>,
-    /// The time until the token expires. `None` if the authorization server did not say.
+    /// The time until the token expires. `None` if the authorization server did not specify it.
     pub(super) lifetime: Option<Duration>,
 }
 
-/// The members of a successful answer. They are of any type, so that an error can name the invalid
-/// one.
+/// The members of a successful response. They may have any type, so that an error can name the
+/// invalid member.
 #[derive(Deserialize)]
 struct Issued {
     #[serde(default)]
@@ -32,7 +34,7 @@ struct Issued {
     expires_in: Value,
 }
 
-/// The members of an answer that refuses a token.
+/// The members of a response that refuses a token.
 #[derive(Deserialize)]
 struct Refused {
     error: String,
@@ -42,8 +44,8 @@ struct Refused {
 // === impl AccessToken ===
 
 impl AccessToken {
-    /// Reads a successful answer, as defined in [RFC 6749, section 5.1]. The error never quotes the
-    /// answer.
+    /// Parses a successful response, as defined in [RFC 6749, section 5.1]. Errors never quote the
+    /// response, because it may contain a token.
     ///
     /// [RFC 6749, section 5.1]: https://www.rfc-editor.org/rfc/rfc6749#section-5.1
     pub(super) fn parse(body: &[u8]) -> Result<Self, &'static str> {
@@ -65,7 +67,7 @@ impl AccessToken {
         }
         let lifetime = match &expires_in {
             Value::Null => None,
-            // Some servers write the number as a string.
+            // Some servers send the number as a string.
             Value::String(text) => Some(text.parse().ok()),
             number => Some(number.as_u64()),
         };
@@ -84,8 +86,8 @@ impl fmt::Debug for AccessToken {
     }
 }
 
-/// Returns the reason in an answer that refuses a token, as defined in [RFC 6749, section 5.2].
-/// `None` if the answer has no reason.
+/// Returns the reason from a response that refuses a token, as defined in [RFC 6749, section 5.2].
+/// Returns `None` if the response contains no reason.
 ///
 /// [RFC 6749, section 5.2]: https://www.rfc-editor.org/rfc/rfc6749#section-5.2
 pub(super) fn reason_of_refusal(body: &[u8]) -> Option<String> {

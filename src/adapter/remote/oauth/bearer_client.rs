@@ -24,18 +24,19 @@ type Error = StreamableHttpError<reqwest::Error>;
 /// An HTTP client for streamable HTTP that sends an access token with each request.
 ///
 /// If the server rejects a token with the status 401, the request is sent once more with a new
-/// token. The server has not processed the rejected request.
+/// token. This is safe, because the server has not processed the rejected request.
 #[derive(Clone)]
 pub(in crate::adapter::remote) struct BearerClient<C> {
     client: C,
     bearer: Bearer,
 }
 
-/// The source of the tokens of one connection.
+/// The source of the access tokens for one connection.
 #[derive(Clone, Debug)]
 pub(in crate::adapter::remote) struct Bearer(Arc<RwLock<Arc<TokenSource>>>);
 
-/// The source of the token of one request, in the extensions of the request.
+/// The source of the access token for a single request. It is stored in the extensions of the
+/// request.
 #[derive(Clone, Debug)]
 pub(super) struct RequestToken(pub(super) Arc<TokenSource>);
 
@@ -46,7 +47,7 @@ impl Bearer {
         Self(Arc::new(RwLock::new(source)))
     }
 
-    /// Returns the source of the tokens of messages that belong to no request.
+    /// Returns the source of the tokens for messages that do not belong to a request.
     pub(in crate::adapter::remote) fn source(&self) -> Arc<TokenSource> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -63,7 +64,7 @@ impl<C> BearerClient<C> {
         Self { client, bearer }
     }
 
-    /// Returns the source of the token of a message.
+    /// Returns the source of the token with which a message is sent.
     fn source_of(&self, message: &ClientJsonRpcMessage) -> Arc<TokenSource> {
         let own = match message {
             JsonRpcMessage::Request(request) => request.request.extensions().get::<RequestToken>(),
@@ -73,7 +74,8 @@ impl<C> BearerClient<C> {
     }
 }
 
-/// Sends a request with a token. If the server rejects the token, sends it again with a new token.
+/// Sends a request with a token. If the server rejects the token, sends the request again with a
+/// new token.
 async fn authorized<T, F>(
     source: Arc<TokenSource>,
     mut send: impl FnMut(Option<String>) -> F,
@@ -101,7 +103,8 @@ fn is_rejection(error: &Error) -> bool {
     match error {
         Error::AuthRequired(_) => true,
         Error::Client(error) => error.status() == Some(StatusCode::UNAUTHORIZED),
-        // rmcp's error for a response without the header `WWW-Authenticate`.
+        // rmcp returns this error for a response with the status 401 but without the header
+        // `WWW-Authenticate`.
         Error::UnexpectedServerResponse(text) => text.starts_with("HTTP 401"),
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! The connections of callers to one server.
+//! A pool of connections to one server, in which each connection belongs to one caller.
 
 use std::{
     collections::HashMap,
@@ -34,20 +34,20 @@ use crate::{
     message::{BackendError, BackendErrorKind, Context, Reply, Request},
 };
 
-/// The maximum number of tokens of one caller whose exchanged tokens are kept. A caller has several
-/// tokens while it renews one, or if it runs several clients.
+/// The maximum number of tokens per caller whose exchanged tokens are stored. A caller has several
+/// tokens while it renews its token, or if it runs several clients.
 const MAX_TOKENS: usize = 4;
 
-/// The pause between two warnings about failures of the authorization server.
+/// The minimum time between two warnings about failures of the authorization server.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Connects to the server with the tokens of one caller.
+/// A function that connects to the server with the tokens of one caller.
 pub(in crate::adapter::remote) type Connect =
     Box<dyn Fn(Bearer, SentTokens) -> RemoteService + Send + Sync>;
 
-/// The connections of callers to one server. Each connection belongs to one caller.
+/// A pool of connections to one server, in which each connection belongs to one caller.
 ///
-/// The number of connections is limited, and unused ones are closed after a timeout.
+/// The number of connections is limited, and unused connections are closed after a timeout.
 pub(in crate::adapter::remote) struct CallerPool {
     pool: Arc<Pool>,
     /// The task that closes unused connections.
@@ -62,7 +62,7 @@ struct Pool {
     idle_timeout: Duration,
     entries: Mutex<Entries>,
     refusals: Refusals,
-    /// The time of the last warning that no token was exchanged because of a failure.
+    /// The time of the last warning that a token exchange has failed.
     warned: Mutex<Option<Instant>>,
 }
 
@@ -74,12 +74,12 @@ struct Entries {
 
 struct Entry {
     caller: Arc<Caller>,
-    /// The number of pending requests.
+    /// The number of the caller's pending requests.
     pending: usize,
     last_use: Instant,
 }
 
-/// One caller, with its connection and tokens.
+/// A caller with its connection and its tokens.
 struct Caller {
     name: Arc<str>,
     sent: SentTokens,
@@ -88,12 +88,13 @@ struct Caller {
 
 #[derive(Default)]
 struct CallerState {
-    /// The tokens of the caller, the last used one at the end.
+    /// The tokens of the caller, sorted by their last use. The most recently used token is the
+    /// last.
     tokens: Vec<(CallerToken, Arc<TokenSource>)>,
     connection: Option<(RemoteService, Bearer)>,
 }
 
-/// Keeps the connection of a caller open while a request is pending.
+/// A guard for a pending request, which keeps its caller's connection open.
 struct InUse {
     pool: Arc<Pool>,
     caller: Arc<Caller>,
@@ -102,7 +103,7 @@ struct InUse {
 // === impl CallerPool ===
 
 impl CallerPool {
-    /// Creates a pool without connections. Must be called in a Tokio runtime.
+    /// Creates a pool without connections. Must be called within a Tokio runtime.
     pub(in crate::adapter::remote) fn new(
         about: About,
         exchange: &TokenExchange,
@@ -149,7 +150,7 @@ impl fmt::Debug for CallerPool {
     }
 }
 
-/// Closes connections that were not in use for a while, until the pool is dropped.
+/// Closes connections that have been unused for the idle timeout. Ends when the pool is dropped.
 async fn close_unused(pool: Weak<Pool>) {
     while let Some(next) = pool.upgrade().map(|pool| pool.close_unused()) {
         sleep_until(next).await;
@@ -180,7 +181,7 @@ impl Pool {
         if let Err(error) = source.token().await {
             let reason = self.about.redact_text(&error.to_string());
             if error.is_refusal() {
-                // Concurrent requests wait for the same answer.
+                // Logged once, because concurrent requests receive the same refusal.
                 if self.refusals.keep(caller.name(), token.value()) {
                     self.log(&reason, true);
                 }
@@ -204,8 +205,8 @@ impl Pool {
         }
     }
 
-    /// Returns `true` at most once in a while, so that the log does not grow with each request
-    /// while the authorization server is unavailable.
+    /// Returns `true` if a warning is due, at most once per [`WARN_INTERVAL`]. Otherwise, each
+    /// request would cause a warning while the authorization server is unavailable.
     fn is_warning_due(&self) -> bool {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
@@ -215,8 +216,8 @@ impl Pool {
         is_due
     }
 
-    /// Returns the caller with this name, whose connection then is in use. If there are too many
-    /// callers, closes the connection that was not in use for the longest time.
+    /// Returns a guard for the caller with this name, and marks the caller's connection as in use.
+    /// If there are too many callers, closes the connection that was unused for the longest time.
     ///
     /// # Errors
     ///
@@ -248,7 +249,8 @@ impl Pool {
         Ok(InUse { pool: self, caller })
     }
 
-    /// Closes unused connections. Returns the earliest time at which another one may be unused.
+    /// Closes connections that were unused for too long. Returns the earliest time at which another
+    /// connection must be closed.
     fn close_unused(&self) -> Instant {
         let now = Instant::now();
         let mut entries = self.entries();
@@ -273,12 +275,12 @@ impl Pool {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // No code panics while it holds the lock.
+        // The lock is never poisoned, because no code panics while it is held.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the authenticated caller of a request, and its token.
+/// Returns the authenticated caller of a request and the caller's token.
 fn caller_of(context: &Context) -> Option<(AuthenticatedCaller, CallerToken)> {
     let parts = context.extensions().get::<http::request::Parts>()?;
     let caller = parts.extensions.get::<AuthenticatedCaller>()?;
@@ -288,8 +290,8 @@ fn caller_of(context: &Context) -> Option<(AuthenticatedCaller, CallerToken)> {
 // === impl Entries ===
 
 impl Entries {
-    /// Returns the caller whose connection was not in use for the longest time. `None` if all
-    /// connections are in use.
+    /// Returns the name of the caller whose connection was unused for the longest time. Returns
+    /// `None` if all connections are in use.
     fn longest_unused(&self) -> Option<Arc<str>> {
         let unused = self.of_callers.iter().filter(|(_, entry)| entry.pending == 0);
         unused.min_by_key(|(_, entry)| entry.last_use).map(|(name, _)| name.clone())
@@ -299,7 +301,7 @@ impl Entries {
 // === impl Caller ===
 
 impl Caller {
-    /// Returns the source of the tokens that are issued in exchange for a token of the caller.
+    /// Returns the source of the tokens that are issued in exchange for this token of the caller.
     fn source(&self, token: &CallerToken, endpoint: &Arc<TokenEndpoint>) -> Arc<TokenSource> {
         let mut state = self.state();
         let place = state.tokens.iter().position(|(known, _)| known.value() == token.value());
@@ -318,13 +320,14 @@ impl Caller {
         source
     }
 
-    /// Returns the connection of the caller, whose messages outside of requests have the tokens of
-    /// `source` from now on.
+    /// Returns the connection of the caller. From now on, messages that do not belong to a request
+    /// are sent with the tokens of `source`.
     fn connection(&self, source: &Arc<TokenSource>, connect: &Connect) -> RemoteService {
         let mut state = self.state();
         if let Some((connection, bearer)) = &state.connection {
             let is_same = Arc::ptr_eq(&bearer.source(), source);
-            // Reconnecting may have failed because the last token has expired.
+            // If the connection is down, reconnecting may have failed because the previous token
+            // has expired.
             if is_same || !connection.is_down() {
                 bearer.replace(source.clone());
                 return connection.clone();
@@ -343,7 +346,7 @@ impl Caller {
     }
 
     fn state(&self) -> MutexGuard<'_, CallerState> {
-        // No code panics while it holds the lock.
+        // The lock is never poisoned, because no code panics while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -360,7 +363,7 @@ impl Drop for InUse {
         }
         entry.pending -= 1;
         entry.last_use = Instant::now();
-        // A caller without access takes no place.
+        // A caller without a connection is removed, because the number of callers is limited.
         if entry.pending == 0 && !has_connection {
             entries.of_callers.remove(&self.caller.name);
         }

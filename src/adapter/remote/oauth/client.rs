@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::{adapter::Secrets, url::Url};
 
-/// The settings with which this program requests tokens from an authorization server.
+/// The OAuth client with which this program requests tokens from an authorization server.
 ///
-/// The program authenticates with HTTP's `Basic` scheme (`client_secret_basic`), unless
+/// The client authenticates with HTTP's `Basic` scheme (`client_secret_basic`), unless
 /// [`secret_in_body`](Self::secret_in_body) is set. The `Debug` output contains no secrets.
 ///
 /// # Examples
@@ -41,8 +41,8 @@ pub struct OAuthClient {
 // === impl OAuthClient ===
 
 impl OAuthClient {
-    /// Creates the settings of the client with this id and secret. `token_url` is the URL of the
-    /// token endpoint.
+    /// Creates a client with this ID and secret. `token_url` is the URL of the authorization
+    /// server's token endpoint.
     ///
     /// A `token_url` with `https` needs the feature `tls`. With `http`, the secret and the tokens
     /// are sent unencrypted.
@@ -62,7 +62,7 @@ impl OAuthClient {
         }
     }
 
-    /// Sends the id and the secret in the body of a request (`client_secret_post`), for
+    /// Sends the client's ID and secret in the request body (`client_secret_post`), for
     /// authorization servers that do not accept the `Basic` scheme.
     pub const fn secret_in_body(mut self) -> Self {
         self.secret_in_body = true;
@@ -75,13 +75,13 @@ impl OAuthClient {
         self
     }
 
-    /// Sets the parameter `audience`: the name of the server for which tokens are requested.
+    /// Sets the parameter `audience`: the name of the MCP server for which tokens are requested.
     pub fn audience(mut self, audience: impl Into<String>) -> Self {
         self.audience = Some(audience.into());
         self
     }
 
-    /// Sets the parameter `resource` ([RFC 8707]): the URL of the server for which tokens are
+    /// Sets the parameter `resource` ([RFC 8707]): the URL of the MCP server for which tokens are
     /// requested.
     ///
     /// [RFC 8707]: https://www.rfc-editor.org/rfc/rfc8707
@@ -90,7 +90,7 @@ impl OAuthClient {
         self
     }
 
-    /// Returns the secrets that logs must not contain.
+    /// Returns the client's secrets, which must be redacted in logs.
     pub(in crate::adapter::remote) fn secrets(&self) -> Secrets {
         let of_url = Url::parse(&self.token_url).map(|url| url.secrets()).unwrap_or_default();
         Secrets::new(of_url.into_iter().chain([self.secret.clone()]))

@@ -1,8 +1,9 @@
 //! Requests access tokens from a token endpoint.
 //!
-//! rmcp's feature `auth` is not used: it discovers the endpoint with requests to the server, and
-//! has no token exchange for a caller. Neither does the crate `oauth2`, and it would add second
-//! versions of several dependencies. The request and its answer are small.
+//! rmcp's feature `auth` is not suitable: it discovers the endpoint with requests to the server,
+//! and does not support token exchange. The crate `oauth2` does not support it either, and would
+//! add second versions of several dependencies. Requests and responses are small enough to
+//! implement them directly.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,12 +23,13 @@ use super::{
 };
 use crate::{adapter::Secrets, error_chain::error_chain, url::displayed};
 
-/// The timeout of a request to the token endpoint, with its answer.
+/// The timeout of a request to the token endpoint, including its response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum size in bytes of an answer of the token endpoint.
+/// The maximum size in bytes of a response of the token endpoint.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// The token endpoint of an authorization server, and the client that requests tokens from it.
+/// The token endpoint of an authorization server, with the OAuth client that requests tokens from
+/// it.
 pub(in crate::adapter::remote) struct TokenEndpoint {
     client: OAuthClient,
     http: Result<reqwest::Client, String>,
@@ -38,20 +40,20 @@ pub(in crate::adapter::remote) struct TokenEndpoint {
 
 impl TokenEndpoint {
     pub(in crate::adapter::remote) fn new(client: OAuthClient) -> Arc<Self> {
-        // A redirect would send the secret to another server. A server may close an idle connection
-        // at any time, so each request has its own.
+        // Redirects are not followed, because they would send the secret to another server.
+        // Connections are not reused, because a server may close an idle connection at any time.
         let http = reqwest::Client::builder().redirect(Policy::none()).pool_max_idle_per_host(0);
         let http = http.build().map_err(|error| error_chain(&error));
         let secrets = client.secrets();
         Arc::new(Self { client, http, secrets })
     }
 
-    /// Requests a token.
+    /// Requests an access token.
     ///
     /// # Errors
     ///
-    /// Returns an error if the endpoint cannot be reached, refuses the token, or gives an invalid
-    /// answer. The error contains no secrets.
+    /// Returns an error if the endpoint cannot be reached, refuses the token, or sends an invalid
+    /// response. The error contains no secrets.
     pub(super) async fn request(&self, grant: &Grant) -> Result<AccessToken, TokenError> {
         let answered = timeout(TIMEOUT, self.answer(grant)).await;
         let answered = answered.unwrap_or_else(|_| {
@@ -100,7 +102,7 @@ impl TokenEndpoint {
         })
     }
 
-    /// Returns the parameters of a request for a token.
+    /// Returns the form parameters of a token request.
     fn form(&self, grant: &Grant) -> String {
         let OAuthClient { id, secret, secret_in_body, scopes, audience, resource, .. } =
             &self.client;
@@ -126,7 +128,7 @@ fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// Reads the body of a response, which may be larger than the limit.
+/// Reads the body of a response. Fails if the body exceeds the maximum size.
 async fn body(mut response: Response) -> Result<Vec<u8>, TokenError> {
     let mut body = Vec::new();
     loop {

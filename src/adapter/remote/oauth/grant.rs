@@ -1,4 +1,4 @@
-//! The grants with which tokens are requested.
+//! The OAuth grants with which access tokens are requested.
 
 use tokio::time::Instant;
 
@@ -7,19 +7,19 @@ use crate::adapter::{CallerToken, Secrets};
 /// The type of access tokens, as defined in RFC 8693, section 3.
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// The grant with which a token is requested.
+/// The OAuth grant with which an access token is requested.
 #[derive(Clone)]
 pub(in crate::adapter::remote) enum Grant {
-    /// The token belongs to this program.
+    /// The token is issued to this program, without a caller.
     ClientCredentials,
-    /// The token is issued in exchange for this token of a caller.
+    /// The token is issued in exchange for the contained token of a caller.
     Exchange(CallerToken),
 }
 
 // === impl Grant ===
 
 impl Grant {
-    /// Returns the parameters of the grant in a request for a token.
+    /// Returns the parameters that describe the grant in a token request.
     pub(super) fn parameters(&self) -> Vec<(&'static str, &str)> {
         match self {
             Self::ClientCredentials => vec![("grant_type", "client_credentials")],
@@ -32,7 +32,7 @@ impl Grant {
         }
     }
 
-    /// Returns the secrets in the parameters.
+    /// Returns the secrets that the parameters contain.
     pub(super) fn secrets(&self) -> Secrets {
         match self {
             Self::ClientCredentials => Secrets::default(),
@@ -40,8 +40,8 @@ impl Grant {
         }
     }
 
-    /// Returns the time from which an issued token must not be used. `None` if there is no such
-    /// time.
+    /// Returns the time after which a token that was issued with this grant must not be used.
+    /// Returns `None` if the grant sets no such time.
     pub(super) const fn ends(&self) -> Option<Instant> {
         match self {
             Self::ClientCredentials => None,

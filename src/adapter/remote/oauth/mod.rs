@@ -1,22 +1,22 @@
-//! Access tokens for servers over HTTP, from an OAuth authorization server.
+//! Access tokens for HTTP servers, issued by an OAuth authorization server.
 //!
-//! With [`OAuth::ClientCredentials`], all requests to a server have one token, which belongs to
+//! With [`OAuth::ClientCredentials`], all requests to a server use the same token, which belongs to
 //! this program ([RFC 6749, section 4.4]).
 //!
-//! With [`OAuth::TokenExchange`], each request has a token of its caller. The token is issued in
+//! With [`OAuth::TokenExchange`], each request uses a token of its caller. The token is issued in
 //! exchange for the [`CallerToken`](crate::adapter::CallerToken) in the extensions of the HTTP
-//! request ([RFC 8693]), which is never sent to the server. Each caller has a connection of its
-//! own, and requests of a caller use only this connection. Lists of tools, prompts and resources
-//! are kept for all callers. So they are requested with a token of this program, as are
-//! subscriptions to resources and log levels. A request without a caller and its token is an error.
+//! request ([RFC 8693]). The `CallerToken` itself is never sent to the server. Each caller has a
+//! separate connection, which only the caller's requests use. A request without a caller and its
+//! token is an error. Lists of tools, prompts and resources, subscriptions to resources and log
+//! levels are shared by all callers, so they are requested with a token of this program.
 //!
-//! A token is requested before the first connection, and kept until shortly before it expires. If
-//! the server rejects a token with the status 401, the token is dropped, and the request is sent
+//! A token is requested before the first connection, and used until shortly before it expires. If
+//! the server rejects a token with the status 401, the token is discarded, and the request is sent
 //! once more with a new token. Concurrent requests wait for the same new token.
 //!
-//! Requests to the token endpoint have a timeout of ten seconds, and their answers may have at most
+//! Requests to the token endpoint have a timeout of ten seconds, and the responses may have at most
 //! 64 KiB. Redirects are not followed. If no token is issued, the attempt to connect fails, and is
-//! repeated after a delay like any other.
+//! repeated after a delay like any other attempt.
 //!
 //! [RFC 6749, section 4.4]: https://www.rfc-editor.org/rfc/rfc6749#section-4.4
 //! [RFC 8693]: https://www.rfc-editor.org/rfc/rfc8693
@@ -41,12 +41,12 @@ pub(super) use self::{
 };
 pub use self::{client::OAuthClient, token_exchange::TokenExchange};
 
-/// How the access tokens for a server are obtained.
+/// The method by which access tokens for a server are obtained.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OAuth {
-    /// All requests have one token, which belongs to this program.
+    /// All requests use the same token, which belongs to this program.
     ClientCredentials(OAuthClient),
-    /// Each request has a token that is issued in exchange for the token of its caller.
+    /// Each request uses a token that is issued in exchange for the token of its caller.
     TokenExchange(TokenExchange),
 }

@@ -1,4 +1,4 @@
-//! The tokens of callers whose exchange was refused a moment ago.
+//! Remembers callers' tokens whose exchange was recently refused.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -9,15 +9,18 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The time for which a refusal is kept. Meanwhile, the token is not exchanged again.
+/// The time for which a refusal is remembered. During this time, the refused token is not exchanged
+/// again.
 const KEPT: Duration = Duration::from_secs(10);
-/// The maximum number of refusals that are kept.
+/// The maximum number of remembered refusals.
 const MAX_REFUSALS: usize = 1000;
 
-/// The last refusals, so that callers cannot make this program repeat them at any rate.
+/// The recent refusals of the authorization server. They prevent callers from causing the same
+/// refused request again and again.
 #[derive(Default)]
 pub(super) struct Refusals {
-    /// The hash of each caller with its token, and the time until which its refusal is kept.
+    /// For each refused token, a hash of its caller and the token, and the time until which the
+    /// refusal is remembered.
     until: Mutex<HashMap<u64, Instant>>,
     hasher: RandomState,
 }
@@ -25,17 +28,17 @@ pub(super) struct Refusals {
 // === impl Refusals ===
 
 impl Refusals {
-    /// Returns `true` if an exchange of this token was refused a moment ago.
+    /// Returns `true` if an exchange of this token was recently refused.
     pub(super) fn contain(&self, caller: &str, token: &str) -> bool {
         let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        // No refusal was kept for most callers.
+        // In most cases, nothing was refused, so that no hash is needed.
         !until.is_empty()
             && until
                 .get(&self.hasher.hash_one((caller, token)))
                 .is_some_and(|it| Instant::now() < *it)
     }
 
-    /// Keeps a refusal, and returns `true` if it is a new one. If there are too many, drops the
+    /// Remembers a refusal, and returns `true` if it is new. If there are too many, removes the
     /// oldest one.
     pub(super) fn keep(&self, caller: &str, token: &str) -> bool {
         let now = Instant::now();

@@ -1,8 +1,9 @@
-//! The error of a request for an access token.
+//! The error of an access token request.
 
 use std::{error::Error, fmt};
 
-/// The reason why no access token was issued, as a text for the operator that contains no secrets.
+/// The reason why no access token was issued, as a message for the operator. It contains no
+/// secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::adapter::remote) struct TokenError {
     text: String,
@@ -12,13 +13,13 @@ pub(in crate::adapter::remote) struct TokenError {
 // === impl TokenError ===
 
 impl TokenError {
-    /// Creates the error of an authorization server that cannot be reached, or that gave an invalid
-    /// answer.
+    /// Creates an error for an authorization server that cannot be reached or sent an invalid
+    /// response.
     pub(super) const fn failure(text: String) -> Self {
         Self { text, is_refusal: false }
     }
 
-    /// Creates the error of an authorization server that refused to issue a token.
+    /// Creates an error for an authorization server that refused to issue a token.
     pub(super) const fn refusal(text: String) -> Self {
         Self { text, is_refusal: true }
     }

@@ -9,8 +9,8 @@ const MAX_CALLERS: usize = 100;
 /// The default of [`TokenExchange::idle_timeout`].
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// The settings with which the token of each caller is exchanged for a token of the server
-/// ([RFC 8693]).
+/// The settings of a token exchange: for each caller, the caller's token is exchanged for a token
+/// that the server accepts ([RFC 8693]).
 ///
 /// [RFC 8693]: https://www.rfc-editor.org/rfc/rfc8693
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,22 +24,21 @@ pub struct TokenExchange {
 // === impl TokenExchange ===
 
 impl TokenExchange {
-    /// Creates the settings with the client that requests the tokens.
+    /// Creates the settings. `client` requests the tokens.
     pub const fn new(client: OAuthClient) -> Self {
         Self { client, max_callers: MAX_CALLERS, idle_timeout: IDLE_TIMEOUT }
     }
 
-    /// Sets the maximum number of callers that have a connection. Defaults to 100.
+    /// Sets the maximum number of callers that have a connection at the same time. Defaults to 100.
     ///
-    /// If another caller makes a request, the connection that was not in use for the longest time
-    /// is closed. If all connections are in use, the request fails.
+    /// If the maximum is reached and a further caller makes a request, the connection that was
+    /// unused for the longest time is closed. If all connections are in use, the request fails.
     pub const fn max_callers(mut self, max_callers: usize) -> Self {
         self.max_callers = max_callers;
         self
     }
 
-    /// Sets the time after which the unused connection of a caller is closed. Defaults to five
-    /// minutes.
+    /// Sets the time after which a caller's unused connection is closed. Defaults to five minutes.
     pub const fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
         self.idle_timeout = idle_timeout;
         self

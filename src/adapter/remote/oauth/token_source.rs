@@ -1,4 +1,4 @@
-//! Keeps an access token, and requests a new one when it is needed.
+//! Stores an access token, and requests a new token when needed.
 
 use std::{
     fmt,
@@ -17,21 +17,22 @@ use super::{
 };
 use crate::adapter::remote::sent_tokens::SentTokens;
 
-/// The time before its expiry from which a token is no longer used, so that it does not expire on
-/// its way. At most a quarter of the lifetime of the token.
+/// The time before its expiry from which a token is no longer used, so that it does not expire
+/// while a request is sent. At most a quarter of the token's lifetime.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// The minimum time for which a new token is used. The request that needs it asks for it more than
-/// once, and would otherwise request two tokens if the token of its caller has just expired.
+/// The minimum time for which a new token is used. Without this minimum, a single request, which
+/// gets the token several times, could request two tokens if the token of its caller has just
+/// expired.
 const FIRST_USE: Duration = Duration::from_secs(1);
 
-/// A source of access tokens, which keeps the last token until shortly before it expires.
+/// A source of access tokens, which stores the latest token until shortly before the token expires.
 ///
 /// The `Debug` output does not contain the token.
 pub(in crate::adapter::remote) struct TokenSource {
     endpoint: Arc<TokenEndpoint>,
     grant: Grant,
-    /// Receives each token, so that it is redacted in errors and logs.
+    /// Receives each new token, so that the token is redacted in errors and logs.
     sent: SentTokens,
     slot: Mutex<Slot>,
 }
@@ -41,13 +42,13 @@ type Request = BoxFuture<'static, Result<Arc<str>, TokenError>>;
 #[derive(Default)]
 struct Slot {
     token: Option<Kept>,
-    /// The pending request for a token, while anyone waits for it.
+    /// The pending token request. It is cancelled if all tasks that wait for it are dropped.
     request: Option<WeakShared<Request>>,
 }
 
 struct Kept {
     value: Arc<str>,
-    /// The time from which the token is no longer used. `None` if it does not expire.
+    /// The time after which the token is no longer used. `None` if it does not expire.
     until: Option<Instant>,
 }
 
@@ -62,7 +63,8 @@ impl TokenSource {
         Arc::new(Self { endpoint, grant, sent, slot: Mutex::default() })
     }
 
-    /// Returns the kept token, or requests a new one. Concurrent callers wait for the same request.
+    /// Returns the stored token, or requests a new one. Concurrent calls wait for the same token
+    /// request.
     ///
     /// # Errors
     ///
@@ -88,7 +90,7 @@ impl TokenSource {
         request.await
     }
 
-    /// Drops a token that the server has rejected, unless it was already replaced.
+    /// Discards a token that the server has rejected, unless the token was already replaced.
     pub(super) fn reject(&self, token: &str) {
         let mut slot = self.slot();
         if slot.token.as_ref().is_some_and(|kept| *kept.value == *token) {
@@ -111,7 +113,7 @@ impl TokenSource {
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        // No code panics while it holds the lock.
+        // The lock is never poisoned, because no code panics while it is held.
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

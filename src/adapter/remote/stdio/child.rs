@@ -1,4 +1,4 @@
-//! A server's child process, and the transport over the pipes of this process.
+//! The child process in which a server runs, and a transport over its pipes.
 
 use std::{
     io,
@@ -34,19 +34,19 @@ use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 /// The time that a child has to exit after its input was closed, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
 /// The time to wait for the remaining output of a child that has exited. Also the time to wait for
-/// the exit status and the standard error of a child that has closed its output.
+/// the exit status, and for the standard error, of a child that has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
-/// The timeout for writing a message to a child. A busy child rarely exceeds the timeout, because
-/// the pipe to the child buffers small messages. A child that never reads exceeds it once the pipe
-/// is full.
+/// The timeout for writing a message to a child. A busy child rarely exceeds this timeout, because
+/// small messages fit into the buffer of the pipe. If a child never reads its input, the timeout is
+/// exceeded once the pipe is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(120);
-/// The maximum number of bytes that may queue up for a child that does not read its input.
+/// The maximum number of bytes that may wait to be written to a child that does not read its input.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The number of the signal `SIGTERM`, which is the same on all POSIX systems.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
-/// The maximum number of bytes that are kept of a line of standard error. A secret that is cut at
-/// this maximum cannot be redacted. It is not logged either, because far fewer bytes are logged.
+/// The maximum number of bytes of a line of standard error that are buffered. A secret that is cut
+/// at this position cannot be redacted, but far fewer bytes are logged, so it is not logged either.
 const LINE_KEPT: usize = 64 * 1024;
 
 /// A transport over the standard input and output of a child process.
@@ -55,22 +55,22 @@ pub(super) struct ChildTransport {
     process: Arc<Process>,
     /// The number of bytes that wait to be written to the child.
     unread: Arc<AtomicUsize>,
-    /// Cancelled when the child has stopped reading its input, which ends the connection.
+    /// Cancelled when the child has stopped reading its input. This ends the connection.
     stalled: CancellationToken,
 }
 
 /// A running child process. Dropping it kills the process.
 pub(super) struct Process {
     child: Mutex<Child>,
-    /// The task that logs the child's standard error until it ends.
+    /// The task that logs the child's standard error until the end of the stream.
     errors: Mutex<JoinSet<()>>,
     last_line: ExitReason,
     last_words: ExitReason,
-    /// Whether the child has closed its output before this side closed the connection.
+    /// Whether the child has closed its output while the connection was still open.
     has_left: AtomicBool,
-    /// The time after which the output of an exited child is ignored, even if it continues. It is
-    /// set only once, because rmcp drops and restarts `receive` with every other event of the
-    /// connection.
+    /// The time after which the output of the exited child is ignored, even if other processes
+    /// still write to it. It is set only once, because rmcp drops and restarts `receive` at every
+    /// other event of the connection.
     given_up_at: OnceLock<Instant>,
 }
 
@@ -122,7 +122,7 @@ impl ChildTransport {
 
 impl Process {
     /// Waits briefly for the exit status and the last line of standard error of a child that has
-    /// closed its output. Sets both as the reason why the connection ended.
+    /// closed its output. Stores both as the reason why the connection has ended.
     pub(super) async fn read_exit_message(&self) {
         let exited = async { self.child.lock().await.exit().await };
         let mut words = match timeout(LEGACY, exited).await {
@@ -136,11 +136,12 @@ impl Process {
         self.last_words.set(words);
     }
 
-    /// Waits until [`LEGACY`] has passed since the child exited.
+    /// Waits until the time [`LEGACY`] has passed since the child exited.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the deadline stays the same: the next call does not extend it.
+    /// If the future is dropped, the deadline does not change: the next call waits for the same
+    /// deadline.
     async fn given_up(&self) {
         let given_up_at = match self.given_up_at.get() {
             Some(given_up_at) => *given_up_at,
@@ -152,9 +153,9 @@ impl Process {
         sleep_until(given_up_at).await;
     }
 
-    /// Waits for the exit of a child whose input was closed. If the child does not exit in time,
-    /// ends it with `SIGTERM` and then kills it. Other processes in its group are killed in any
-    /// case.
+    /// Waits until a child whose input was closed has exited. If the child does not exit in time,
+    /// sends `SIGTERM`, and kills the child if it still does not exit. All other processes in its
+    /// process group are killed in any case.
     async fn end(&self) -> io::Result<()> {
         if self.has_left.load(Ordering::Relaxed) {
             self.read_exit_message().await;
@@ -164,7 +165,8 @@ impl Process {
         #[cfg(unix)]
         let has_exited = has_exited
             || child.process.signal(SIGTERM).is_ok() && timeout(GRACE, child.exit()).await.is_ok();
-        // Processes that the child has started may still run, so the whole group is killed.
+        // Processes that the child has started may still be running, so the whole process group is
+        // killed.
         let killed = child.process.start_kill();
         if !has_exited {
             killed?;
@@ -195,8 +197,8 @@ impl Transport<RoleClient> for ChildTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let received = pin!(self.stalled.run_until_cancelled(self.pipes.receive()));
-        // A process that the child has started may keep its pipes open and write without end, so
-        // the deadline is polled first.
+        // The deadline is polled first, because a process that the child has started may keep the
+        // pipes open and write without end.
         let received = match future::select(pin!(self.process.given_up()), received).await {
             Either::Left(((), _)) => Some(None),
             Either::Right((received, _)) => received,
@@ -210,8 +212,7 @@ impl Transport<RoleClient> for ChildTransport {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // Without the timeout, closing would wait forever for a message that the child does not
-        // read.
+        // Without the timeout, closing would wait forever if the child does not read a message.
         if let Ok(closed) = timeout(GRACE, self.pipes.close()).await {
             closed?;
         }
@@ -222,11 +223,11 @@ impl Transport<RoleClient> for ChildTransport {
 // === impl Child ===
 
 impl Child {
-    /// Waits until the child has exited, but not the other processes in its group.
+    /// Waits until the child has exited, regardless of other processes in its process group.
     ///
-    /// Waiting for the process group would also wait for other processes in the group that are
-    /// children of this process. If this process is PID 1 or a subreaper, it inherits the processes
-    /// that the child leaves behind.
+    /// Waiting for the group would include all processes in the group that are children of this
+    /// process. If this process is PID 1 or a subreaper, it inherits the processes that the child
+    /// leaves behind, and would also wait for them.
     async fn exit(&mut self) -> io::Result<ExitStatus> {
         self.process.inner_mut().wait().await
     }
@@ -234,7 +235,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The child is killed only once, since its process ID may have been reused.
+        // A child that has ended is not killed, because its process ID may have been reused.
         if !self.has_ended
             && let Err(error) = self.process.start_kill()
         {
@@ -243,11 +244,11 @@ impl Drop for Child {
     }
 }
 
-/// A guard that adds the size of a waiting message to the total of all waiting messages. Dropping
-/// the guard subtracts the size.
+/// A guard that counts the bytes of a waiting message. The bytes are subtracted from the total of
+/// all waiting messages when the guard is dropped.
 struct Bytes {
     count: usize,
-    /// The total size of the messages that were already waiting.
+    /// The total size in bytes of the messages that were already waiting.
     others: usize,
     all: Arc<AtomicUsize>,
 }
@@ -255,14 +256,14 @@ struct Bytes {
 impl Bytes {
     fn of(message: &impl Serialize, all: &Arc<AtomicUsize>) -> Self {
         let mut counted = Counted(0);
-        // Errors are ignored here; they are reported when the message is actually serialized.
+        // Errors are ignored, because the transport reports them when it serializes the message.
         let _ = serde_json::to_writer(&mut counted, message);
         let others = all.fetch_add(counted.0, Ordering::Relaxed);
         Self { count: counted.0, others, all: all.clone() }
     }
 
-    /// Returns `true` if this message and those already waiting exceed the maximum together. If no
-    /// other message is waiting, a message may have any size.
+    /// Returns `true` if this message and the messages that were already waiting exceed the maximum
+    /// together. If no other message is waiting, returns `false` for a message of any size.
     const fn are_too_many(&self) -> bool {
         self.others > 0 && self.others + self.count > MAX_UNREAD
     }
@@ -274,7 +275,7 @@ impl Drop for Bytes {
     }
 }
 
-/// A writer that counts the bytes and discards them.
+/// A writer that counts bytes and discards them.
 struct Counted(usize);
 
 impl io::Write for Counted {
@@ -288,8 +289,8 @@ impl io::Write for Counted {
     }
 }
 
-/// Waits until a message has been sent. If that takes longer than [`SEND_TIMEOUT`], cancels
-/// `stalled`.
+/// Waits until a message has been sent. If this takes longer than [`SEND_TIMEOUT`], cancels
+/// `stalled`, which ends the connection, and continues to wait.
 async fn sent_in_time<F: Future>(sent: F, stalled: CancellationToken) -> F::Output {
     let mut sent = pin!(sent);
     if let Ok(sent) = timeout(SEND_TIMEOUT, &mut sent).await {
@@ -299,12 +300,12 @@ async fn sent_in_time<F: Future>(sent: F, stalled: CancellationToken) -> F::Outp
     sent.await
 }
 
-/// Logs the standard error of a child line by line, and remembers the last line.
+/// Logs the standard error of a child line by line, and stores the last line in `last_line`.
 async fn read_errors(stderr: impl AsyncRead + Unpin, remote: Arc<Remote>, last_line: ExitReason) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
-        // Read in pieces, because a line may have any length.
+        // Read in chunks, because a line may have any length.
         let (taken, is_whole) = match stderr.fill_buf().await {
             Ok([]) | Err(_) => break,
             Ok(buffer) => {
@@ -329,7 +330,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     let line = line.trim_end();
     if !line.is_empty() {
         let line = remote.about.redact_text(line);
-        // Logged at `DEBUG`: older servers often complain about the discovery request.
+        // Logged at `DEBUG`, because older servers often complain about the discovery request.
         tracing::debug!(
             backend = &*remote.about.name,
             line,
@@ -339,7 +340,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     }
 }
 
-/// Returns a text that describes how a process ended, such as its exit status.
+/// Describes how a process has ended, for example with its exit status.
 fn exit_message(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {

@@ -1,23 +1,24 @@
 //! Connects to servers that run as child processes, [over their pipes].
 //!
-//! A [`ChildProcess`] is the command that starts the server. For each connection, the command is
-//! run once. On Unix, the child runs in its own process group. So a wrapper such as `npx` ends
-//! together with the server that it has started, and the terminal's `Ctrl-C` reaches this process
-//! but not the child.
+//! A [`ChildProcess`] is the command that starts the server. The command is run once for each
+//! connection. On Unix, the child runs in a separate process group. Therefore, if a wrapper such as
+//! `npx` is ended, the server that it has started is ended, too. Pressing `Ctrl-C` in the terminal
+//! interrupts this process but not the child.
 //!
 //! - *Environment.* The child receives the variables that are [set for it](ChildProcess::env). It
-//!   inherits only the variables that the clients of the official SDKs pass on: `HOME`, `LOGNAME`,
-//!   `PATH`, `SHELL`, `TERM` and `USER`. On Windows, it inherits those that a process cannot run
-//!   without. Other variables, such as the tokens of other servers, are not inherited.
+//!   inherits only the variables that clients based on the official SDKs pass on: `HOME`,
+//!   `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER`. On Windows, it inherits the variables that a
+//!   process cannot run without. Other variables, such as the tokens of other servers, are not
+//!   inherited.
 //! - *Shutdown.* To end a child, its input is closed. If the child is still running after three
 //!   seconds, it receives `SIGTERM` (on Unix). After three more seconds, it is killed. If this
-//!   process itself is killed, the child's input is closed as well.
+//!   process itself is killed, the operating system closes the child's input.
 //! - *Standard error.* The child's standard error is logged line by line at the level `DEBUG`. If
-//!   the child exits by itself, its last line is part of the reported reason.
-//! - *Input.* A child is ended and restarted if it reads no input for two minutes, or leaves 64 MiB
-//!   of its input unread.
-//! - *Output.* A message from the child may contain at most 16 MiB and 262 144 JSON values. If an
-//!   answer is larger, its call fails, and the answer is discarded. See
+//!   the child exits by itself, the last line is part of the reported reason.
+//! - *Input.* A child is ended and restarted if it reads no input for two minutes, or if more than
+//!   64 MiB of input are waiting for it.
+//! - *Output.* A message from the child may contain at most 16 MiB and 262 144 JSON values. If a
+//!   response is larger, its call fails, and the response is discarded. See
 //!   [`LineTransport`](crate::adapter::LineTransport).
 //!
 //! [over their pipes]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#stdio
@@ -40,7 +41,7 @@ use crate::adapter::Secrets;
 
 /// The names of the environment variables that a child process inherits.
 ///
-/// The official TypeScript SDK and the Python SDK use the same list: see their
+/// The official TypeScript and Python SDKs use the same list: see their
 /// `DEFAULT_INHERITED_ENV_VARS`.
 #[cfg(not(windows))]
 const INHERITED: &[&str] = &["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
@@ -73,7 +74,8 @@ pub struct ChildProcess {
 // === impl ChildProcess ===
 
 impl ChildProcess {
-    /// Creates a command that runs `program`, which is a path or a name to look up in `PATH`.
+    /// Creates a command that runs `program`, which is a path or a name that is looked up in
+    /// `PATH`.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
@@ -95,7 +97,8 @@ impl ChildProcess {
         self
     }
 
-    /// Sets the working directory. Defaults to the working directory of this process.
+    /// Sets the working directory of the child process. Defaults to the working directory of this
+    /// process.
     pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
@@ -131,7 +134,8 @@ impl ChildProcess {
 }
 
 impl fmt::Debug for ChildProcess {
-    /// Omits the arguments and the values of environment variables, which may be secret.
+    /// Formats the command without the arguments and the values of environment variables, which may
+    /// be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let variables: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
         f.debug_struct("ChildProcess")
