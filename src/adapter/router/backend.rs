@@ -13,7 +13,8 @@ use tower_service::Service;
 
 use crate::message::{BackendError, BackendErrorKind, Reply, Request};
 
-/// A Tower service with a name, as one of the services behind a [`Router`](super::Router).
+/// A service behind a [`Router`](super::Router): a Tower service with a name, a prefix and a
+/// description.
 #[must_use]
 pub struct Backend {
     pub(super) name: Arc<str>,
@@ -31,15 +32,15 @@ pub(super) trait BackendService: Send + Sync {
     /// Clones the service, waits until the clone is ready, and calls it with the request.
     ///
     /// If the backend does not know the request's method, the future returns a reply with the error
-    /// "method not found", never an `Err`.
+    /// "method not found", and not an `Err`.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>>;
 }
 
-/// A Tower service behind a lock, which is held only to clone the service. So the service need not
-/// be `Sync`.
+/// A Tower service behind a lock. The lock is held only to clone the service, so the service need
+/// not be `Sync`.
 ///
-/// Only clones are polled for readiness. So the stored service never holds a permit, such as one of
-/// a concurrency limit, that others wait for.
+/// Only clones are polled for readiness. Therefore, the stored service never holds a permit for
+/// which other requests wait, such as a permit of a concurrency limit.
 struct Answering<S>(Mutex<S>);
 
 // === impl Backend ===
@@ -58,7 +59,7 @@ impl Backend {
         Self { name: name.into(), prefix: None, service, description: None }
     }
 
-    /// Sets the prefix of the backend's tool and prompt names, as clients see them.
+    /// Sets the prefix that the router puts before the names of the backend's tools and prompts.
     ///
     /// Defaults to the backend's name followed by the router's separator. The prefix may be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -67,10 +68,10 @@ impl Backend {
     }
 
     /// Sets a function that returns the backend's server description, or `None` while the
-    /// description is unknown.
+    /// description is unknown, for example before the first connection.
     ///
-    /// While the description is known, requests are sent to the backend only for capabilities that
-    /// it declares.
+    /// While the description is known, the backend receives only requests for capabilities that the
+    /// description declares.
     pub fn description<F>(mut self, description: F) -> Self
     where
         F: Fn() -> Option<ServerConfig> + Send + Sync + 'static,
@@ -108,14 +109,14 @@ where
     }
 }
 
-/// If the error says that the backend does not know the method, returns a "method not found" reply
-/// instead of the error.
+/// Returns a "method not found" reply if the error means that the backend does not know the method.
+/// Otherwise returns the error.
 fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
     let mut source: Option<&(dyn Error + 'static)> = Some(&*error);
     while let Some(told) = source {
         if let Some(told) = told.downcast_ref::<BackendError>() {
             return match told.kind() {
-                // Clients never see this reply, so it need not name the method.
+                // Clients never see this reply, so the name of the method is not needed.
                 BackendErrorKind::Unsupported => Ok(Reply::method_not_found("")),
                 _ => Err(error),
             };

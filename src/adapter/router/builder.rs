@@ -12,7 +12,7 @@ use crate::{
     names::{MAX_PREFIX, MAX_SEPARATOR, is_separator, is_spelled},
 };
 
-/// The default time that a list request waits for a slow backend.
+/// The default time for which a list request waits for a slow backend.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Builds a [`Router`].
@@ -38,42 +38,43 @@ impl Router {
 // === impl RouterBuilder ===
 
 impl RouterBuilder {
-    /// Sets the separator. In the names that clients see, it stands between a backend's name and
-    /// the name of its tool or prompt. Defaults to `_`.
+    /// Sets the separator, which is put between a backend's name and its tool or prompt name to
+    /// form the name that clients see. Defaults to `_`.
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.separator = separator.into();
         self
     }
 
-    /// Sets what happens if several backends offer an item of the same name. Defaults to
-    /// [`Conflicts::Prefix`].
+    /// Sets the conflict rule, which decides whose item clients see if several backends offer the
+    /// same name. Defaults to [`Conflicts::Prefix`].
     pub const fn conflicts(mut self, conflicts: Conflicts) -> Self {
         self.conflicts = conflicts;
         self
     }
 
-    /// Sets the maximum time that a list request waits for a slow backend. Defaults to 5 seconds.
+    /// Sets the maximum time for which a list request waits for a slow backend. Defaults to 5
+    /// seconds.
     ///
-    /// If a caller gives up earlier, but after at least a second, only its first list request
-    /// fails. Later list requests do not wait for the slow backend, but contain its last known
+    /// If a client has a shorter timeout, but of at least a second, only its first list request
+    /// times out. Later list requests do not wait for the slow backend, but contain its last known
     /// items.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the [`Changes`] that the router notifies when a slow backend finally lists something
-    /// new.
+    /// Sets the [`Changes`] that the router notifies when a slow backend finally returns a list
+    /// that contains changes.
     ///
-    /// If backends notify the same [`Changes`] value, the router lists them again after they report
-    /// a change.
+    /// If the backends notify the same [`Changes`] value, the router also lists a backend's items
+    /// again after the backend has reported a change.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Adds a backend. If several backends offer the same item, those that were added earlier take
-    /// precedence.
+    /// Adds a backend. If several backends offer the same item, the backend that was added first
+    /// takes precedence.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backends.push(backend);
         self
@@ -83,10 +84,9 @@ impl RouterBuilder {
     ///
     /// # Errors
     ///
-    /// Returns all errors in the settings. There must be at least one backend. Backends must have
+    /// Returns all mistakes in the settings. There must be at least one backend. Backends must have
     /// distinct names and prefixes. Names, prefixes and the separator must not be too long or
-    /// contain invalid characters. No backend may have a prefix if the conflict rule does not use
-    /// prefixes.
+    /// contain invalid characters. Prefixes may only be set if the conflict rule uses prefixes.
     pub fn build(self) -> Result<Router, RouterError> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {

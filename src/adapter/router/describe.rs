@@ -9,7 +9,8 @@ use rmcp::model::{
 
 use super::shared::Shared;
 
-/// The maximum size in bytes of one backend's instructions. Longer instructions are truncated.
+/// The maximum size in bytes of the instructions of each backend. Longer instructions are
+/// truncated.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
 /// The text that marks the end of truncated instructions.
 const CUT: &str = " […]";
@@ -24,16 +25,17 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     base
 }
 
-/// Adds each capability that a backend declares to `capabilities`. `described` contains `None` for
-/// a backend whose description is unknown because it was never connected. Prompts, resources and
-/// completions are then added in any case, because the backend may have them.
+/// Adds each capability that a backend declares to `capabilities`. If a backend was never
+/// connected, its description in `described` is `None`. Prompts, resources and completions are then
+/// added in any case, because the backend may support them.
 fn add_capabilities(
     capabilities: &mut ServerCapabilities,
     shared: &Shared,
     described: &[Option<ServerConfig>],
 ) {
-    // A client never uses what was not declared, and many read the description only once, before
-    // any backend is connected. An empty answer does no harm.
+    // Clients only use declared capabilities, and many clients read the description only once,
+    // before any backend is connected. If the backend does not support them, its empty lists do no
+    // harm.
     let unknown = described.iter().any(Option::is_none);
     let known = || described.iter().flatten().map(|described| &described.capabilities);
     let resources = || known().filter_map(|capabilities| capabilities.resources.as_ref());
@@ -72,7 +74,7 @@ fn add_capabilities(
     }
 }
 
-/// Appends each backend's instructions, below a heading with the backend's name.
+/// Appends the instructions of each backend below a heading with the backend's name.
 fn with_instructions(
     mut instructions: String,
     shared: &Shared,

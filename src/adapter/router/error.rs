@@ -1,16 +1,16 @@
-//! The errors in the settings of a router.
+//! Errors for invalid router settings.
 
 use std::fmt;
 
 use crate::warnings::sanitize::Sanitized;
 
-/// The error of an invalid router configuration. It contains every mistake in the settings.
+/// The error for invalid router settings. It contains every mistake in the settings.
 ///
-/// The `Display` output has one line for each mistake.
+/// The `Display` output contains one line per mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterError(Vec<RouterMistake>);
 
-/// One mistake in the settings of a router.
+/// A single mistake in the settings of a router.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterMistake {
     backend: Option<usize>,
@@ -103,7 +103,7 @@ impl RouterError {
         Self(mistakes)
     }
 
-    /// Returns an iterator over the mistakes. Mistakes that are not specific to one backend come
+    /// Returns an iterator over all mistakes. Mistakes that do not concern a single backend come
     /// first. The others follow in the order of the backends.
     pub fn iter(&self) -> std::slice::Iter<'_, RouterMistake> {
         self.0.iter()
@@ -150,8 +150,8 @@ impl RouterMistake {
     }
 
     /// Returns the index of the backend whose settings contain the mistake. Backends are counted
-    /// from 0 in the order in which they were added. `None` if the mistake is not specific to one
-    /// backend.
+    /// from 0 in the order in which they were added. Returns `None` if the mistake does not concern
+    /// a single backend.
     #[must_use]
     pub const fn backend(&self) -> Option<usize> {
         self.backend
@@ -170,5 +170,5 @@ impl fmt::Display for RouterMistake {
     }
 }
 
-// The kind is part of the message, so it is not returned as a source.
+// The kind is already part of the message, so `source` does not return it.
 impl std::error::Error for RouterMistake {}

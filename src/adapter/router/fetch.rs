@@ -13,19 +13,19 @@ use crate::{
     pagination::{NoEnd, Pages},
 };
 
-/// All items of one kind that a backend lists, from all pages.
+/// All items of one kind, such as tools, that a backend has listed on all pages.
 #[derive(Debug)]
 pub(super) struct Listed<I> {
-    /// The items in the backend's order, under the names that the backend uses.
+    /// The items in the backend's order, with the backend's own names.
     pub(super) items: Vec<I>,
-    /// The cache lifetime of the list in milliseconds: the shortest of all pages, or `None` if any
-    /// page states none.
+    /// The cache lifetime of the list in milliseconds: the shortest lifetime of all pages. `None`
+    /// if any page has no lifetime.
     pub(super) ttl_ms: Option<u64>,
-    /// The cache scope of the list: the narrowest scope of all pages.
+    /// The cache scope of the list: the narrowest scope of all its pages.
     pub(super) cache_scope: Option<CacheScope>,
 }
 
-/// The reason why a backend could not be listed.
+/// The reason why the items of a backend could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
     #[error("it does not support the method")]
@@ -42,14 +42,14 @@ pub(super) enum ListError {
     Panicked,
 }
 
-/// Requests all pages of one kind of item from a backend.
+/// Requests all pages of one kind of item, such as tools, from a backend.
 pub(super) async fn list_all<I: Item>(
     service: Arc<dyn BackendService>,
     context: Context,
 ) -> Result<Listed<I>, ListError> {
-    // A panic of one backend must not fail the lists of the others.
+    // If one backend panics, the lists of other backends must still succeed.
     let pages = AssertUnwindSafe(list_pages(service, context)).catch_unwind().await;
-    // The panic hook has already reported the message.
+    // The panic message is not needed, because the panic hook has already received it.
     pages.unwrap_or(Err(ListError::Panicked))
 }
 
@@ -81,19 +81,19 @@ async fn list_pages<I: Item>(
     }
 }
 
-/// Converts the error of a failed service to a text for the operator.
+/// Converts an error of the backend's service to a text for the operator.
 fn failure(error: &BoxError) -> ListError {
     ListError::Service(error_chain(&**error))
 }
 
 /// Returns the shorter of two cache lifetimes, or `None` if either is `None`.
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    // `None` allows no caching at all.
+    // `None` means that the list must not be cached.
     Some(a?.min(b?))
 }
 
-/// Returns the narrower of two cache scopes. Private is narrower than unstated, which is narrower
-/// than public.
+/// Returns the narrower of two cache scopes. Private is narrower than no scope, and no scope is
+/// narrower than public.
 pub(super) fn narrowest(a: Option<CacheScope>, b: Option<CacheScope>) -> Option<CacheScope> {
     match (a, b) {
         (Some(CacheScope::Public), Some(CacheScope::Public)) => Some(CacheScope::Public),

@@ -18,7 +18,7 @@ use crate::{
 pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     const KIND: ItemKind;
 
-    /// Returns the name or URI by which clients request the item.
+    /// Returns the name or URI that identifies the item in requests.
     fn key(&self) -> &str;
     fn set_key(&mut self, key: String);
     fn request(cursor: Option<String>) -> ClientRequest;
@@ -27,9 +27,9 @@ pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     fn is_offered(capabilities: &ServerCapabilities) -> bool;
     fn epoch(changes: &Changes) -> &Epoch;
 
-    /// Returns the text before the first expression of a resource template. Returns `None` for
-    /// other items, and if the text is empty, since a template such as `{+uri}` would match every
-    /// URI.
+    /// Returns the literal prefix of a resource template: the text before its first expression.
+    /// Returns `None` if the prefix is empty, because a template such as `{+uri}` would match every
+    /// URI. Also returns `None` for all other items.
     fn literal(&self) -> Option<&str> {
         None
     }

@@ -1,4 +1,4 @@
-//! Caches the items that each backend lists, with one cache per kind of item.
+//! Caches the lists of each backend, with a separate cache for each kind of item.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,18 +18,18 @@ use super::{
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
-/// The maximum number of merged multi-page lists, per kind of item, that are kept so that clients
-/// can request the next page.
+/// The maximum number of merged lists with several pages that are stored for each kind of item, so
+/// that clients can request the next pages.
 const MAX_EARLIER: usize = 4;
-/// The first pause between two reported changes of a backend's list. It doubles with each further
-/// change.
+/// The first pause between two reported changes of a backend's list. The pause doubles with each
+/// further change.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The upper bound of the pause between two reported changes of a backend's list.
+/// The maximum pause between two reported changes of a backend's list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// If a backend's list does not change for this time, the pause is reset to [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(300);
 
-/// One cache for each kind of item that backends list.
+/// The caches for all kinds of items that backends list.
 pub(super) struct ListCaches {
     pub(super) tools: ListCache<Tool>,
     pub(super) prompts: ListCache<Prompt>,
@@ -43,11 +43,11 @@ pub(super) trait CachedItem: Item {
     fn board(boards: &ListCaches) -> &ListCache<Self>;
 }
 
-/// The last known items of one kind, for each backend.
+/// A cache for items of one kind, such as tools. It contains the last known items of each backend.
 pub(super) struct ListCache<I> {
     state: Mutex<State<I>>,
-    /// The time of the last listing that was caused by a request for an unknown name. Locked during
-    /// such a listing.
+    /// The time of the last listing that a request for an unknown name has caused. Locked during
+    /// such a listing, so that concurrent requests share it.
     pub(super) looked: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -55,35 +55,36 @@ struct State<I> {
     slots: Vec<Slot<I>>,
     /// The merged list of the last known items of all backends.
     current: Arc<Merged<I>>,
-    /// The latest merged lists with several pages, because clients may request their next pages.
+    /// The latest merged lists with several pages, which are stored because clients may request
+    /// further pages.
     earlier: VecDeque<Arc<Merged<I>>>,
 }
 
-/// The last known items of one backend, and the state of its requests.
+/// The last known items of one backend, and the state of the list requests to the backend.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
-    /// The epoch at which `known` was requested from the backend.
+    /// The epoch (change counter) at which `known` was requested from the backend.
     heard: Option<u64>,
-    /// The moment of the last list request to which the backend replied "method not found". `None`
-    /// if the backend has listed its items since.
+    /// The time of the last list request that the backend has rejected with "method not found".
+    /// `None` if the backend has listed its items since then.
     lacks: Option<When>,
     outage: Option<Outage>,
-    /// Whether the backend is late: an earlier list request gave up waiting for it, so later ones
-    /// use `known` at once.
+    /// Whether the backend is late. A backend is late if an earlier list request gave up waiting
+    /// for it. Later list requests then use `known` immediately.
     late: bool,
-    /// The latest epoch of a list request that used `known` instead of waiting for the backend.
+    /// The epoch of the latest list request that used `known` instead of waiting for the backend.
     used: u64,
     /// Whether a background task is waiting for the backend's list.
     asked: bool,
-    /// Whether a client has received a list without the backend's current items. If they turn out
-    /// to differ, clients must be notified.
+    /// Whether a client has received a list without the backend's current items. If the current
+    /// items differ from the listed ones, clients must be notified.
     owed: bool,
-    /// Limits the pace of change notifications, so that a backend that changes its list
+    /// Limits the rate of change notifications, so that a backend that changes its list
     /// continuously does not keep all clients busy.
     news: Pace,
 }
 
-/// The difference between two answers of a backend to the same list request.
+/// The difference between two lists that a backend has returned for the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
     Nothing,
@@ -93,7 +94,7 @@ enum Difference {
     Content,
 }
 
-/// The moment at which a list was requested from a backend.
+/// The moment at which a list was requested from a backend, for comparison with other requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
@@ -111,27 +112,29 @@ pub(super) enum Outage {
     Failed(String),
 }
 
-/// The decision of a list request about one backend.
+/// The way in which a list request obtains the items of one backend.
 pub(super) enum CacheDecision<I> {
     /// The backend has no items of this kind.
     Skip,
     Ask,
-    /// Use the last known items, because the backend is slow.
+    /// Use the last known items, because the backend is late.
     Use {
         known: Option<Arc<Listed<I>>>,
         asked: bool,
     },
 }
 
-/// The consequences of a backend's answer to a list request.
+/// The outcome of recording a backend's response to a list request.
 pub(super) struct Learnt<I> {
-    /// The backend's items to list, if any.
+    /// The items to list for the backend, if any.
     pub(super) source: Option<Arc<Listed<I>>>,
-    /// Whether `source` contains the current items rather than the last known ones.
+    /// Whether `source` contains the current items of the backend, and not only the last known
+    /// items.
     pub(super) fresh: bool,
-    /// The delay after which clients are notified of a change. `None` if they need not be notified.
+    /// The delay after which clients must be notified of a change. `None` if no notification is
+    /// needed.
     pub(super) news: Option<Duration>,
-    /// The problem to log. `None` if there is no problem, or if it was logged before.
+    /// The problem to log. `None` if there is no problem, or if the problem was already logged.
     pub(super) problem: Option<Problem>,
 }
 
@@ -179,9 +182,9 @@ impl<I: Item> ListCache<I> {
         Self { state: Mutex::new(state), looked: tokio::sync::Mutex::default() }
     }
 
-    /// Decides whether a list request asks a backend, uses its last known items, or skips it.
-    /// `offered` states whether the backend's description declares items of this kind. It is `None`
-    /// if the description is unknown.
+    /// Decides whether a list request asks a backend, uses the backend's last known items, or skips
+    /// the backend. `offered` states whether the backend's description declares items of this kind.
+    /// It is `None` if the description is unknown.
     pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -201,10 +204,10 @@ impl<I: Item> ListCache<I> {
         CacheDecision::Use { known: slot.known.clone(), asked: slot.asked }
     }
 
-    /// Marks a backend as late, because a list request gives up waiting for it. Returns the
-    /// backend's last known items, and a problem to log if there is a new one.
+    /// Marks a backend as late, because a list request has given up waiting for it. Returns the
+    /// backend's last known items, and the problem to log if it is new.
     ///
-    /// Does not mark the backend if it has already answered a later request.
+    /// Does not mark a backend that has already answered a later request.
     pub(super) fn late(
         &self,
         names: &ExposedNames,
@@ -223,8 +226,8 @@ impl<I: Item> ListCache<I> {
         (known, slot.fail(names, place, I::KIND, outage))
     }
 
-    /// Records that a background task lists a late backend. Returns `false` if the backend is not
-    /// late, or if there already is such a task.
+    /// Records that a background task is waiting for the list of a late backend. Returns `false` if
+    /// the backend is not late, or if there already is such a task.
     pub(super) fn ask_in_background(&self, place: usize) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -235,9 +238,9 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Returns `true` if a late backend must be listed again. This is the case if its last known
-    /// items were used after a change that the request at `when` may have missed. Otherwise,
-    /// records that no background task lists the backend.
+    /// Returns `true` if the background task must request the list of a late backend again, because
+    /// the last known items were used after a change that the request at `when` may have missed.
+    /// Otherwise, records that no background task is waiting for the backend.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -245,7 +248,7 @@ impl<I: Item> ListCache<I> {
         slot.asked
     }
 
-    /// Records a backend's answer to the list request that was sent at `when`.
+    /// Records a backend's response to the list request that was sent at `when`.
     pub(super) fn learn(
         &self,
         names: &ExposedNames,
@@ -270,8 +273,8 @@ impl<I: Item> ListCache<I> {
         };
         let (mut state, difference) = loop {
             let before = self.state().slots[place].known.clone();
-            // Compared without the lock, since lists may be long; another answer may have been
-            // recorded meanwhile.
+            // Compared without holding the lock, because lists may be long. If another response was
+            // recorded in the meantime, the comparison is repeated.
             let difference = Difference::between(before.as_deref(), listed.as_deref());
             let state = self.state();
             if are_the_same(&[before], std::slice::from_ref(&state.slots[place].known)) {
@@ -284,13 +287,15 @@ impl<I: Item> ListCache<I> {
         }
         slot.heard = Some(when.epoch);
         slot.lacks = lacks;
-        // An unchanged list keeps its allocation, so that lists need not be merged again.
+        // If the list has not changed, the previous allocation is kept, so that lists need not be
+        // merged again.
         if difference != Difference::Nothing {
             slot.known = listed;
         }
         let is_news = slot.owed && difference == Difference::Content;
         let news = if is_news { slot.news.next(Instant::now()) } else { None };
-        // Otherwise the backend stays late, and is listed once more.
+        // If this response is older than the last use of `known`, the backend stays late, and its
+        // list is requested again.
         if when.epoch >= slot.used {
             slot.late = false;
             slot.owed = false;
@@ -301,7 +306,7 @@ impl<I: Item> ListCache<I> {
         Learnt { fresh: true, ..slot.learnt(news) }
     }
 
-    /// Merges the last known items of all backends. Returns the merged list if it has changed, and
+    /// Merges the last known items of all backends. Returns the merged list if it has changed, or
     /// `None` otherwise.
     pub(super) fn update(&self, names: &ExposedNames) -> Option<Arc<Merged<I>>> {
         let mut updated = None;
@@ -320,21 +325,22 @@ impl<I: Item> ListCache<I> {
                 }
                 known
             };
-            // Merged without the lock, since lists may be long; another answer may have been
-            // recorded meanwhile.
+            // Merged without holding the lock, because lists may be long. If another response was
+            // recorded in the meantime, the merge is repeated.
             updated = Some(Arc::new(Merged::new(names, sources)));
         }
     }
 
-    /// Merges the given items of each backend into one list. If the list has several pages, keeps
-    /// it for requests for the next page.
+    /// Merges the given items of each backend into one list. If the list has several pages, stores
+    /// the list so that clients can request the next pages.
     pub(super) fn view(
         &self,
         names: &ExposedNames,
         sources: Vec<Option<Arc<Listed<I>>>>,
     ) -> Arc<Merged<I>> {
         let current = self.current();
-        // The sources differ from the current ones if backends answer callers differently.
+        // The sources differ from the current ones if backends return different lists to different
+        // callers.
         let view =
             if current.is_of(&sources) { current } else { Arc::new(Merged::new(names, sources)) };
         if view.has_pages() {
@@ -346,7 +352,7 @@ impl<I: Item> ListCache<I> {
         view
     }
 
-    /// Returns the kept list that has this fingerprint, which is part of each of its cursors.
+    /// Returns the stored list with this fingerprint, which all cursors of the list contain.
     pub(super) fn begun(&self, fingerprint: u64) -> Option<Arc<Merged<I>>> {
         let state = self.state();
         state.earlier.iter().find(|merged| merged.fingerprint() == fingerprint).cloned()
@@ -360,7 +366,7 @@ impl<I: Item> ListCache<I> {
         self.state().current.clone()
     }
 
-    /// Returns `true` if it is known that the backend has no items of this kind.
+    /// Returns `true` if the backend is known to have no items of this kind.
     pub(super) fn is_empty(&self, place: usize) -> bool {
         let state = self.state();
         let slot = &state.slots[place];
@@ -384,8 +390,8 @@ impl<I: Item> ListCache<I> {
 // === impl Slot ===
 
 impl<I> Slot<I> {
-    /// Records why the current items of the backend are unknown. Returns a problem to log if there
-    /// is a new one.
+    /// Records the reason why the current items of the backend are unknown. Returns the problem to
+    /// log if it is new.
     fn fail(
         &mut self,
         names: &ExposedNames,
@@ -396,7 +402,7 @@ impl<I> Slot<I> {
         self.owed = true;
         let is_news = match (&self.outage, &outage) {
             (None, _) => true,
-            // The reason of a failure is more specific than slowness.
+            // A failure is more specific than a slow response.
             (Some(Outage::Late(_) | Outage::GivenUp), Outage::Failed(_)) => true,
             _ => false,
         };
@@ -409,7 +415,7 @@ impl<I> Slot<I> {
         self.heard > Some(when.epoch)
     }
 
-    /// Returns the last known items. They are the current items unless an outage is recorded.
+    /// Returns the last known items. They are current unless an outage is recorded.
     fn learnt(&self, news: Option<Duration>) -> Learnt<I> {
         Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }
@@ -466,8 +472,8 @@ impl Difference {
     }
 }
 
-/// Maps each name or URI to its item. If a backend lists a name twice, the first item is used.
-/// Clients see the same item in their list.
+/// Maps each name or URI to its item. If a backend lists the same name twice, the first item is
+/// used, because clients see this item in their lists.
 fn by_key<I: Item>(items: &[I]) -> HashMap<&str, &I> {
     items.iter().rev().map(|item| (item.key(), item)).collect()
 }

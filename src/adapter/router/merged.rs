@@ -1,4 +1,4 @@
-//! Merges the backends' items of one kind, such as tools, into one list.
+//! Merges all backends' items of one kind, such as tools, into a single list.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -15,16 +15,16 @@ use super::{
     warning::Problem,
 };
 
-/// The number of items per page of a list.
+/// The number of items on each page of a list.
 const PAGE: usize = 1_000;
-/// The maximum number of problems with items that are kept, per kind of item.
+/// The maximum number of problems with items that are stored per kind of item.
 const MAX_PROBLEMS: usize = 1_000;
 
 /// The merged list of all backends' items of one kind, such as tools.
 #[derive(Debug)]
 pub(super) struct Merged<I> {
-    /// The items that each backend has listed. `None` for a backend that has no items or has never
-    /// answered.
+    /// The listed items of each backend. `None` for a backend that has no items or has never
+    /// returned a list.
     sources: Vec<Option<Arc<Listed<I>>>>,
     /// The items in the order of the backends, under the names that clients see.
     items: Vec<I>,
@@ -33,22 +33,22 @@ pub(super) struct Merged<I> {
     problems: Vec<Problem>,
     ttl_ms: Option<u64>,
     cache_scope: Option<CacheScope>,
-    /// A hash of the names, which identifies the list in cursors. Lists with the same names in the
-    /// same order have the same hash in every process.
+    /// A hash of all names, which identifies the list in cursors. Lists with the same names in the
+    /// same order have the same hash, even in different processes.
     fingerprint: u64,
 }
 
-/// The backend that receives the requests for a name or URI.
+/// The backend that receives the requests for a certain name or URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// The backend with this index.
     To(usize),
-    /// No backend, because several backends offer an item of this name.
+    /// No backend receives the requests, because several backends offer an item of this name.
     Contested,
 }
 
 /// Maps the literal prefix of each URI template (the text before the first `{`) to the backend that
-/// lists the template.
+/// lists the template. Used to find the owner of a URI.
 #[derive(Debug, Default)]
 struct Literals {
     owners: HashMap<Box<str>, usize>,
@@ -56,7 +56,7 @@ struct Literals {
     lengths: Vec<usize>,
 }
 
-/// A position in a list: where a page starts, and which list it belongs to.
+/// A position in a merged list: the list's fingerprint and the start of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) fingerprint: u64,
@@ -79,7 +79,7 @@ impl<I> Merged<I> {
         }
     }
 
-    /// Returns `true` if this list was merged from `sources`. Compares pointers, not items.
+    /// Returns `true` if this list was merged from `sources`. Compares pointers instead of items.
     pub(super) fn is_of(&self, sources: &[Option<Arc<Listed<I>>>]) -> bool {
         are_the_same(&self.sources, sources)
     }
@@ -88,8 +88,8 @@ impl<I> Merged<I> {
         self.routes.get(key).copied()
     }
 
-    /// Returns the first backend with a URI template whose literal prefix (the text before the
-    /// first `{`) is a prefix of the URI.
+    /// Returns the first backend that lists a URI template whose literal prefix (the text before
+    /// the first `{`) is a prefix of the URI.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
         self.literals.owners(uri).min()
     }
@@ -109,8 +109,8 @@ impl<I> Merged<I> {
 }
 
 impl<I: Item> Merged<I> {
-    /// Merges the items of all backends. If several items have the same name, the first one is
-    /// used, or all of them are left out, depending on the conflict rule.
+    /// Merges the items of all backends. The conflict rule decides whether the first of several
+    /// items with the same name is used, or all of them are left out.
     pub(super) fn new(names: &ExposedNames, sources: Vec<Option<Arc<Listed<I>>>>) -> Self {
         let mut merged = Self::empty(0);
         let mut placed: Vec<NamedItem<I>> = Vec::new();
@@ -191,7 +191,7 @@ impl<I: Item> Merged<I> {
     }
 
     fn warn(&mut self, problem: Problem) {
-        // A backend may have a hundred thousand items with problems.
+        // Limited because a backend may list a hundred thousand items with problems.
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         }
@@ -199,8 +199,8 @@ impl<I: Item> Merged<I> {
 
     /// Returns the first page of the list.
     ///
-    /// The page has no cache lifetime if the list is not `complete`: the current items of a backend
-    /// may be missing.
+    /// If the list is not `complete`, it may lack current items of a backend, so the page has no
+    /// cache lifetime.
     pub(super) fn first_page(&self, complete: bool) -> Page<I> {
         self.cut(0, complete)
     }
@@ -224,23 +224,23 @@ impl<I: Item> Merged<I> {
     }
 }
 
-/// An item, with the name that clients see, and the index of its backend.
+/// An item under the name that clients see, and the index of the item's backend.
 struct NamedItem<I> {
     place: usize,
     item: I,
     contested: bool,
 }
 
-/// The backend that is the first to offer a certain name or URI.
+/// The first backend that offers a certain name or URI.
 struct Owner {
     place: usize,
-    /// The index of the backend's item among all items that are being merged.
+    /// The index of that backend's item among all items that are merged.
     index: usize,
     route: Route,
 }
 
-/// Returns `true` if both slices point to the same lists. This is cheaper than to compare the
-/// lists.
+/// Returns `true` if both slices contain pointers to the same lists. This is cheaper than comparing
+/// the lists.
 pub(super) fn are_the_same<I>(
     some: &[Option<Arc<Listed<I>>>],
     others: &[Option<Arc<Listed<I>>>],
@@ -257,7 +257,7 @@ pub(super) fn are_the_same<I>(
 
 impl Literals {
     /// Adds the literal prefix of a backend's URI template. If several templates have the same
-    /// prefix, the first one is used.
+    /// prefix, the first template is used.
     fn add(&mut self, literal: &str, place: usize) {
         if !self.owners.contains_key(literal) {
             self.owners.insert(literal.into(), place);
@@ -270,7 +270,7 @@ impl Literals {
         self.lengths.dedup();
     }
 
-    /// Returns the backends with a URI template whose literal prefix is a prefix of the URI.
+    /// Returns the backends that list a URI template whose literal prefix is a prefix of the URI.
     fn owners(&self, uri: &str) -> impl Iterator<Item = usize> {
         let beginnings = self.lengths.iter().filter_map(|&length| uri.get(..length));
         beginnings.filter_map(|beginning| self.owners.get(beginning).copied())
@@ -284,8 +284,8 @@ impl Cursor {
         format!("{:016x}.{}", self.fingerprint, self.start)
     }
 
-    /// Parses the text of a cursor. Returns `None` for any text that [`to_text`](Self::to_text)
-    /// does not return.
+    /// Parses a cursor. Returns `None` for any text that [`to_text`](Self::to_text) does not
+    /// return.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (fingerprint, start) = text.split_once('.')?;
         let fingerprint = u64::from_str_radix(fingerprint, 16).ok()?;

@@ -1,4 +1,4 @@
-//! Serves several backends as one server.
+//! A router that serves several backends as a single MCP server.
 //!
 //! A [`Router`] is a Tower service that sends each request to one of several Tower services, its
 //! backends. A backend is a remote server, a handler in this process, or a stack of layers over
@@ -13,12 +13,12 @@
 //! | `Priority` | keep their names | belongs to the first backend |
 //! | `Manual` | keep their names | is left out until it is renamed |
 //!
-//! With `Priority`, a backend owns a name only after it has been listed. Until then, the name
+//! With `Priority`, a backend owns a name only after the backend was listed. Until then, the name
 //! belongs to the next backend that offers it. If this is not acceptable, use `Prefix`.
 //!
-//! A backend's prefix is its name followed by the separator, unless [`Backend::prefix`] sets
-//! another one. URIs are never rewritten. Items that are left out, and names that clients do not
-//! accept, are logged once and reported by [`Router::problems`].
+//! A backend's prefix is its name followed by the separator, unless [`Backend::prefix`] sets a
+//! different prefix. URIs are never rewritten. If an item is left out, or clients do not accept its
+//! name, the problem is logged once and reported by [`Router::problems`].
 //!
 //! # Lists
 //!
@@ -26,57 +26,57 @@
 //! the items in the order of the backends. A failing or slow backend does not affect the others:
 //!
 //! - If a backend fails, its last known items are listed.
-//! - If a backend takes longer than the router's [patience](RouterBuilder::patience), it is slow,
-//!   and its last known items are listed. A backend is also slow if the client gives up after
-//!   waiting for a second or more. The router then waits for the slow backend in the background.
-//!   Until the backend has answered without an error, further lists contain its last known items at
-//!   once.
-//! - When a slow backend has answered, its items may differ from the last known ones. If they do,
-//!   the router notifies its [`Changes`]: the first time at once, and again after at least a
-//!   second. If the backend changes continuously, the interval doubles up to a minute. A background
-//!   request that was sent before a change is repeated.
-//! - A backend that [declares](Backend::description) no prompts is not asked for prompts. The same
-//!   holds for tools and resources. If a backend does not know the method, it is treated as having
-//!   no items. It is asked again when the [`Changes`] report a change, or when its description
-//!   becomes known. A backend that does not know the method replies with the error "method not
-//!   found", or fails with a [`BackendError`] of the kind [`Unsupported`], which may also be the
-//!   source of another error.
+//! - If a backend does not answer within the router's [patience](RouterBuilder::patience), it is
+//!   considered slow, and its last known items are listed. A backend is also slow if the client
+//!   gives up after waiting for a second or more. The router then waits for the slow backend in the
+//!   background. Until the backend has answered without an error, further list requests immediately
+//!   use its last known items.
+//! - If a slow backend finally returns other items than the last known ones, the router notifies
+//!   its [`Changes`]: the first time immediately, and again after at least a second. If the backend
+//!   changes continuously, the interval doubles up to a minute. If a change is reported after a
+//!   background request was sent, the request is repeated.
+//! - If a backend's [description](Backend::description) declares no prompts, the backend is not
+//!   asked for prompts. The same applies to tools and resources. A backend that does not know the
+//!   list method is treated as having no items. It is asked again when the [`Changes`] report a
+//!   change, or when its description becomes known. To signal that it does not know a method, a
+//!   backend replies with the error "method not found", or fails with a [`BackendError`] of the
+//!   kind [`Unsupported`], which may also be the source of another error.
 //!
 //! All clients share a backend's last known items. If a backend shows different tools to different
 //! clients, use separate routers.
 //!
-//! A list is split into pages of 1000 items. For each kind of item, the router keeps the last four
-//! lists that have several pages, so that clients can read them to the end. A cursor of another
+//! A list is split into pages of 1000 items. For each kind of item, the router stores the last four
+//! lists that have several pages, so that clients can read them to the end. A cursor of an older
 //! list is rejected, unless the current list has the same names in the same order.
 //!
 //! # Calls
 //!
 //! A request for a tool or prompt is sent to the backend that has listed the name. If no backend
 //! has listed it, the request is sent to the backend with the longest prefix that the name begins
-//! with. So calls work before anything was listed. If names have no prefixes, a request for an
+//! with, so that calls work before the first listing. If names have no prefixes, a request for an
 //! unknown name first lists the items of all backends, at most once a second.
 //!
 //! A resource belongs to the first backend that lists the resource or a matching template, in the
 //! order in which the backends were added. A template matches all URIs that start with the text
-//! before its first expression. So a later backend cannot take over a resource of an earlier one,
-//! neither by listing the exact URI nor by a longer template. For example, a backend with the
-//! template `file:///{+path}` owns all files; add backends with files of their own before it. A
-//! template that begins with an expression, such as `{+uri}`, matches nothing.
+//! before its first expression. Therefore, a later backend cannot take over a resource of an
+//! earlier backend, neither by listing the exact URI nor by a longer template. For example, a
+//! backend with the template `file:///{+path}` owns all files, so other backends with files must be
+//! added before it. A template that begins with an expression, such as `{+uri}`, matches nothing.
 //!
-//! If no backend lists a resource, it is read from the first backend that has returned its URI in
-//! the result of a tool or a prompt. If there is none, it is read from the only backend that has
-//! resources.
+//! If no backend lists a resource, it is read from the first backend that has returned the
+//! resource's URI in the result of a tool or a prompt. If there is no such backend, it is read from
+//! the only backend that has resources.
 //!
-//! A backend owns no resource before it was listed. While the list of a backend is unknown, because
-//! it is not connected or fails, a later backend that lists the same resource owns it. If a backend
-//! disconnects after it was listed, its list is kept.
+//! A backend owns no resource before it was listed. If the list of a backend is unknown, because
+//! the backend is not connected or fails, the resource belongs to the next backend that lists it.
+//! If a backend disconnects after it was listed, its list remains known.
 //!
 //! Completion requests for a resource template are sent to the first backend that lists exactly
 //! this template.
 //!
 //! If a backend cannot answer, its calls fail with a [`BackendError`] that names the backend. If a
 //! backend does not know the method, the router replies that the item is unknown, and completions
-//! are empty. The router itself is always ready. Each call waits until its backend is ready.
+//! are empty. The router itself is always ready, and each call waits until its backend is ready.
 //!
 //! Requests for skills and for their resource directories are sent to the backend that declares the
 //! skills extension. A request to set the log level is sent to the backend that declares `logging`.
@@ -160,10 +160,10 @@ pub use self::{
 };
 use crate::changes::Changes;
 
-/// A Tower service that serves several backends as one server.
+/// A Tower service that serves several backends as a single server.
 ///
-/// Clones share the last known lists of the backends. See the [module docs](self) for the behavior
-/// that clients see and for an example.
+/// Clones share the last known lists of the backends. See the [module docs](self) for an example
+/// and for the behavior that clients see.
 #[derive(Clone)]
 pub struct Router {
     shared: Arc<Shared>,
@@ -182,9 +182,9 @@ impl Router {
     /// and skills are declared if exactly one backend declares them. Tasks and other extensions are
     /// never declared.
     ///
-    /// A client of 2025-11-25 receives the description only once, at `initialize`, even if the
-    /// backends change later. If the description of a backend was still unknown then, this client
-    /// never receives the backend's instructions.
+    /// A client with protocol version 2025-11-25 receives the description only once, at
+    /// `initialize`, even if the backends change later. If the description of a backend is unknown
+    /// at that time, the client never receives the backend's instructions.
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         describe::describe(&self.shared, base)
@@ -199,8 +199,8 @@ impl Router {
         Some(names.expose(place, tool))
     }
 
-    /// Returns all known problems: which backends cannot be listed, which items are left out of
-    /// lists, and why.
+    /// Returns all known problems: backends that cannot be listed, and items that are left out of
+    /// lists, each with the reason.
     ///
     /// For each kind of item, at most 1000 problems with items are reported.
     #[must_use]
@@ -208,8 +208,8 @@ impl Router {
         self.shared.problems()
     }
 
-    /// Returns the [`Changes`] that the router notifies when a slow backend finally lists something
-    /// new.
+    /// Returns the [`Changes`] that the router notifies when a slow backend finally returns a list
+    /// that contains changes.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.shared.changes
@@ -221,15 +221,15 @@ impl Router {
         self.shared.names.backends.iter().map(|names| &*names.name)
     }
 
-    /// Returns the separator. In the names that clients see, it stands between a backend's name and
-    /// the name of its tool or prompt.
+    /// Returns the separator, which is put between a backend's name and its tool or prompt name to
+    /// form the name that clients see.
     #[must_use]
     pub fn separator(&self) -> &str {
         &self.shared.names.separator
     }
 
-    /// Returns the conflict rule, which decides whose item is used if several backends offer the
-    /// same name.
+    /// Returns the conflict rule, which decides whose item clients see if several backends offer
+    /// the same name.
     #[must_use]
     pub fn conflicts(&self) -> Conflicts {
         self.shared.names.conflicts

@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use crate::names;
 
-/// The rule that decides which item clients see if several backends offer an item of the same name.
+/// The rule that decides which item clients see if several backends offer an item with the same
+/// name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflicts {
-    /// The name of each tool and prompt begins with the prefix of its backend. Names can be equal
-    /// only if one prefix begins with another. Tools and prompts with equal names are left out.
+    /// The name of each tool and prompt starts with the prefix of its backend. Two names can still
+    /// be equal if one prefix starts with another. Tools and prompts with equal names are left out.
     ///
-    /// A resource that several backends offer belongs to the first of these backends.
+    /// If several backends offer the same resource, it belongs to the first of these backends.
     #[default]
     Prefix,
-    /// Names are not changed. An item that several backends offer belongs to the first of these
-    /// backends that has listed it.
+    /// Names are not changed. If several backends offer the same item, it belongs to the first of
+    /// these backends that has listed it.
     Priority,
-    /// Names are not changed. If several backends offer an item of the same name, all of these
+    /// Names are not changed. If several backends offer an item with the same name, all of these
     /// items are left out until they are renamed.
     Manual,
 }
@@ -37,14 +38,15 @@ pub(super) struct ExposedNames {
 #[derive(Debug)]
 pub(super) struct BackendNames {
     pub(super) name: Arc<str>,
-    /// The prefix of tools and prompts. Empty if the conflict rule does not use prefixes.
+    /// The prefix of the backend's tools and prompts. Empty if the conflict rule does not use
+    /// prefixes.
     pub(super) prefix: String,
 }
 
 // === impl Conflicts ===
 
 impl Conflicts {
-    /// Returns the value that stands for this rule in configuration files.
+    /// Returns the name of this rule in configuration files.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Prefix => "prefix",
@@ -72,7 +74,7 @@ impl ExposedNames {
         &self.backends[place].name
     }
 
-    /// Returns the name that clients see for a backend's tool or prompt: the prefix and the
+    /// Returns the name that clients see for a backend's tool or prompt: the prefix followed by the
     /// backend's own name.
     pub(super) fn expose(&self, place: usize, own: &str) -> String {
         let prefix = &self.backends[place].prefix;
@@ -82,20 +84,20 @@ impl ExposedNames {
         name
     }
 
-    /// Strips the backend's prefix from a name that clients see. Returns `None` if the name does
-    /// not have the prefix.
+    /// Removes the backend's prefix from a name that clients see. Returns `None` if the name does
+    /// not start with the prefix.
     pub(super) fn own<'n>(&self, place: usize, exposed: &'n str) -> Option<&'n str> {
         exposed.strip_prefix(&*self.backends[place].prefix)
     }
 
-    /// Returns the backends whose prefix the name begins with, the longest prefix first.
+    /// Returns the backends whose prefix matches the start of the name, the longest prefix first.
     pub(super) fn by_prefix<'s>(&'s self, exposed: &'s str) -> impl Iterator<Item = usize> + 's {
         let begins =
             move |&place: &usize| self.own(place, exposed).is_some_and(|own| !own.is_empty());
         self.by_prefix.iter().copied().filter(begins)
     }
 
-    /// Returns `true` if clients accept this name for a tool or prompt.
+    /// Returns `true` if clients accept this string as the name of a tool or prompt.
     pub(super) fn is_legal(&self, exposed: &str) -> bool {
         names::is_legal(exposed, &self.separator)
     }

@@ -1,5 +1,5 @@
-//! Remembers which backend has returned the URI of a resource in a result, so that the resource can
-//! be read from this backend.
+//! Remembers which backend has returned a resource URI in a result, so that the resource can be
+//! read from this backend later.
 
 use std::{
     collections::HashSet,
@@ -11,21 +11,22 @@ use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
 
 /// The maximum number of remembered URIs per backend.
 const MAX_URIS: usize = 10_000;
-/// The maximum size in bytes of all remembered URIs of one backend.
+/// The maximum total size in bytes of the remembered URIs per backend.
 const MAX_URI_BYTES: usize = 4 * 1024 * 1024;
-/// The maximum length in bytes of a URI. Longer URIs are not remembered.
+/// The maximum length in bytes of a remembered URI. Longer URIs are ignored.
 const MAX_OWNED_URI: usize = 2_048;
 
-/// The URIs of resources that each backend has returned in the results of its tools and prompts.
+/// The resource URIs that each backend has returned in the results of its tools and prompts.
 ///
 /// A backend may link to resources that it does not list. Without this record, the router would not
-/// know where to read them.
+/// know which backend can read them.
 ///
-/// Each backend has its own limits, so that no backend evicts the resources of another.
+/// The limits apply to each backend separately, so that no backend evicts the URIs of another.
 pub(super) struct ResourceOwners(Box<[Mutex<Uris>]>);
 
-/// The latest URIs that a backend has returned, in two generations. When the recent generation has
-/// reached half of a limit, it replaces the earlier one.
+/// The latest resource URIs that a backend has returned, in two generations. When the recent
+/// generation has reached half of a limit, it replaces the earlier generation, whose URIs are
+/// forgotten.
 #[derive(Default)]
 struct Uris {
     recent: Generation,
@@ -58,14 +59,14 @@ impl ResourceOwners {
         }
     }
 
-    /// Returns the first backend, in the order of the router, that has returned the URI in a
+    /// Returns the first backend, in the order of the router, that has returned this URI in a
     /// result.
     pub(super) fn owner(&self, uri: &str) -> Option<usize> {
         self.0.iter().position(|uris| lock(uris).contains(uri))
     }
 
     fn add<'u>(&self, place: usize, uris: impl Iterator<Item = &'u str>) {
-        // Most results contain no resource, so that no lock is needed.
+        // Most results contain no resource URIs, and need no lock.
         let mut uris = uris.filter(|uri| uri.len() <= MAX_OWNED_URI).peekable();
         if uris.peek().is_some() {
             let mut known = lock(&self.0[place]);
@@ -77,7 +78,7 @@ impl ResourceOwners {
 // === impl Uris ===
 
 impl Uris {
-    /// Adds a URI to the recent generation, and starts a new generation if this one is full.
+    /// Adds a URI to the recent generation, or starts a new generation if the recent one is full.
     fn add(&mut self, uri: &str) {
         if self.recent.uris.contains(uri) {
             return;

@@ -1,5 +1,5 @@
-//! The Tower service of a router: sends requests to backends and translates the names in requests
-//! and replies.
+//! The Tower service of a router, which sends requests to backends and translates the names in
+//! requests and replies.
 
 use std::{
     borrow::Cow,
@@ -31,21 +31,21 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The subject of a request: usually an item, under the name that the client uses.
+/// The subject of a request. This is usually an item under the name that the client uses.
 enum Wanted {
     Tool(Cow<'static, str>),
     Prompt(String),
     Resource(String),
     Subscription(String),
     Completion,
-    /// A method that concerns no item, such as setting the log level. It is sent to the only
-    /// backend with the matching capability.
+    /// A method that concerns no item, such as setting the log level. The request is sent to the
+    /// only backend that has the matching capability.
     Unshared(String),
 }
 
 /// The response future of a [`Router`].
 ///
-/// Dropping this future drops the future of the request to the backend.
+/// Dropping this future drops the pending request to the backend.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);
 
@@ -55,7 +55,7 @@ enum State {
     Working(BoxFuture<'static, Result<Reply, BackendError>>),
 }
 
-/// A pending request to a backend, whose reply will be translated for the client.
+/// A pending request to a backend. Its reply is translated for the client.
 struct Sent {
     reply: BoxFuture<'static, Result<Reply, BoxError>>,
     shared: Arc<Shared>,
@@ -71,8 +71,8 @@ impl Service<Request> for Router {
     type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        // Each request waits for its own backend: one that is not ready must not delay requests to
-        // the others.
+        // Always ready, because each request waits for its own backend. A backend that is not ready
+        // must not delay requests to other backends.
         Poll::Ready(Ok(()))
     }
 
@@ -100,9 +100,9 @@ impl Service<Request> for Router {
     }
 }
 
-/// Returns a predicate for requests that name no item, such as setting the log level. Such a
-/// request is sent to the only backend whose capabilities satisfy the predicate. Returns `None` for
-/// other requests.
+/// For a request that names no item, such as setting the log level, returns a predicate on
+/// capabilities. The request is sent to the only backend that satisfies the predicate. Returns
+/// `None` for other requests.
 fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> {
     match message {
         ClientRequest::ListSkillsRequest(_)
@@ -127,8 +127,8 @@ async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
     }
 }
 
-/// Lists the items of all backends to find out which backend has the requested item, and sends the
-/// request there.
+/// Lists the items of all backends to find the backend that has the requested item, and sends the
+/// request to this backend.
 async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendError> {
     let Subject::Item(kind, name) = request.subject() else {
         return Ok(Reply::method_not_found(request.method().to_owned()));
@@ -146,18 +146,18 @@ async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, B
     }
 }
 
-/// Returns the name of the tool or prompt that a reply rejects. Returns `None` for other replies
-/// and other kinds of items.
+/// Returns the name of the tool or prompt that the reply rejects as unknown or unavailable. Returns
+/// `None` for other replies and other kinds of items.
 fn named(reply: &mut Reply) -> Option<&mut Cow<'static, str>> {
     let refusal = reply.refusal_mut()?;
     refusal.kind()?.is_named().then_some(())?;
     refusal.name_mut()
 }
 
-/// Returns the reply to a request for an item that no backend owns.
+/// Returns the error reply to a request for an item that no backend owns.
 fn refuse(kind: ItemKind, name: &str, contested: bool) -> Reply {
     let name = name.to_owned();
-    // Resources are never contested: a resource of two backends belongs to the first.
+    // Resources are never contested: a resource of several backends belongs to the first backend.
     if contested && kind.is_named() {
         return Refusal::Unavailable { kind, name: name.into() }.into();
     }
@@ -173,8 +173,8 @@ impl Sent {
         Self { reply, shared, place, wanted }
     }
 
-    /// Replaces a backend's own name in a reply by the name that clients see, and the backend's
-    /// errors by errors for clients.
+    /// Translates a backend's reply for the client: replaces the backend's own name by the name
+    /// that clients see, and backend errors by errors for clients.
     fn put(&mut self, reply: &mut Reply) {
         let Self { shared, place, wanted, .. } = self;
         if let Some(result) = reply.result() {
@@ -185,13 +185,15 @@ impl Sent {
                 _ => shared.names.expose(*place, name).into(),
             };
         } else if let Some(missing) = reply.error().and_then(|error| missing_capability(&error)) {
-            // The error concerns the client, whose capabilities the router relays.
+            // Passed on to the client, because it concerns the client's capabilities, which the
+            // router has relayed.
             *reply = missing.into();
         } else if let Some(code) = reply.error().map(|error| error.code) {
             match code.0 {
-                // The router itself has the method, so the item is refused instead.
+                // The client must not conclude that the router lacks the method, so the item is
+                // rejected instead.
                 _ if code == ErrorCode::METHOD_NOT_FOUND => *reply = wanted.refuse(),
-                // Errors about the connection between the router and the backend.
+                // These errors concern the connection between the router and the backend.
                 -32022..=-32020 => {
                     let name = shared.names.of(*place);
                     let error = reply.error().map(|error| Reason(&error.message).to_string());
@@ -262,7 +264,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the reply that the client receives if the backend does not know the method.
+    /// Returns the reply for the client if the backend does not know the method.
     fn refuse(&mut self) -> Reply {
         match self {
             Self::Tool(name) => Reply::unknown_tool(mem::take(name)),

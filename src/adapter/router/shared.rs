@@ -1,4 +1,4 @@
-//! The state of a router: requests and merges the lists of the backends, and finds the backend for
+//! The state of a router. Requests and merges the lists of all backends, and finds the backend for
 //! each request.
 
 use std::{
@@ -34,15 +34,15 @@ use crate::{
     message::{Context, ItemKind, Reply},
 };
 
-/// The time that a background task waits for a slow backend's list. Then the request is dropped,
-/// and may be sent again.
+/// The maximum time for which a background task waits for a slow backend's list. After that, the
+/// request is dropped, and may be sent again.
 const LATEST: Duration = Duration::from_secs(60);
-/// The minimum time between two listings that are caused by requests for unknown names.
+/// The minimum time between two listings that requests for unknown names cause.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// If a client gives up a list request after this time, the backends that have not answered are
-/// marked as late.
+/// The time after which a client that cancels its list request has waited long enough: backends
+/// that have not answered by then are marked as late.
 const WAITED_ENOUGH: Duration = Duration::from_secs(1);
-/// The maximum number of distinct problems with items that are logged.
+/// The maximum number of distinct problems with items that the router logs.
 const MAX_LOGGED_PROBLEMS: usize = 1_000;
 
 /// The state that all clones of a router share.
@@ -53,10 +53,10 @@ pub(super) struct Shared {
     pub(super) changes: Changes,
     pub(super) boards: ListCaches,
     pub(super) handed_out: ResourceOwners,
-    /// The problems that were logged, as texts in which long names are truncated.
+    /// The problems that were already logged, as texts in which long names are truncated.
     told: Mutex<HashSet<String>>,
-    /// Background tasks, which wait for slow backends and send delayed notifications. They end with
-    /// the router.
+    /// The background tasks, which wait for slow backends and send delayed notifications. They are
+    /// aborted when the router is dropped.
     background: Mutex<JoinSet<()>>,
 }
 
@@ -65,15 +65,15 @@ pub(super) struct Shared {
 pub(super) enum Target {
     /// The backend with this index.
     To(usize),
-    /// No backend, because several backends offer an item of this name.
+    /// No backend, because several backends offer an item with this name.
     Contested,
-    /// Unknown until all backends have been listed.
+    /// Not known until all backends have been listed.
     Look,
-    /// No backend can have the item.
+    /// No backend can have this item.
     Nowhere,
 }
 
-/// A pending request for all items of one kind from a backend.
+/// A pending list request to one backend, for all items of one kind.
 struct Fetch<I> {
     place: usize,
     when: When,
@@ -81,19 +81,20 @@ struct Fetch<I> {
     answer: BoxFuture<'static, Result<Listed<I>, ListError>>,
 }
 
-/// The backends that a client's list request waits for. If the client gives up, background tasks
-/// wait for them instead. Otherwise a client with a short timeout would never receive their items.
+/// The backends that a client's list request is waiting for. If the client gives up, background
+/// tasks wait for these backends instead. Otherwise, a client with a short timeout would never
+/// receive their items.
 struct Awaited<'s, I: CachedItem> {
     shared: &'s Arc<Shared>,
     /// The Tokio runtime that runs the background tasks, and the time at which the client's list
-    /// request started. `None` if the request is not handled in a Tokio runtime, so that there are
-    /// no background tasks.
+    /// request started. `None` if the request does not run in a Tokio runtime, so that background
+    /// tasks are impossible.
     background: Option<(Handle, Instant)>,
     asking: FuturesUnordered<Fetch<I>>,
 }
 
-/// A guard for the background task that lists a slow backend. Dropping it records that the task has
-/// ended, even if the runtime has aborted the task.
+/// A guard in the background task that waits for a slow backend. Dropping the guard records that
+/// the task has ended, even if the runtime has aborted the task.
 struct BackgroundRefresh<I: CachedItem> {
     shared: Weak<Shared>,
     place: usize,
@@ -101,7 +102,7 @@ struct BackgroundRefresh<I: CachedItem> {
     kind: PhantomData<I>,
 }
 
-/// A merged list. It is complete if it contains the current items of every backend.
+/// A merged list, which is complete if it contains the current items of all backends.
 struct View<I> {
     merged: Arc<Merged<I>>,
     complete: bool,
@@ -129,9 +130,9 @@ impl Shared {
         }
     }
 
-    /// Returns the index of the only backend with a capability, or `None` if no backend or several
-    /// backends have it. If the router has a single backend, that backend is assumed to have the
-    /// capability while its description is unknown.
+    /// Returns the index of the only backend that has a capability. Returns `None` if no backend or
+    /// several backends have it. If the router has a single backend, that backend is assumed to
+    /// have the capability while its description is unknown.
     pub(super) fn owner(&self, has: impl Fn(&ServerCapabilities) -> bool) -> Option<usize> {
         let is_single = self.backends.len() == 1;
         let mut owners = self.backends.iter().enumerate().filter(|(_, backend)| {
@@ -143,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Answers a client's list request with one page.
+    /// Answers a client's list request with the page at the cursor, or with the first page.
     pub(super) async fn list_page<I: CachedItem>(
         self: &Arc<Self>,
         cursor: Option<String>,
@@ -159,8 +160,8 @@ impl Shared {
                 None => None,
                 Some(cursor) => match board.begun(cursor.fingerprint) {
                     Some(merged) => merged.page(cursor, true),
-                    // The list was begun in another process or has been evicted. The current list
-                    // may be the same.
+                    // The list was created in another process or is no longer stored. The current
+                    // list may have the same names, and thus the same cursors.
                     None => {
                         let View { merged, complete } = self.list::<I>(context).await;
                         merged.page(cursor, complete)
@@ -222,8 +223,8 @@ impl Shared {
         View { merged: board.view(&self.names, sources), complete }
     }
 
-    /// Returns the current moment, and whether the backend declares items of this kind. The latter
-    /// is `None` if the backend's description is unknown.
+    /// Returns the current epoch of the list, and whether the backend declares items of this kind.
+    /// The latter is `None` if the backend's description is unknown.
     fn now<I: Item>(&self, place: usize) -> (Option<bool>, When) {
         let description = self.backends[place].describe();
         let offered = description.map(|described| I::is_offered(&described.capabilities));
@@ -232,8 +233,8 @@ impl Shared {
     }
 
     fn ask<I: Item>(&self, place: usize, when: When, context: &Context) -> Fetch<I> {
-        // A list asks the client for nothing and has no progress. It may continue after the request
-        // has ended.
+        // List requests ask the client no questions and report no progress. They are not cancelled
+        // with the client's request, because they may continue in the background.
         let mut context = context.branch(self.names.of(place).clone(), None);
         context.cancellation = None;
         self.ask_as(place, when, context)
@@ -245,8 +246,8 @@ impl Shared {
         Fetch { place, when, context, answer }
     }
 
-    /// Records a backend's answer to a list request. Returns the items to list, and whether they
-    /// are current.
+    /// Records a backend's response to a list request. Returns the items to list, and whether these
+    /// items are current.
     fn learn<I: CachedItem>(
         self: &Arc<Self>,
         place: usize,
@@ -254,7 +255,7 @@ impl Shared {
         answer: Result<Listed<I>, ListError>,
     ) -> (Option<Arc<Listed<I>>>, bool) {
         let learnt = I::board(&self.boards).learn(&self.names, place, when, answer);
-        // Each outage is logged, even after an earlier one with the same reason.
+        // Every outage is logged, even if an earlier outage had the same reason.
         learnt.problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         if let Some(after) = learnt.news {
             self.update::<I>();
@@ -263,7 +264,7 @@ impl Shared {
         (learnt.source, learnt.fresh)
     }
 
-    /// Notifies clients after this delay that a list has changed.
+    /// Notifies clients of a changed list after this delay.
     fn bump_after<I: Item>(&self, after: Duration) {
         let epoch = I::epoch(&self.changes).clone();
         match Handle::try_current() {
@@ -278,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Merges the last known lists of all backends, and logs new problems with their items.
+    /// Merges the last known items of all backends, and logs new problems with these items.
     fn update<I: CachedItem>(&self) {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,8 +295,8 @@ impl Shared {
         }
     }
 
-    /// Stops waiting for a slow backend. Continues the request in the background, and returns the
-    /// backend's last known items.
+    /// Stops waiting for a slow backend, and continues its list request in the background. Returns
+    /// the backend's last known items.
     fn give_up<I: CachedItem>(
         self: &Arc<Self>,
         late: Fetch<I>,
@@ -309,14 +310,14 @@ impl Shared {
         known
     }
 
-    /// Spawns a background task that waits for a slow backend's list. Does nothing if there already
-    /// is such a task.
+    /// Spawns a background task that waits for a slow backend's list. Does nothing if such a task
+    /// already exists.
     fn ask_in_background<I: CachedItem>(self: &Arc<Self>, mut asking: Fetch<I>, runtime: &Handle) {
         let place = asking.place;
         if !I::board(&self.boards).ask_in_background(place) {
             return;
         }
-        // A weak reference, so that the router owns the task and not the reverse.
+        // The reference is weak because the router owns the task.
         let shared = Arc::downgrade(self);
         let asked = BackgroundRefresh::<I> { shared, place, ended: false, kind: PhantomData };
         let wait = async move {
@@ -346,9 +347,9 @@ impl Shared {
     }
 
     /// Lists the items of all backends, because a request names an unknown item. Does nothing if
-    /// such a listing has finished less than a second ago.
+    /// such a listing ended less than a second ago.
     ///
-    /// Concurrent callers share one listing.
+    /// Concurrent requests share one listing.
     pub(super) async fn list_again<I: CachedItem>(self: &Arc<Self>, context: &Context) {
         let mut looked = I::board(&self.boards).looked.lock().await;
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER) {
@@ -372,7 +373,8 @@ impl Shared {
             ItemKind::Tool => self.way_to_name::<Tool>(name),
             ItemKind::Prompt => self.way_to_name::<Prompt>(name),
             ItemKind::Resource => self.way_to_resource(name),
-            // A template belongs to the backend that lists it, even if another one owns its URIs.
+            // A template belongs to the backend that lists it, even if another backend owns the
+            // URIs that it matches.
             ItemKind::ResourceTemplate => match self.boards.templates.route(name) {
                 Some(route) => route.into(),
                 None => self.way_to_resource(name),
@@ -385,8 +387,8 @@ impl Shared {
         match I::board(&self.boards).route(name) {
             Some(route) => route.into(),
             None => match (self.names.conflicts, self.backends.len()) {
-                // The backend decides whether the name is known, so that calls work before anything
-                // was listed.
+                // The backend decides whether the name is known, so that calls work before the
+                // first listing.
                 (Conflicts::Prefix, _) => self
                     .names
                     .by_prefix(name)
@@ -407,8 +409,8 @@ impl Shared {
             Some(Route::Contested) => return Target::Contested,
             None => None,
         };
-        // The first of these backends owns the resource, so that a later one cannot take it over by
-        // listing it, too, or by another template.
+        // The first of these backends owns the resource. Otherwise, a later backend could take over
+        // the resource by listing it, too, or by listing another template.
         let owner = listed.into_iter().chain(templates.by_template(uri)).min();
         if let Some(place) = owner.or_else(|| self.handed_out.owner(uri)) {
             return Target::To(place);
@@ -474,7 +476,7 @@ impl<I> Future for Fetch<I> {
 impl<I: CachedItem> Drop for Awaited<'_, I> {
     fn drop(&mut self) {
         let Some((runtime, since)) = &self.background else { return };
-        // If a client gives up this early, the backends need not be slow.
+        // If a client gives up so early, the backends are not necessarily slow.
         if since.elapsed() < WAITED_ENOUGH.min(self.shared.patience) {
             return;
         }
@@ -487,8 +489,8 @@ impl<I: CachedItem> Drop for Awaited<'_, I> {
 // === impl BackgroundRefresh ===
 
 impl<I: CachedItem> BackgroundRefresh<I> {
-    /// Disarms the guard. The end of the task is already recorded, and another task may have
-    /// started since.
+    /// Disarms the guard, because the end of the task is already recorded. A new task may have
+    /// started since then.
     fn end(mut self) {
         self.ended = true;
     }

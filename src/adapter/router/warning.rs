@@ -4,14 +4,14 @@ use std::{fmt, sync::Arc};
 
 use crate::{message::ItemKind, warnings::sanitize::Sanitized};
 
-/// A problem with a backend or its items, for the operator of a router.
+/// A problem with a backend or its items, reported to the operator of a router.
 ///
 /// The `Display` output is a sentence that names the backend. It may contain text from a backend,
-/// so do not send it to clients.
+/// so it should not be sent to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A backend could not be listed. Clients receive its last known items instead.
+    /// A backend could not be listed. Clients receive the backend's last known items instead.
     NotListed {
         /// The name of the backend.
         backend: Arc<str>,
@@ -20,7 +20,7 @@ pub enum Problem {
         /// The reason why the backend could not be listed.
         reason: String,
     },
-    /// An item is left out because clients do not accept its name.
+    /// An item is left out because clients would not accept its name.
     IllegalName {
         /// The name of the backend.
         backend: Arc<str>,
@@ -29,7 +29,7 @@ pub enum Problem {
         /// The name that clients would see, including the backend's prefix.
         name: String,
     },
-    /// A backend has two items of the same name or URI. The first one is used.
+    /// A backend lists two items with the same name or URI. The first item is used.
     Twins {
         /// The name of the backend.
         backend: Arc<str>,
@@ -38,7 +38,7 @@ pub enum Problem {
         /// The name or URI that clients see.
         name: String,
     },
-    /// Two backends have an item of the same name or URI. The item of the first backend is used.
+    /// Two backends offer an item with the same name or URI. The item of the first backend is used.
     Shadowed {
         /// The backend whose item is used.
         owner: Arc<str>,
@@ -49,7 +49,7 @@ pub enum Problem {
         /// The name or URI that clients see.
         name: String,
     },
-    /// Two backends have an item of the same name or URI. Both items are left out.
+    /// Two backends offer an item with the same name or URI. Both items are left out.
     Contested {
         /// The names of both backends.
         backends: [Arc<str>; 2],
