@@ -1,5 +1,5 @@
-//! Integrations for programs that prompt models: tools that are implemented in code, and tool calls
-//! in the output of models.
+//! Integrations for hosts, which are programs that prompt models: tools that are implemented in
+//! code, and tool calls in the output of models.
 
 pub mod functions;
 

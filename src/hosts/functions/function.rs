@@ -1,4 +1,4 @@
-//! A tool implemented by a closure or a service.
+//! A tool whose implementation is a closure or a Tower service.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -11,35 +11,35 @@ use tower_service::Service;
 use super::IntoToolResult;
 use crate::message::{Context, Refusal, Reply, Violation};
 
-/// A tool together with its implementation.
+/// A tool definition together with the code that implements the tool.
 #[derive(Clone)]
 pub struct Function {
     pub(super) tool: Tool,
     pub(super) service: BoxCloneSyncService<FunctionCall, Reply, BoxError>,
 }
 
-/// A call of a [`Function`].
+/// A tool call that a [`Function`] receives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FunctionCall {
     /// The name of the called tool, for a service that implements several tools.
     pub tool: Cow<'static, str>,
-    /// The arguments of the call. Empty if the call has none.
+    /// The arguments of the call. Empty if the call contains no arguments.
     pub arguments: JsonObject,
-    /// The context of the call. A tool that calls other tools makes these calls
+    /// The context of the call. If the tool calls other tools, it makes these calls
     /// [within](crate::message::Request::within) this context.
     pub context: Context,
 }
 
 /// Creates a tool from a closure.
 ///
-/// The closure receives the arguments and the context of the call. serde deserializes the arguments
-/// from a JSON object into the type of the first parameter. The closure returns any
-/// [`IntoToolResult`], such as a `Result<String, E>`. Calls can run concurrently. Dropping a call
-/// drops the future of the closure.
+/// The closure receives the arguments and the context of each call. serde deserializes the
+/// arguments, a JSON object, into the type of the closure's first parameter. The closure returns
+/// any [`IntoToolResult`], such as a `Result<String, E>`. Calls can run concurrently. Dropping a
+/// call drops the closure's future.
 ///
-/// The future that the closure returns cannot borrow from the closure. So an async closure cannot
-/// capture anything, and any other closure must clone captured values for each call.
+/// The closure's future cannot borrow from the closure. Therefore, an async closure cannot capture
+/// anything, and any other closure must clone its captured values for each call.
 ///
 /// See the [module docs](super) for an example.
 pub fn tool_fn<A, R, F>(
@@ -64,11 +64,11 @@ where
     Function { tool, service: BoxCloneSyncService::new(service) }
 }
 
-/// Creates a tool from a Tower service, which may have its own layers, such as a timeout or a
+/// Creates a tool from a Tower service. The service may have its own layers, such as a timeout or a
 /// concurrency limit.
 ///
 /// Each call waits until a clone of the service is ready. If the service returns an error, the tool
-/// is treated as unavailable: the text of the error is logged, but not returned to the caller. To
+/// is treated as unavailable: the error message is logged, but not returned to the caller. To
 /// return an error to the caller, use a response type such as `Result<String, E>`.
 ///
 /// # Examples
@@ -109,11 +109,12 @@ where
     Function { tool, service: BoxCloneSyncService::new(service.map_err(Into::into)) }
 }
 
-/// Deserializes the arguments of a call. The error does not quote the values of arguments.
+/// Deserializes the arguments of a tool call. The error does not quote the arguments' values, which
+/// may be private.
 fn read<A: DeserializeOwned>(tool: Cow<'static, str>, arguments: JsonObject) -> Result<A, Refusal> {
     A::deserialize(Value::Object(arguments)).map_err(|error| {
         let text = error.to_string();
-        // serde's message has the found value before the expected type.
+        // serde's error message contains the found value, followed by the expected type.
         let message = match text.rfind(", expected ") {
             Some(at) => text[at + 2..].to_owned(),
             None => text,
@@ -128,7 +129,7 @@ fn read<A: DeserializeOwned>(tool: Cow<'static, str>, arguments: JsonObject) -> 
 // === impl Function ===
 
 impl Function {
-    /// Creates a tool from a service that returns complete replies, which are forwarded unchanged.
+    /// Creates a tool from a service whose replies are returned to the caller unchanged.
     #[cfg(feature = "rig-compose")]
     pub(crate) fn answered_by<S>(tool: Tool, service: S) -> Self
     where

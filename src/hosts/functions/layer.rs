@@ -19,9 +19,9 @@ use crate::{
 
 /// A layer that adds functions to the tools of a service.
 ///
-/// The functions are listed once, in order, at the end of the first page of tools. A function
-/// replaces a tool of the same name: the tool is neither listed nor called. All requests except
-/// calls of functions are forwarded unchanged.
+/// The functions are listed once, in order, at the end of the first page of tools. If the service
+/// has a tool with the same name as a function, the function replaces it: the service's tool is
+/// neither listed nor called. All requests except calls of functions are forwarded unchanged.
 ///
 /// If the service has no tools and rejects `tools/list` as an unknown method, the layer lists only
 /// the functions. The layer also adds the tools capability to the results of `initialize` and
@@ -59,10 +59,11 @@ pub struct FunctionsLayer {
 
 /// Middleware created by [`FunctionsLayer`].
 ///
-/// The service is ready when the inner service is ready. A call of a function does not need the
-/// inner service, so the slot that was reserved in it is released before the function runs.
-/// Otherwise, a function that calls an inner service with a single slot would wait forever.
-/// Malformed requests are rejected without calling the inner service, and release its slot, too.
+/// The service is ready when the inner service is ready. However, a call of a function does not
+/// need the inner service, so the slot that was reserved in the inner service is released before
+/// the function runs. Otherwise, a function that calls an inner service with a single slot would
+/// wait forever. Malformed requests are also rejected without calling the inner service, and
+/// release its slot.
 #[derive(Clone, Debug)]
 pub struct Functions<S> {
     functions: ToolSet,
@@ -163,8 +164,8 @@ where
     }
 }
 
-/// Adds the functions to the first page of tools, and removes tools of the same names from every
-/// page. If the service has no tools, creates the first page.
+/// Adds the functions to the first page of tools, and removes the service's tools with the same
+/// names from every page. If the service has no tools, creates the first page.
 fn list(functions: &ToolSet, is_first: bool, reply: &mut Reply) {
     if functions.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Closures and services as tools.
+//! Tools that are implemented by closures and Tower services.
 //!
 //! A [`Function`] is a tool implemented in this process, by an async closure ([`tool_fn`]) or a
 //! Tower service ([`tool_service`]). Functions can be served in two ways:
@@ -7,9 +7,8 @@
 //!   behind a [`Router`](crate::adapter::Router).
 //! - A [`FunctionsLayer`] adds functions to the tools of the service that it wraps.
 //!
-//! Layers above treat functions like any other tools, and composites can call them. So the target
-//! of a composite can be an agent, the call of a model or any other code, without a separate
-//! server.
+//! The layers above treat functions like any other tools, and composites can call them. This allows
+//! a composite to call an agent, a model or any other code without a separate server.
 //!
 //! # Examples
 //!
@@ -49,32 +48,32 @@
 //!
 //! # Arguments
 //!
-//! The arguments of a call are deserialized into the first parameter of the closure. Its type is
-//! any type that serde can deserialize, or a [`JsonObject`](rmcp::model::JsonObject) with all
-//! arguments. If the deserialization fails, the call is rejected without calling the closure. The
-//! input schema of the tool is listed, but it is neither derived from this type nor checked. To
-//! check arguments against the schema, add a [`ValidateLayer`](crate::validate::ValidateLayer)
-//! above, as for any tool.
+//! The call arguments are deserialized into the first parameter of the closure. The parameter's
+//! type is any type that serde can deserialize, or a [`JsonObject`](rmcp::model::JsonObject) with
+//! all arguments. If the deserialization fails, the call is rejected without calling the closure.
+//! The tool's input schema is listed, but it is neither derived from the parameter's type nor
+//! checked. To check arguments against the schema, add a
+//! [`ValidateLayer`](crate::validate::ValidateLayer) above the functions, as for any tool.
 //!
 //! # Results
 //!
-//! A string becomes text. A JSON object becomes structured content, and a text that mirrors it. A
-//! [`CallToolResult`](rmcp::model::CallToolResult) is returned unchanged. An error becomes a failed
-//! result (`isError`) with the text of the error, which the caller sees. [`IntoToolResult`]
-//! describes all conversions. A panic of a function is not caught in this module. It is caught by a
-//! composite that calls the function, and by the [server](crate::adapter::ServeService) of the
-//! stack.
+//! A string becomes text. A JSON object becomes structured content, which is also repeated as text.
+//! A [`CallToolResult`](rmcp::model::CallToolResult) is returned unchanged. An error becomes a
+//! failed result (`isError`) that contains the error message, which the caller sees.
+//! [`IntoToolResult`] describes all conversions. This module does not catch the panics of a
+//! function. They are caught by a composite that calls the function, and by the
+//! [server](crate::adapter::ServeService) of the stack.
 //!
 //! # Functions that call tools
 //!
 //! A function, such as an agent, may call the stack that it is part of. Make these requests
-//! [within](crate::message::Request::within) the context that the function receives. Then the
-//! requests belong to the same caller, are charged to the same run, and are canceled when the call
-//! of the function is canceled.
+//! [within](crate::message::Request::within) the context that the function receives. The requests
+//! then belong to the same caller, are charged to the same run, and are canceled together with the
+//! function call.
 //!
-//! A call that is nested in more than eight other calls is rejected, so infinite recursion ends. If
-//! a function makes requests in its own task, they are counted even if they are not made within the
-//! context. The branches of a composite do not reset the count.
+//! To end infinite recursion, a call that is nested in more than eight other calls is rejected. If
+//! a function makes requests in its own task, these requests are counted even if they are not made
+//! within the context. The branches of a composite do not reset the count.
 //!
 //! ```
 //! use std::sync::{Arc, OnceLock};

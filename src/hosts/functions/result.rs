@@ -1,4 +1,4 @@
-//! Conversion of return values of functions to tool results.
+//! Conversion of the return values of functions to tool results.
 
 use std::fmt::Display;
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 /// | `CallToolResult` | unchanged |
 /// | `Result` | for `Ok`, the result of the value; for `Err`, the text of the error, with `isError` |
 ///
-/// The text of an error is its `Display` text, without the texts of its sources.
+/// The text of an error is its `Display` output, without the error's sources.
 pub trait IntoToolResult {
     /// Converts the value to a tool result.
     fn into_tool_result(self) -> CallToolResult;

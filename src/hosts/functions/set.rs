@@ -1,4 +1,4 @@
-//! A server of functions.
+//! An MCP server whose tools are functions.
 
 use std::{
     collections::HashMap,
@@ -16,15 +16,15 @@ use tower_service::Service;
 use super::{Function, FunctionCall};
 use crate::message::{ItemKind, Reply, Request, Subject};
 
-/// A server of functions.
+/// An MCP server whose tools are functions.
 ///
 /// The server lists all functions on one page, in order, and calls them. It rejects unknown tools,
-/// and all methods that are not about tools. The [adapter](crate::adapter::ServeService::new) that
+/// and all methods that do not concern tools. The [adapter](crate::adapter::ServeService::new) that
 /// serves the `ToolSet` implements the rest of the protocol.
 ///
-/// The server is always ready, and clones refer to the same server. If the
-/// [service](super::tool_service) behind a function fails, the call of the server fails with the
-/// same error.
+/// The server is always ready, and its clones share the functions. If the
+/// [service](super::tool_service) behind a function returns an error, the call of the server fails
+/// with the same error.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Clone, Default)]
@@ -56,12 +56,11 @@ pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
 // === impl ToolSet ===
 
 impl ToolSet {
-    /// Creates a server whose tools are these functions.
+    /// Creates a server with these functions as tools.
     ///
     /// # Errors
     ///
-    /// Returns an error if several functions have the same name. The error contains the duplicate
-    /// names.
+    /// Returns an error that contains the duplicate names if several functions have the same name.
     pub fn new(functions: impl IntoIterator<Item = Function>) -> Result<Self, DuplicateTools> {
         let mut shared = Shared::default();
         let mut twice = Vec::new();
@@ -94,8 +93,8 @@ impl ToolSet {
         self.0.functions.is_empty()
     }
 
-    /// Starts a call of the function that the request names. If the request calls none of the
-    /// functions, returns it unchanged as the error.
+    /// Starts the call of the function that the request names. If the request does not call any of
+    /// the functions, returns the unchanged request as the error.
     pub(super) fn begin(&self, mut request: Request) -> Result<Running, Request> {
         let place = request.tool_call().and_then(|call| self.0.places.get(&*call.name));
         let Some(&place) = place else { return Err(request) };

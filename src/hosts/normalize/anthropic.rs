@@ -1,5 +1,5 @@
-//! Finds tool calls in messages of Anthropic's Messages API. A message is a list of blocks, and
-//! each block is a text, a thought or a call.
+//! Finds tool calls in messages of Anthropic's Messages API. A message is a list of content blocks,
+//! and each block is text, a thought or a tool call.
 
 use std::slice;
 
@@ -17,7 +17,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
         return Err(EXPECTED);
     }
     let mut found: Vec<_> = blocks.iter().filter_map(call).collect();
-    // All calls before the last one are complete.
+    // The output was cut off within the last block. All earlier calls are complete.
     if matches!(
         output.get("stop_reason").and_then(Value::as_str),
         Some("max_tokens" | "model_context_window_exceeded")
@@ -39,7 +39,7 @@ fn blocks(output: &Value) -> Result<&[Value], OutputError> {
 }
 
 fn call(block: &Value) -> Option<Candidate<'_>> {
-    // `server_tool_use` and `mcp_tool_use` are calls that the provider executes itself.
+    // The types `server_tool_use` and `mcp_tool_use` are calls that the provider executes itself.
     is_call(block).then(|| Candidate::new(block.get("id"), block.get("name"), block.get("input")))
 }
 

@@ -1,4 +1,4 @@
-//! Parses the arguments of a call, in the formats of all providers.
+//! Parses the arguments of a model's tool call, in the formats of all providers.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::message::{content_size, is_deeper};
 
-/// Parses the arguments of a call, which are an object or a text with the JSON of an object. If the
+/// Parses call arguments, which are a JSON object or a string that contains a JSON object. If the
 /// arguments are missing or blank, returns an empty object.
 pub(super) fn read(arguments: Option<&Value>, limits: &ParseLimits) -> Result<JsonObject, Problem> {
     match arguments {
         None | Some(Value::Null) => Ok(JsonObject::new()),
         Some(Value::String(text)) => parse(text, limits),
         Some(arguments) => {
-            // The depth is checked first, since measuring the size recurses.
+            // The depth is checked before the size, because measuring the size is recursive.
             if is_deeper(arguments, limits.max_depth) {
                 return Err(limits.too_deep());
             }
@@ -43,9 +43,9 @@ fn parse(text: &str, limits: &ParseLimits) -> Result<JsonObject, Problem> {
     }
 }
 
-/// Describes why the arguments of a call are not valid JSON.
+/// Returns the problem with call arguments that are not valid JSON.
 pub(super) fn no_json(error: &serde_json::Error) -> Problem {
-    // serde_json stops at 128 levels, and this error can only be detected by its text.
+    // serde_json stops at 128 levels. This error can only be recognized by its message.
     if error.to_string().starts_with("recursion limit") {
         let message = "the arguments are nested deeper than can be read";
         return Problem::new(MalformedKind::OverLimit, message);

@@ -1,10 +1,10 @@
-//! Tool calls in the output of a model, both well-formed and malformed ones.
+//! Tool calls that were found in the output of a model, both well-formed and malformed calls.
 
 use std::{error::Error, fmt, sync::Arc};
 
 use rmcp::model::JsonObject;
 
-/// The id of a call in the output of a model.
+/// The ID of a tool call in the output of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
     text: Arc<str>,
@@ -13,21 +13,23 @@ pub struct CallId {
 
 /// A tool call that a model has requested.
 ///
-/// The call may refer to an unknown tool, or have arguments that the tool does not accept.
+/// The call is well-formed, but it may name an unknown tool, or contain arguments that the tool
+/// does not accept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCall {
-    /// The id of the call, which the result of the call repeats.
+    /// The ID of the call. The result of the call repeats it.
     pub id: CallId,
     /// The name of the tool, as the model wrote it.
     pub name: String,
-    /// The arguments of the tool.
+    /// The call arguments.
     pub arguments: JsonObject,
     pub(super) form: Form,
 }
 
-/// A call in the output of a model that cannot be executed, for example because it is incomplete.
+/// A tool call in the output of a model that cannot be executed, for example because it is
+/// incomplete.
 ///
-/// The `Display` text describes why the call is malformed, and can be returned to the model.
+/// The `Display` output describes why the call is malformed, and can be returned to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedCall {
     pub(super) id: Option<CallId>,
@@ -48,31 +50,32 @@ pub enum MalformedKind {
     Syntax,
     /// The output of the model was cut off before the call was complete.
     Incomplete,
-    /// A previous call has the same id.
+    /// An earlier call has the same ID.
     DuplicateId,
-    /// The call is not a function call, but for example a custom tool call.
+    /// The call is not a function call. For example, it is a custom tool call.
     Unsupported,
-    /// The call belongs to a choice or candidate after the first. Only calls of the first choice or
-    /// candidate are executed.
+    /// The call belongs to a choice or candidate other than the first. Only the calls of the first
+    /// choice or candidate are executed.
     OtherChoice,
     /// The arguments of the call are too large or nested too deep, or the output has too many
     /// calls.
     OverLimit,
 }
 
-/// The reason why a call is malformed, with a message for the model.
+/// The reason why a tool call is malformed, with an error message for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) kind: MalformedKind,
     pub(super) message: String,
 }
 
-/// The provider's format of a call, which determines the format of the call's result.
+/// The provider's format of a tool call, which determines the format of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
     Function,
-    /// The `function_call` of a message. This older form allows at most one call per message.
+    /// The field `function_call` of a message. This older format allows at most one call per
+    /// message.
     Legacy,
     /// A custom tool call, whose input is free text.
     Custom,
@@ -81,24 +84,24 @@ pub(super) enum Form {
 // === impl CallId ===
 
 impl CallId {
-    /// Creates an id from the text that the provider uses to identify a call.
+    /// Creates an ID from the provider's ID of a call.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: false }
     }
 
-    /// Creates a generated id for a call that has none.
+    /// Creates a generated ID for a call without an ID.
     pub(super) fn made(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: true }
     }
 
-    /// Returns the id as text.
+    /// Returns the ID as a string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Returns `true` if this module generated the id, because the call had none. The provider does
-    /// not know a generated id.
+    /// Returns `true` if this module has generated the ID, because the model's call had no ID. The
+    /// provider does not know generated IDs.
     #[must_use]
     pub const fn is_made(&self) -> bool {
         self.is_made
@@ -114,7 +117,7 @@ impl fmt::Display for CallId {
 // === impl ModelCall ===
 
 impl ModelCall {
-    /// Creates a call that other code has parsed.
+    /// Creates a well-formed call, for example from the output of another parser.
     pub fn new(id: CallId, name: impl Into<String>, arguments: JsonObject) -> Self {
         Self { id, name: name.into(), arguments, form: Form::default() }
     }
@@ -123,7 +126,7 @@ impl ModelCall {
 // === impl MalformedCall ===
 
 impl MalformedCall {
-    /// Returns the id that the provider gave to the call, if any.
+    /// Returns the provider's ID of the call, if any.
     #[must_use]
     pub const fn id(&self) -> Option<&CallId> {
         self.id.as_ref()
@@ -141,7 +144,8 @@ impl MalformedCall {
         self.problem.kind
     }
 
-    /// Returns a message that describes why the call is malformed, without the name of the tool.
+    /// Returns the error message, which describes why the call is malformed. It does not contain
+    /// the name of the tool.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.problem.message

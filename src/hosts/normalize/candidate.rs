@@ -1,4 +1,4 @@
-//! Possible calls in the output of a model, before they are checked.
+//! Possible tool calls in the output of a model, before they are validated.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use super::{
     limits::ParseLimits,
 };
 
-/// Maximum length of a tool name in bytes: twice what MCP recommends.
+/// Maximum length of a tool name in bytes: twice the length that MCP recommends.
 const MAX_CANDIDATE_NAME: usize = 256;
 
-/// A possible call in a model's output, which has not been checked yet.
+/// A possible tool call in a model's output, which was not validated yet.
 #[derive(Debug)]
 pub(super) struct Candidate<'o> {
     id: Option<String>,
@@ -26,13 +26,14 @@ pub(super) struct Candidate<'o> {
 /// The arguments of a candidate.
 #[derive(Debug)]
 enum Arguments<'o> {
-    /// The arguments as the provider encoded them. They are parsed later, unless the call exceeds
-    /// the maximum number of calls.
+    /// The arguments in the provider's encoding. They are parsed later, unless the maximum number
+    /// of calls is exceeded.
     Unread(Option<&'o Value>),
     Read(Result<JsonObject, Problem>),
 }
 
-/// Checks candidates in order, and converts each to a call with a unique id or to a malformed call.
+/// Validates candidates in order. Converts each candidate to a call with a unique ID, or to a
+/// malformed call.
 pub(super) fn calls(
     found: Vec<Candidate<'_>>,
     limits: &ParseLimits,
@@ -75,7 +76,7 @@ pub(super) fn calls(
 // === impl Candidate ===
 
 impl<'o> Candidate<'o> {
-    /// Creates a candidate from the fields of a provider's call.
+    /// Creates a candidate from the fields of a call in a provider's format.
     pub(super) fn new(
         id: Option<&Value>,
         name: Option<&Value>,
@@ -93,7 +94,7 @@ impl<'o> Candidate<'o> {
         }
     }
 
-    /// Parses the arguments, so that the candidate no longer borrows from the output.
+    /// Parses the arguments, so that the candidate no longer borrows from the model's output.
     pub(super) fn read(self, limits: &ParseLimits) -> Candidate<'static> {
         let arguments = Arguments::Read(self.arguments.read(limits));
         Candidate { id: self.id, name: self.name, form: self.form, arguments }
@@ -105,23 +106,23 @@ impl<'o> Candidate<'o> {
         Self { id: None, name: Some(name), form: Form::default(), arguments }
     }
 
-    /// Creates a malformed candidate.
+    /// Creates a candidate that is already known to be malformed.
     pub(super) fn malformed(name: Option<String>, problem: Problem) -> Self {
         let arguments = Arguments::Read(Err(problem));
         Self { id: None, name, form: Form::default(), arguments }
     }
 
-    /// Sets the form of the call.
+    /// Sets the provider's format of the call.
     pub(super) fn in_form(self, form: Form) -> Self {
         Self { form, ..self }
     }
 
-    /// Marks the call as malformed because of `problem`, which replaces any previous problem.
+    /// Marks the call as malformed because of `problem`, which replaces any earlier problem.
     pub(super) fn spoil(&mut self, problem: Problem) {
         self.arguments = Arguments::Read(Err(problem));
     }
 
-    /// Marks the call as malformed because of `problem`, and returns it.
+    /// Marks the call as malformed because of `problem`, and returns the call.
     pub(super) fn spoiled(mut self, problem: Problem) -> Self {
         self.spoil(problem);
         self
@@ -154,7 +155,7 @@ fn no_name(name: Option<&str>) -> Problem {
     Problem::new(MalformedKind::Name, message)
 }
 
-/// Generates an unused id.
+/// Generates an ID that no other call in the output has.
 fn make_id(place: usize, taken: &mut HashSet<String>) -> CallId {
     let mut id = format!("call_{place}");
     while taken.contains(&id) {

@@ -1,5 +1,5 @@
 //! Finds tool calls in outputs of OpenAI's Chat Completions API and of compatible servers. An
-//! output is a list of choices. Each choice has a message, which may have calls.
+//! output is a list of choices. Each choice contains a message, which may contain tool calls.
 
 use std::slice;
 
@@ -31,8 +31,8 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Returns the calls of all choices. Calls after the first choice are malformed, since only the
-/// first choice becomes part of the conversation.
+/// Returns the calls of all choices. Calls of all choices except the first are malformed, because
+/// only the first choice becomes part of the conversation.
 fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
     let mut found = Vec::new();
     for (place, choice) in choices.iter().enumerate() {
@@ -43,7 +43,7 @@ fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
         });
         let mut calls = match message.and_then(in_message) {
             Ok(calls) => calls,
-            // The calls of other choices are never made, so nothing is lost.
+            // Ignored, because the calls of other choices than the first are not executed anyway.
             Err(_) if place > 0 => continue,
             Err(error) => return Err(error),
         };
@@ -69,7 +69,8 @@ fn in_message(message: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
         Some(Value::Array(calls)) => calls.as_slice(),
         Some(_) => return Err(EXPECTED),
     };
-    // Some servers repeat the same call in the legacy form.
+    // Only used without `tool_calls`, because some servers repeat the same call in the legacy
+    // format.
     let legacy = match message.get("function_call") {
         Some(call @ Value::Object(_)) if calls.is_empty() => slice::from_ref(call),
         _ => &[],

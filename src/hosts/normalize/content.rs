@@ -1,4 +1,4 @@
-//! Converts the results of calls to content for models.
+//! Converts the results of tool calls to content for models.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,15 @@ pub(super) enum Piece<'r> {
     Image(&'r ImageContent),
 }
 
-/// Returns the outcome of a call as text. The text of an error begins with `error: `.
+/// Returns the outcome of a tool call as text. If the outcome is an error, the text starts with
+/// `error: `.
 pub(super) fn text(call: &Dispatched) -> String {
     let text = bare_text(call);
     if call.is_error() { format!("error: {text}") } else { text }
 }
 
-/// Returns the outcome of a call as text, without the prefix `error: `. This is for formats that
-/// mark errors in another way.
+/// Returns the outcome of a tool call as text, without the prefix `error: `, for formats that mark
+/// errors in another way.
 pub(super) fn bare_text(call: &Dispatched) -> String {
     match &call.outcome {
         Outcome::Completed(result) => texts(pieces(result)),
@@ -31,8 +32,8 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
     }
 }
 
-/// Returns the content of a result. If no text block repeats the structured content, adds this
-/// content as JSON text, and omits blocks that repeat a part of it.
+/// Returns the content of a tool result. If no text block repeats the structured content, appends
+/// the structured content as JSON text, and omits blocks that repeat only a part of it.
 pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     let structured = result.structured_content.as_ref();
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
@@ -44,14 +45,14 @@ pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     }
 }
 
-/// Returns the content of a result as text, without the blocks that repeat `structured`, which is
-/// the structured content of the result.
+/// Returns the content of a tool result as text, without the blocks that repeat the result's
+/// structured content `structured`.
 pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
     texts(blocks_besides(structured, result).map(piece))
 }
 
-/// Returns the blocks of a result that do not repeat its structured content. If no block of a
-/// composite's branch remains, the label of the branch is dropped, too.
+/// Returns the blocks of a tool result that do not repeat its structured content. If all blocks of
+/// a composite's branch are omitted, the label of the branch is omitted, too.
 fn blocks_besides<'r>(
     structured: &Value,
     result: &'r CallToolResult,
@@ -70,8 +71,8 @@ fn blocks_besides<'r>(
     besides.into_iter()
 }
 
-/// Returns `true` if a block repeats the structured content. In the report of a composite, a block
-/// may also repeat the output of one branch.
+/// Returns `true` if a block repeats the structured content, or the output of a single branch in a
+/// composite's report.
 fn repeats(block: &ContentBlock, structured: &Value) -> bool {
     let branches = structured.get("branches").and_then(Value::as_object);
     let mut outputs = branches.into_iter().flatten().filter_map(|(_, branch)| branch.get("output"));
@@ -82,7 +83,7 @@ fn repeats(block: &ContentBlock, structured: &Value) -> bool {
         })
 }
 
-/// Returns `true` if a block is JSON text that parses to the structured content.
+/// Returns `true` if a block is JSON text that is equal to the structured content.
 fn mirrors(block: &ContentBlock, structured: &Value) -> bool {
     let text = block.as_text().map(|text| serde_json::from_str::<Value>(&text.text));
     text.is_some_and(|value| value.is_ok_and(|value| value == *structured))
@@ -111,7 +112,7 @@ fn piece(block: &ContentBlock) -> Piece<'_> {
     Piece::Text(text)
 }
 
-/// Returns a placeholder for content that the model cannot receive.
+/// Returns a placeholder for content that cannot be sent to the model.
 pub(super) fn named(what: &str, of: &str) -> String {
     format!("[{what} ({of}), omitted]")
 }

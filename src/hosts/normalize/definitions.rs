@@ -1,4 +1,4 @@
-//! Tool definitions in the formats of providers.
+//! Tool definitions in the formats of the providers.
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
@@ -7,13 +7,13 @@ use super::{names::ToolNames, provider::Provider};
 
 impl Provider {
     /// Converts tools to definitions in the format of this provider, under the names that models
-    /// know. Use the definitions as `tools` of a request, or in the prompt of a model that writes
-    /// its calls as text.
+    /// use. Send the definitions as `tools` of a request, or include them in the prompt of a model
+    /// that writes its calls as text.
     ///
     /// A tool without an entry in `names` keeps its own name. Schemas are unchanged, except that a
     /// missing `type` or `properties` is added: OpenAI requires both, even for a tool without
-    /// arguments. The definitions are not `strict`, since strict definitions allow only a subset of
-    /// JSON Schema.
+    /// arguments. The definitions are not `strict`, because strict definitions only support a
+    /// subset of JSON Schema.
     ///
     /// ```
     /// use mcp_composite::normalize::{Provider, ToolNames};
@@ -47,7 +47,7 @@ impl Provider {
             Self::OpenAiResponses => functions
                 .map(|mut function| {
                     function["type"] = json!("function");
-                    // The API defaults to `true`.
+                    // Set explicitly, because the API defaults to `true`.
                     function["strict"] = json!(false);
                     function
                 })
@@ -62,7 +62,7 @@ impl Provider {
     const fn schema_key(self) -> &'static str {
         match self {
             Self::Anthropic => "input_schema",
-            // `parameters` only supports a small part of JSON Schema.
+            // Gemini's `parameters` only supports a small part of JSON Schema.
             Self::Gemini => "parametersJsonSchema",
             Self::OpenAiResponses | Self::OpenAiChat | Self::Lfm | Self::Hermes => "parameters",
         }

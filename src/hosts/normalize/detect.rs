@@ -1,4 +1,4 @@
-//! Detects the provider of a model's output by the distinctive fields of the output.
+//! Detects the provider's format of a model's output by its distinctive fields.
 
 use serde_json::Value;
 
@@ -15,15 +15,15 @@ const EXPECTED: OutputError = OutputError::UnknownShape {
 // === impl Provider ===
 
 impl Provider {
-    /// Detects which provider's model has written an output.
+    /// Detects the provider whose format the output has.
     ///
-    /// A text without a start marker of calls is detected as [`Hermes`](Self::Hermes).
+    /// Text without a start marker of tool calls is detected as [`Hermes`](Self::Hermes).
     ///
     /// # Errors
     ///
-    /// Returns an error if the output has the format of no known provider, or of several providers.
-    /// Also returns an error if the output is an empty list or a list of chunks of a streamed
-    /// response.
+    /// Returns an error if the output matches the format of no known provider, or of several
+    /// providers. Also returns an error if the output is an empty list or a list of chunks of a
+    /// streamed response.
     pub fn detect(output: &Value) -> Result<Self, OutputError> {
         match output {
             Value::String(text) => Ok(of_text(text)),
@@ -49,7 +49,7 @@ fn one(providers: &[Provider]) -> Result<Provider, OutputError> {
     }
 }
 
-/// Detects the provider of a text by the start marker that comes first. Defaults to Hermes.
+/// Detects the provider of a text by the first start marker in it. Defaults to Hermes.
 fn of_text(text: &str) -> Provider {
     match (text.find(lfm::START), text.find(hermes::START)) {
         (Some(lfm), Some(hermes)) if lfm < hermes => Provider::Lfm,
@@ -58,7 +58,7 @@ fn of_text(text: &str) -> Provider {
     }
 }
 
-/// Returns all providers that may have returned `output` as a response, message or item.
+/// Returns all providers whose format allows `output` as a response, message or item.
 fn of_whole(output: &Value) -> Vec<Provider> {
     let has = |key: &str| output.get(key).is_some_and(|value| !value.is_null());
     let of_content = match output["content"].as_array() {
@@ -66,13 +66,13 @@ fn of_whole(output: &Value) -> Vec<Provider> {
             let is_output = |block: &Value| block["type"] == "output_text";
             match blocks.iter().any(is_output) {
                 true => Some(Provider::OpenAiResponses),
-                // Chat Completions messages may have such content in addition to calls.
+                // A Chat Completions message may also have content blocks next to its calls.
                 false => (!has("tool_calls")).then_some(Provider::Anthropic),
             }
         }
         None => None,
     };
-    // Gemini's content has a role, too, and a different meaning of `function_call`.
+    // Gemini's content also has a role, and uses `function_call` with another meaning.
     let is_chat_message = has("role") && !has("parts") && of_content.is_none();
     let is_chat = has("choices") || has("tool_calls") || is_chat_message;
     let is_gemini = has("candidates") || has("parts") || has("promptFeedback");
@@ -91,8 +91,8 @@ fn of_whole(output: &Value) -> Vec<Provider> {
     }
 }
 
-/// Returns the provider whose output can contain `item`, as an item, block, part or call. `None` if
-/// there is none.
+/// Returns the provider whose output can contain `item` as an item, block, part or call. Returns
+/// `None` if no provider's output can contain it.
 fn of_item(item: &Value) -> Option<Provider> {
     let has = |key: &str| item.get(key).is_some();
     match item["type"].as_str() {

@@ -1,4 +1,4 @@
-//! Executes the tool calls of a model.
+//! Executes the tool calls that a model has requested.
 
 use std::{
     error::Error as _,
@@ -22,10 +22,10 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Options for the execution of calls.
+/// Options for [`dispatch`], which executes the tool calls of a model.
 ///
-/// By default, all calls run sequentially, and each call is sent to the tool whose name the model
-/// wrote.
+/// By default, the calls run sequentially, and the tool names that the model wrote are used
+/// unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchOptions {
     order: DispatchOrder,
@@ -35,7 +35,7 @@ pub struct DispatchOptions {
     outer: Option<Context>,
 }
 
-/// Whether the tool calls in one model response run sequentially or concurrently.
+/// Whether the tool calls of one model response run sequentially or concurrently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DispatchOrder {
@@ -49,15 +49,15 @@ pub enum DispatchOrder {
     },
 }
 
-/// Executes calls, and returns their outcomes in the order of the calls.
+/// Executes tool calls, and returns their outcomes in the order of the calls.
 ///
-/// Outcomes are independent: if a call fails, is malformed or panics, the other results are kept.
-/// All calls run in the task that awaits this future. Dropping the future cancels the running calls
-/// and starts no others.
+/// Outcomes are independent: if a call fails, is malformed or panics, the other calls still return
+/// their results. All calls run in the task that awaits this future. Dropping the future cancels
+/// the running calls and starts no others.
 ///
-/// Each call is sent to a clone of `service` as soon as this clone is ready. If the service answers
-/// unknown and forbidden tools differently, the model sees the difference. A call fails if its tool
-/// requests user input. A call also fails if its tool continues as a task, and the task is
+/// Each call is sent to a clone of `service` as soon as the clone is ready. If the service rejects
+/// unknown and forbidden tools with different errors, the model sees the difference. A call fails
+/// if its tool requests user input. It also fails if its tool continues as a task, and the task is
 /// canceled.
 ///
 /// See the [module docs](super) for an example.
@@ -75,7 +75,7 @@ where
     };
     let has_failed = AtomicBool::new(false);
     let has_failed = &has_failed;
-    // `move` since not every service is `Sync`.
+    // The service is moved into the closure, because it need not be `Sync`.
     let work = calls.into_iter().enumerate().map(move |(place, call)| {
         let service = service.clone();
         async move {
@@ -115,7 +115,8 @@ where
                     .with_arguments(arguments);
                 let answer = AssertUnwindSafe(answer(service, params, &name, options));
                 answer.catch_unwind().await.unwrap_or_else(|_| {
-                    // The panic hook has printed the message.
+                    // The panic message is not logged, because the panic hook has already received
+                    // it.
                     tracing::error!(tool = name, "a tool panicked");
                     Outcome::Failed(Failure::new(FailureKind::Panic, "the tool panicked"))
                 })
@@ -141,7 +142,7 @@ where
         Ok(reply) => reply,
         Err(error) => return Outcome::Failed(service_failure(&error.into())),
     };
-    // Use the name of the tool that the model knows.
+    // Replaces the original name in the error by the name that the model uses.
     if let Some(refused) = reply.refusal_mut().and_then(|refusal| refusal.name_mut())
         && *refused == tool
     {
@@ -164,7 +165,7 @@ where
     }
 }
 
-/// Converts the error of a service to an error for the model, without internal details.
+/// Converts an error of the service to an error for the model, without internal details.
 fn service_failure(error: &BoxError) -> Failure {
     match Cause::of(&**error) {
         Cause::TimedOut => Failure::new(FailureKind::Timeout, "no answer in time"),
@@ -187,8 +188,8 @@ fn service_failure(error: &BoxError) -> Failure {
 // === impl DispatchOptions ===
 
 impl DispatchOptions {
-    /// Creates options with which all calls run sequentially, and each call is sent to the tool
-    /// whose name the model wrote.
+    /// Creates options with the defaults: the calls run sequentially, and the tool names that the
+    /// model wrote are used unchanged.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -201,8 +202,8 @@ impl DispatchOptions {
         self
     }
 
-    /// Sets whether to [skip](Outcome::Skipped) the remaining calls after an error. If `true`, no
-    /// more calls are started once a call has failed, is malformed or has returned `isError`.
+    /// Sets whether the remaining calls are [skipped](Outcome::Skipped) after an error. If `true`,
+    /// no more calls are started after a call has failed, is malformed or has returned `isError`.
     /// Defaults to `false`.
     #[must_use]
     pub const fn stop_on_error(mut self, stop: bool) -> Self {
@@ -210,30 +211,30 @@ impl DispatchOptions {
         self
     }
 
-    /// Sets the tool names that the model uses, which [`dispatch`] replaces by the original names.
-    /// Any other name that the model wrote is used unchanged.
+    /// Sets the names under which the model knows the tools. [`dispatch`] replaces them by the
+    /// original names. All other names in the model's calls are used unchanged.
     #[must_use]
     pub fn names(mut self, names: ToolNames) -> Self {
         self.names = Some(names);
         self
     }
 
-    /// Sets the context of all calls. The context determines who the caller is, and which budgets
-    /// are charged. In a tool that makes calls while it runs, use [`within`](Self::within) instead,
-    /// which also limits how deep calls are nested.
+    /// Sets the context of all calls, which determines the caller and the budgets that are charged.
+    /// If a tool executes calls while it runs, use [`within`](Self::within) instead, which also
+    /// limits the nesting depth of calls.
     #[must_use]
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = context.into();
         self
     }
 
-    /// Makes all calls within the request that has the context `outer`. Use this method in a tool
-    /// that prompts a model and executes the calls of this model.
+    /// Executes all calls within the request that has the context `outer`. Use this method in a
+    /// tool that prompts a model and executes the model's calls.
     ///
     /// See [`Request::within`] for the properties that the calls inherit. Values that are set by
-    /// [`context`](Self::context) take precedence over inherited ones. Calls that are nested too
-    /// deep are rejected, so infinite recursion ends. If `outer` is only passed to
-    /// [`context`](Self::context), the nesting is not counted.
+    /// [`context`](Self::context) take precedence over inherited values. Calls that are nested too
+    /// deep are rejected, so that infinite recursion ends. If `outer` is only passed to
+    /// [`context`](Self::context), the nesting is not limited.
     ///
     /// ```
     /// use mcp_composite::{

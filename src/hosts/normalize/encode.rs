@@ -1,4 +1,4 @@
-//! Encodes the outcomes of calls in the formats of providers.
+//! Encodes the outcomes of tool calls in the formats of the providers.
 
 use rmcp::model::ImageContent;
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ use super::{
 const ANTHROPIC_IMAGES: [&str; 4] = ["image/gif", "image/jpeg", "image/png", "image/webp"];
 
 impl Provider {
-    /// Encodes the outcomes of calls for the model, with one answer per call. Append the returned
-    /// messages or items to the conversation, after the turn of the model.
+    /// Encodes the outcomes of tool calls for the model, with one answer per call. Append the
+    /// returned messages or items to the conversation, after the model's message.
     ///
     /// | provider | format |
     /// |---|---|
@@ -26,19 +26,20 @@ impl Provider {
     /// | `Lfm` | a text `<\|tool_response_start\|>…<\|tool_response_end\|>` for each call |
     /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
     ///
-    /// If a call was not executed, its answer contains the reason. Some calls have no answer, since
-    /// the conversation does not contain them. Such a call lacks the id or name that the provider
-    /// requires, or belongs to a choice after the first.
+    /// If a call was not executed, its answer contains the reason. A call has no answer if the
+    /// conversation cannot contain one: if the call lacks the ID or name that the provider
+    /// requires, or belongs to a choice other than the first.
     ///
-    /// The content of a result is converted as follows:
+    /// The content of a tool result is converted as follows:
     ///
     /// - Texts are unchanged. Images are included if the provider accepts images from tools. Any
     ///   other content is replaced by a text that describes it.
-    /// - `structuredContent` is added as another text, unless a text already has the same JSON.
-    /// - For Gemini, `structuredContent` is sent as JSON and not as text. If the result has other
-    ///   content, it is sent next to `structuredContent`, under the key `content`.
-    /// - For `Lfm` and `Hermes`, each result is a text with JSON. The JSON is escaped, so that it
-    ///   cannot contain a marker.
+    /// - `structuredContent` is added as another text, unless a text already contains the same
+    ///   JSON.
+    /// - For Gemini, `structuredContent` is sent as JSON and not as text. Other content of the
+    ///   result is then sent next to it, under the key `content`.
+    /// - For `Lfm` and `Hermes`, each result is JSON text. It is escaped so that it cannot contain
+    ///   a marker.
     #[must_use]
     pub fn encode(self, calls: &[Dispatched]) -> Vec<Value> {
         let in_conversation = calls.iter().filter(|call| match &call.outcome {
@@ -113,10 +114,10 @@ fn anthropic(call: &Dispatched) -> Option<Value> {
     let blocks: Vec<_> = pieces
         .iter()
         .filter_map(|piece| match piece {
-            // Anthropic rejects blank texts.
+            // Omitted, because Anthropic rejects blank texts.
             Piece::Text(blank) if blank.trim().is_empty() => None,
             Piece::Text(piece) => Some(text(piece)),
-            // It also rejects images in error results.
+            // Anthropic also rejects images in error results.
             Piece::Image(image) if !call.is_error() && is_image(image) => Some(json!({
                 "type": "image",
                 "source": { "type": "base64", "media_type": image.mime_type, "data": image.data },
@@ -140,7 +141,7 @@ fn gemini(call: &Dispatched) -> Option<Value> {
         let structured = result.structured_content.as_ref()?;
         Some((structured, content::besides(structured, result)))
     });
-    // Gemini may ignore fields next to `output`.
+    // The content is nested within `output`, because Gemini may ignore fields next to `output`.
     let response = match structured {
         _ if call.is_error() => json!({ "error": content::bare_text(call) }),
         Some((structured, besides)) if besides.is_empty() => json!({ "output": structured }),
@@ -150,20 +151,21 @@ fn gemini(call: &Dispatched) -> Option<Value> {
         None => json!({ "output": content::bare_text(call) }),
     };
     let mut answer = json!({ "name": call.name.as_ref()?, "response": response });
-    // The provider does not know generated ids.
+    // Generated IDs are omitted, because the provider does not know them.
     if let Some(id) = call.id.as_ref().filter(|id| !CallId::is_made(id)) {
         answer["id"] = json!(id.as_str());
     }
     Some(json!({ "functionResponse": answer }))
 }
 
-/// Encodes the outcome of a call as JSON between two markers, for a model that reads results as
+/// Encodes the outcome of a tool call as JSON between two markers, for models that read results as
 /// text.
 fn tagged(call: &Dispatched, start: &str, end: &str) -> Value {
     let key = if call.is_error() { "error" } else { "content" };
     let mut answer = json!({ "name": call.name });
     answer[key] = json!(content::bare_text(call));
-    // Escaped in JSON, `<` is the same character, so a tool cannot end its answer early.
+    // In JSON, `\u003c` is the same character as `<`, so a tool cannot write a marker that ends its
+    // answer early.
     let answer = answer.to_string().replace('<', "\\u003c");
     json!(format!("{start}{answer}{end}"))
 }

@@ -1,8 +1,8 @@
-//! The error of a model output that cannot be read.
+//! The error for model outputs that cannot be searched for tool calls.
 
-/// The error returned if a model's output cannot be searched for calls.
+/// The error for a model's output that cannot be searched for tool calls.
 ///
-/// A malformed call does not cause this error. It is returned in the list of calls instead.
+/// Malformed calls do not cause this error. They are returned in the list of calls.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
@@ -15,10 +15,10 @@ pub enum OutputError {
     /// The output matches the formats of several providers.
     #[error("the output matches several formats: name its provider")]
     Ambiguous,
-    /// The output is part of a stream, whose parts must be joined first.
+    /// The output is a chunk of a streamed response. The chunks must be joined first.
     #[error("a chunk of a stream: join the chunks first")]
     Stream,
-    /// The text in which to find calls is larger than allowed.
+    /// The text to search for calls is larger than allowed.
     #[error("the text has more than {limit} bytes (`max_bytes`)")]
     TooLarge {
         /// Maximum number of bytes.

@@ -1,5 +1,5 @@
 //! Finds tool calls in outputs of the Gemini API. An output is a list of candidates. The content of
-//! each candidate is a list of parts, and a part can be a call.
+//! each candidate is a list of parts, and a part can be a tool call.
 
 use std::slice;
 
@@ -25,7 +25,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
             (Some(Value::Array(candidates)), _) => Ok(in_candidates(candidates)),
             (None, Some(Value::Array(parts))) => Ok(in_parts(parts)),
             (None, None) if is_part(output) => Ok(in_parts(slice::from_ref(output))),
-            // The whole prompt was blocked.
+            // There are no candidates because the prompt was blocked.
             (None, None) if members.contains_key("promptFeedback") => Ok(Vec::new()),
             _ => Err(EXPECTED),
         },
@@ -33,8 +33,8 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Returns the calls of all candidates. Calls after the first candidate are malformed, since only
-/// the first candidate becomes part of the conversation.
+/// Returns the calls of all candidates. Calls of all candidates except the first are malformed,
+/// because only the first candidate becomes part of the conversation.
 fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
     for (place, candidate) in candidates.iter().enumerate() {
@@ -71,8 +71,8 @@ fn in_parts(parts: &[Value]) -> Vec<Candidate<'_>> {
     calls.map(|call| Candidate::new(call.get("id"), call.get("name"), call.get("args"))).collect()
 }
 
-/// Returns the call in a part, if any. Its key is `functionCall` in the API, and `function_call` in
-/// the API's Python libraries.
+/// Returns the tool call in a part, if any. Its key is `functionCall` in the API, and
+/// `function_call` in the API's Python libraries.
 fn call(part: &Value) -> Option<&Value> {
     part.get("functionCall").or_else(|| part.get("function_call"))
 }

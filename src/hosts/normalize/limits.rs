@@ -1,14 +1,15 @@
-//! Limits on the calls of a model.
+//! Limits on the tool calls of a model.
 
 use super::call::{MalformedKind, Problem};
 use crate::message::MAX_JSON_DEPTH;
 
-/// Default maximum size in bytes of one call's arguments, or of a model's text that contains calls.
+/// Default maximum size in bytes of the arguments of one call, or of a text that is searched for
+/// calls.
 const MAX_ARGUMENT_BYTES: usize = 1 << 20;
 /// Default maximum number of calls in one model response.
 const MAX_PARSED_CALLS: usize = 128;
 
-/// Limits on the calls that are read from a model's output.
+/// Limits on the size, depth and number of tool calls that are parsed from a model's output.
 ///
 /// ```
 /// use mcp_composite::normalize::{ParseLimits, MalformedKind, Provider};
@@ -42,30 +43,31 @@ impl ParseLimits {
         }
     }
 
-    /// Sets the maximum size in bytes of one call's arguments, and of a model's text that contains
-    /// calls. Defaults to 1 MiB.
+    /// Sets the maximum size in bytes of the arguments of one call, and of a text that is searched
+    /// for calls. Defaults to 1 MiB.
     #[must_use]
     pub const fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes, ..self }
     }
 
-    /// Sets the maximum nesting depth of the arguments of a call, including the arguments object.
-    /// Defaults to 128, which is also the maximum. For JSON in a text, the maximum is one less.
+    /// Sets the maximum nesting depth of call arguments, including the arguments object. Defaults
+    /// to 128, which is also the highest possible value. Arguments in a JSON string can have at
+    /// most 127 levels.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self { max_depth: if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }, ..self }
     }
 
-    /// Sets the maximum number of calls in one model response. Defaults to 128. Excess calls are
-    /// malformed. If the model writes its calls as text, all excess calls are reported as a single
-    /// malformed call, since calls in a text are not answered by id.
+    /// Sets the maximum number of calls in one model response. Defaults to 128. All further calls
+    /// are malformed. If the model writes its calls as text, the further calls are reported as a
+    /// single malformed call, because calls in a text need no individual answers.
     #[must_use]
     pub const fn max_calls(self, calls: usize) -> Self {
         Self { max_calls: calls, ..self }
     }
 
-    /// Returns the maximum number of calls to find in a text. This is one more than the limit,
-    /// since one malformed call stands for all excess calls.
+    /// Returns the maximum number of calls that are searched in a text. This is one more than the
+    /// limit, because one malformed call represents all further calls.
     pub(super) const fn found_in_text(&self) -> usize {
         self.max_calls.saturating_add(1)
     }

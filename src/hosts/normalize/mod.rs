@@ -1,17 +1,18 @@
-//! Finds tool calls in the output of models, and encodes results in the formats of models.
+//! Finds tool calls in the output of models, and encodes tool results for models.
 //!
 //! This module is for hosts: programs that prompt a model and execute its tool calls. It is not a
 //! layer. A host uses it in four steps:
 //!
 //! - [`Provider::definitions`] converts tools to definitions in the format of the model's provider.
-//! - [`Provider::calls`] finds the calls in the output of the model.
+//! - [`Provider::calls`] finds the tool calls in the output of the model.
 //! - [`dispatch`] executes the calls through any service, such as a stack with composites, filters
 //!   and budgets.
 //! - [`Provider::encode`] converts the results to the format of the model's provider.
 //!
 //! # Examples
 //!
-//! One round with a model: its output, the calls in the output, and the results of the calls.
+//! The following example is one round with a model: the model's output, the calls in the output,
+//! and their results.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -62,48 +63,48 @@
 //!
 //! # What is a call
 //!
-//! - Arguments are a JSON object, or a text with the JSON of an object. Blank or missing arguments
-//!   are an empty object. A call with any other arguments is malformed.
+//! - Arguments are a JSON object, or a string that contains a JSON object. Blank or missing
+//!   arguments are an empty object. A call with any other arguments is malformed.
 //! - An incomplete call is malformed, even if its arguments can be parsed. A call is incomplete if
-//!   its `status` is not `completed`, or if it is the last call of an answer that was cut off.
-//! - If a call has no id, a unique one is generated, such as `call_0`. If several calls have the
-//!   same id, only the first can be executed.
+//!   its `status` is not `completed`, or if it is the last call of an output that was cut off.
+//! - If a call has no ID, a unique ID is generated, such as `call_0`. If several calls have the
+//!   same ID, only the first can be executed.
 //! - If a model returns several choices or candidates, only the calls of the first can be executed.
 //! - Calls that the provider executes itself, such as its own search, are ignored.
-//! - The names of tools are not changed. For example, `github/search` is a valid name.
+//! - Tool names are not changed. For example, `github/search` is a valid name.
 //! - Calls that exceed the [`ParseLimits`] are malformed.
 //!
 //! # Calls in texts
 //!
 //! A text may quote a call without requesting it, for example when a model explains its own format
-//! or repeats what it has read. So only some start markers, such as `<tool_call>`, begin a block of
-//! calls:
+//! or repeats what it has read. Therefore, a start marker, such as `<tool_call>`, begins a block of
+//! calls only under these conditions:
 //!
-//! - The marker must be at the beginning of a line, indented by at most three spaces, or directly
-//!   after another block of calls or a `</think>`. So a marker after a `>`, a quotation mark or a
-//!   backtick at the beginning of a line does not begin a block.
-//! - The marker must not be in a fenced code block.
-//! - The marker must not be in a thought of the model, which is enclosed in `<think>` and
-//!   `</think>`. If a `</think>` has no `<think>`, the thought may have begun in the prompt, so
-//!   everything before this `</think>` is a thought. This rule also applies to a `</think>` in
-//!   prose, to make sure that a call in a thought is never executed.
+//! - The marker is at the beginning of a line, indented by at most three spaces, or directly after
+//!   another block of calls or a `</think>`. For example, a marker after a `>`, a quotation mark or
+//!   a backtick does not begin a block.
+//! - The marker is not in a fenced code block.
+//! - The marker is not in a thought of the model, which is enclosed in `<think>` and `</think>`. If
+//!   a `</think>` has no `<think>`, the thought may have begun in the prompt, so everything before
+//!   this `</think>` is a thought. This rule also applies to a `</think>` in prose, to make sure
+//!   that a call in a thought is never executed.
 //! - A `</think>` does not end a thought if it is within a block of calls, such as in a string
 //!   argument, or within a fenced code block that is closed.
 //!
-//! An end marker within a string argument does not end a block of calls. There is one exception: a
+//! An end marker within a string argument does not end a block of calls, with one exception: a
 //! Hermes block that is not valid JSON ends at its first end marker. A block without an end marker
 //! is malformed, and the rest of the text is ignored. If a list of calls cannot be parsed
-//! completely, the calls before the error are kept, and the rest is one malformed call. All calls
-//! that exceed the limits are one malformed call, too, since calls in a text need not be answered
-//! by id.
+//! completely, the calls before the error are returned, and the rest is one malformed call. All
+//! calls that exceed the limits are also one malformed call, because calls in a text need no
+//! individual answers.
 //!
 //! These rules do not protect against a model that was instructed to write calls at the beginning
-//! of a line. Some servers parse the calls of their models themselves, by special tokens. With such
-//! a server, prefer the calls in its output to calls that are found in the text.
+//! of a line. Some servers recognize the calls of their models themselves, by special tokens. With
+//! such a server, use the calls in its structured output instead of searching its text.
 //!
-//! LFM models write calls in Python syntax, with named arguments and literals only, or as JSON.
-//! `true`, `false` and `null` are accepted for `True`, `False` and `None`. Numbers are written as
-//! in JSON. An integer that does not fit into 64 bits is malformed.
+//! LFM models write calls in Python syntax, with named arguments and literals only, or as JSON. In
+//! Python syntax, `true`, `false` and `null` are accepted for `True`, `False` and `None`. Numbers
+//! are written as in JSON. An integer that does not fit into 64 bits is malformed.
 
 mod anthropic;
 mod arguments;

@@ -1,4 +1,4 @@
-//! Tool names that all providers accept.
+//! Tool names that are valid for all providers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -9,18 +9,18 @@ use std::{
 use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
 
-/// Maximum length of a tool name that all providers accept.
+/// Maximum length of a tool name that is valid for all providers.
 const MAX_PROVIDER_NAME: usize = 64;
-/// Number of hash bytes that are appended to make names unique.
+/// Number of bytes of the hash that is appended to make a name unique.
 const HASH: usize = 4;
 
 /// Maps the tool names that models use to the original names of the tools.
 ///
-/// MCP allows names that providers reject, such as `github/search`. So each tool is exposed to
-/// models under a name that all providers accept: 1 to 64 ASCII letters, digits, `_` and `-`,
-/// starting with a letter or `_`. Valid names are unchanged. In any other name, invalid characters
-/// become `_`. If the result is too long or not unique, a hash of the tool's name is appended. The
-/// names do not depend on the order of the tools.
+/// MCP allows names that providers reject, such as `github/search`. This type assigns each tool a
+/// name for models that all providers accept: 1 to 64 ASCII letters, digits, `_` and `-`, starting
+/// with a letter or `_`. Valid names are unchanged. In other names, invalid characters are replaced
+/// by `_`. If the result is too long or not unique, a hash of the tool's name is appended. The
+/// assigned names do not depend on the order of the tools.
 ///
 /// ```
 /// use mcp_composite::normalize::ToolNames;
@@ -44,7 +44,7 @@ struct NameMaps {
 // === impl ToolNames ===
 
 impl ToolNames {
-    /// Assigns a name that models can use to each of these original tool names.
+    /// Assigns a name for models to each of these original tool names.
     pub fn new<N: Into<String>>(tools: impl IntoIterator<Item = N>) -> Self {
         let tools: BTreeSet<String> = tools.into_iter().map(Into::into).collect();
         let mut claims: BTreeMap<String, usize> = BTreeMap::new();
@@ -58,7 +58,7 @@ impl ToolNames {
             let exposed = if is_allowed(tool) || (is_free(&plain) && claims[&plain] == 1) {
                 plain
             } else {
-                // A name that another tool has or may get is not used.
+                // A name is taken if another tool has it or may be assigned it.
                 let taken = |name: &String| {
                     tools.contains(name)
                         || claims.contains_key(name)
@@ -74,21 +74,21 @@ impl ToolNames {
         Self(Arc::new(names))
     }
 
-    /// Assigns names by which models know these tools.
+    /// Assigns a name for models to each of these tools.
     #[must_use]
     pub fn of(tools: &[Tool]) -> Self {
         Self::new(tools.iter().map(|tool| &*tool.name))
     }
 
-    /// Returns the name that models use for the tool with the original name `tool`. `None` if no
-    /// name was assigned to this tool.
+    /// Returns the name that models use for the tool with the original name `tool`. Returns `None`
+    /// if no name was assigned to this tool.
     #[must_use]
     pub fn exposed(&self, tool: &str) -> Option<&str> {
         self.0.exposed.get(tool).map(String::as_str)
     }
 
-    /// Returns the original name of the tool that models know as `exposed`. `None` if there is no
-    /// such tool.
+    /// Returns the original name of the tool that models know as `exposed`. Returns `None` if no
+    /// tool has this name.
     #[must_use]
     pub fn original(&self, exposed: &str) -> Option<&str> {
         self.0.originals.get(exposed).map(String::as_str)
@@ -99,7 +99,8 @@ fn is_allowed(name: &str) -> bool {
     name.len() <= MAX_PROVIDER_NAME && !name.is_empty() && plain(name) == name
 }
 
-/// Replaces the characters that providers reject in a name. Does not shorten the name.
+/// Replaces the characters that providers reject in a name by `_`, and prepends `_` if the first
+/// character is invalid. Does not shorten the name.
 fn plain(name: &str) -> String {
     let begins_well = name.starts_with(|first: char| !first.is_ascii_digit() && first != '-');
     let spelled = name.chars().map(|character| match character {
@@ -111,7 +112,8 @@ fn plain(name: &str) -> String {
     before.chars().chain(spelled).collect()
 }
 
-/// Returns a shortened name, followed by a hash of the tool's name and `attempt`.
+/// Returns the name with a hash of the original name and of `attempt` at its end. Shortens the name
+/// if necessary.
 fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
     let hash = Sha256::digest([tool.as_bytes(), &vec![0; attempt]].concat());
     let mut suffix = "_".to_owned();
@@ -119,6 +121,6 @@ fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
         // Writing to a string never fails.
         write!(suffix, "{byte:02x}").unwrap_or_default();
     }
-    // The name is ASCII, so it can be cut anywhere.
+    // The name is ASCII, so that it can be cut at any position.
     format!("{}{suffix}", &plain[..plain.len().min(MAX_PROVIDER_NAME - suffix.len())])
 }

@@ -1,4 +1,4 @@
-//! Outcomes of the calls of a model.
+//! Outcomes of a model's tool calls.
 
 use std::{error::Error, fmt};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::call::{CallId, Form, MalformedCall};
 
-/// A call of a model that was executed or rejected, with its outcome.
+/// A tool call of a model that was executed or rejected, with its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dispatched {
-    /// The id of the call. `None` if the call is malformed and has no id.
+    /// The ID of the call. `None` if the call is malformed and has no ID.
     pub id: Option<CallId>,
     /// The name of the tool as the model wrote it, if known.
     pub name: Option<String>,
@@ -19,27 +19,27 @@ pub struct Dispatched {
     pub(super) form: Form,
 }
 
-/// The outcome of a call.
+/// The outcome of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The tool returned a result, which may be an error (`isError`).
     Completed(Box<CallToolResult>),
-    /// The call failed without a result.
+    /// The call failed and returned no tool result.
     Failed(Failure),
     /// The call was not executed, because it is malformed.
     Malformed(MalformedCall),
-    /// The call was not executed, because a previous call failed.
+    /// The call was not executed, because an earlier call failed.
     Skipped,
 }
 
-/// The error of a call that was executed, but returned no result.
+/// The error of a tool call that was executed but returned no tool result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Failure {
     /// The kind of error.
     pub kind: FailureKind,
-    /// The error message, which can be returned to a model.
+    /// The error message, which can be sent to the model.
     pub message: String,
     /// The error code. `None` if the error is not a JSON-RPC error.
     pub code: Option<i32>,
@@ -47,7 +47,7 @@ pub struct Failure {
     pub data: Option<Value>,
 }
 
-/// The kind of error of a call that returned no result.
+/// The kind of error with which a tool call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -68,8 +68,8 @@ pub enum FailureKind {
 // === impl Dispatched ===
 
 impl Dispatched {
-    /// Returns `true` if the call failed, was not executed, or returned a result with `isError:
-    /// true`.
+    /// Returns `true` if the call failed, was not executed, or returned a result that is an error
+    /// (`isError`).
     #[must_use]
     pub fn is_error(&self) -> bool {
         match &self.outcome {

@@ -1,4 +1,4 @@
-//! Formats of model output.
+//! The formats in which models write tool calls.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::{
     text::{hermes, lfm},
 };
 
-/// The format of a model's output.
+/// A provider's format of model output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Provider {
@@ -36,10 +36,10 @@ pub enum Provider {
     Hermes,
 }
 
-/// Detects the provider of a model's output, and finds the calls in the output.
+/// Detects the provider of a model's output, and finds the tool calls in the output.
 ///
-/// Returns one result per call, in order. A malformed call is an `Err`, and does not affect the
-/// others. If the provider is known, use [`Provider::calls`] instead.
+/// Returns one item per call, in order. A malformed call is an `Err`, and does not affect the other
+/// calls. If the provider is known, use [`Provider::calls`] instead.
 ///
 /// # Errors
 ///
@@ -52,12 +52,12 @@ pub fn normalize(output: &Value) -> Result<Vec<Result<ModelCall, MalformedCall>>
 // === impl Provider ===
 
 impl Provider {
-    /// Finds the calls in the output of a model of this provider. For [`Lfm`](Self::Lfm) and
-    /// [`Hermes`](Self::Hermes), the output is a JSON string with the text of the model.
+    /// Finds the tool calls in a model's output in this provider's format. For [`Lfm`](Self::Lfm)
+    /// and [`Hermes`](Self::Hermes), the output is a JSON string that contains the model's text.
     ///
-    /// Returns one result per call, in order. A malformed call is an `Err`, and does not affect the
-    /// others. If a call has no id, one is generated. If several calls have the same id, only the
-    /// first can be executed. See the [module docs](super) for the rules.
+    /// Returns one item per call, in order. A malformed call is an `Err`, and does not affect the
+    /// other calls. If a call has no ID, an ID is generated. If several calls have the same ID,
+    /// only the first can be executed. See the [module docs](super) for the rules.
     ///
     /// # Errors
     ///
@@ -70,7 +70,8 @@ impl Provider {
         self.calls_within(output, &ParseLimits::new())
     }
 
-    /// Finds the calls as [`calls`](Self::calls) does, but with these [limits](ParseLimits).
+    /// Finds the tool calls like [`calls`](Self::calls), but within the given
+    /// [limits](ParseLimits).
     ///
     /// # Errors
     ///
@@ -94,12 +95,12 @@ impl Provider {
         Ok(candidate::calls(found, limits))
     }
 
-    /// Finds the calls in a text of a model that writes its calls as text.
+    /// Finds the tool calls in the text of a model that writes its calls as text.
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is larger than 1 MiB, or if the models of this provider do not
-    /// write calls as text.
+    /// Returns an error if the text is larger than 1 MiB, or if this provider's models do not write
+    /// calls as text.
     pub fn calls_in(
         self,
         text: &str,

@@ -1,5 +1,5 @@
 //! Finds tool calls in outputs of OpenAI's Responses API. An output is a list of items, and each
-//! item is a message, a thought or a call.
+//! item is a message, a thought or a tool call.
 
 use std::slice;
 
@@ -40,7 +40,7 @@ fn call(item: &Value) -> Option<Candidate<'_>> {
         Some("custom_tool_call") => of("")
             .in_form(Form::Custom)
             .spoiled(Problem::unsupported("it calls a custom tool, whose input is text")),
-        // Calls that the provider executes itself, and other items.
+        // Other items, and calls that the provider executes itself.
         _ => return None,
     };
     Some(match item["status"].as_str() {

@@ -1,4 +1,4 @@
-//! A budget store over a guard of `rig-compose`.
+//! A budget store that uses a guard of `rig-compose`.
 
 use std::{
     fmt, mem,
@@ -20,23 +20,23 @@ use crate::budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Set
 
 /// A budget store that keeps a single budget in a [`BudgetGuard`] of `rig-compose`.
 ///
-/// A guard counts a single amount, and does not distinguish budgets or callers. So create a
-/// separate store for each budget, and share the budget among all callers. The guard determines the
-/// amount and its refill. The limit and the refill of the [`Budget`] are ignored.
+/// A guard counts a single amount, and does not distinguish budgets or callers. Therefore, create a
+/// separate store for each budget, and share each budget among all callers. The guard determines
+/// the amount and its refill, while the limit and the refill of the [`Budget`] are ignored.
 ///
 /// Each call reserves an amount in the guard. When the call ends, the reservation is replaced by
-/// the actual usage. If the call is dropped before, the reservation is released. Limitations of
-/// guards are handled as follows:
+/// the actual usage. If the call is dropped before that, the reservation is released. The store
+/// works around the limitations of guards as follows:
 ///
-/// - A guard cannot reserve zero. So a call of unknown cost reserves one unit, and is rejected if
-///   the guard is exhausted.
-/// - A guard cannot be overdrawn. So usage beyond the reservation becomes debt. The debt is paid as
-///   soon as the guard has units, and calls are rejected until all debt is paid. While one call
-///   pays the debt, the others wait.
-/// - A guard releases amounts asynchronously, but a call is dropped synchronously. So the store
-///   polls each release once immediately, which completes the release for a guard in memory. A
-///   release that is still pending is completed before the next reservation. Pending releases are
-///   lost when the store is dropped.
+/// - A guard cannot reserve zero. Therefore, a call of unknown cost reserves one unit, and is
+///   rejected if the guard is exhausted.
+/// - A guard cannot be overdrawn. Therefore, usage beyond the reservation becomes debt. The debt is
+///   paid as soon as the guard has units, and calls are rejected until all debt is paid. While one
+///   call pays the debt, the other calls wait.
+/// - A guard releases amounts asynchronously, but a call is dropped synchronously. Therefore, the
+///   store polls each release once immediately, which is enough for a guard in memory. A release
+///   that is still pending is completed before the next reservation. Pending releases are lost when
+///   the store is dropped.
 /// - If a call is dropped while the guard processes its reservation, the reserved amount may never
 ///   be released.
 #[derive(Clone)]
@@ -44,31 +44,31 @@ pub struct GuardBudgets(Arc<Shared>);
 
 struct Shared {
     guard: Arc<dyn BudgetGuard>,
-    /// The debt: usage that the guard could not reserve yet.
+    /// The debt: the used amount that the guard could not reserve yet.
     owed: Arc<AtomicU64>,
     /// The latest payment of the debt, which may be in progress.
     payment: Mutex<Option<Payment>>,
-    /// The pending releases.
+    /// The releases that the guard has not completed yet.
     releasing: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
-/// A payment of debt, which resolves to `true` if all debt was paid. All waiting calls poll the
-/// same payment, so dropping one of these calls does not cancel the payment.
+/// A payment of debt. It resolves to `true` if all debt was paid. All waiting calls poll the same
+/// payment, so dropping one of these calls does not cancel it.
 type Payment = future::Shared<BoxFuture<'static, Result<bool, Arc<BudgetError>>>>;
 
-/// An amount that a call has reserved in the guard.
+/// The amount that a call has reserved in the guard.
 struct Reserved {
     shared: Arc<Shared>,
     amount: u64,
 }
 
-/// Debt that is being paid. When the value is dropped, the unpaid rest becomes debt again.
+/// A guard for debt that is being paid. Dropping it turns the unpaid amount into debt again.
 struct Debt<'o> {
     owed: &'o AtomicU64,
     amount: u64,
 }
 
-/// Releases that are being completed. When the value is dropped, unfinished releases become pending
+/// A guard for releases that are being completed. Dropping it makes the unfinished releases pending
 /// again.
 struct Settlement<'s> {
     shared: &'s Shared,
@@ -77,8 +77,8 @@ struct Settlement<'s> {
 
 /// Pays as much of the debt as the guard has units for. Returns `true` if all debt was paid.
 ///
-/// A guard reserves an amount either completely or not at all. So smaller and smaller parts are
-/// tried until the guard is exhausted or the debt is paid.
+/// A guard reserves an amount either completely or not at all. Therefore, smaller and smaller parts
+/// of the debt are tried until the guard is exhausted or the debt is paid.
 async fn pay(guard: &dyn BudgetGuard, owed: &AtomicU64) -> Result<bool, BudgetError> {
     let mut debt = Debt { owed, amount: owed.swap(0, Ordering::AcqRel) };
     let mut part = debt.amount;
@@ -102,7 +102,7 @@ fn owe(owed: &AtomicU64, amount: u64) {
 // === impl GuardBudgets ===
 
 impl GuardBudgets {
-    /// Creates a budget store over a guard.
+    /// Creates a budget store that uses a guard.
     #[must_use]
     pub fn new(guard: Arc<dyn BudgetGuard>) -> Self {
         Self(Arc::new(Shared {
@@ -132,7 +132,7 @@ impl BudgetStore for GuardBudgets {
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             Settlement::begin(&self.0).finish().await;
-            // The unpaid rest remains as debt.
+            // The unpaid part remains as debt.
             let _ = self.0.pay().await;
         })
     }
@@ -147,7 +147,7 @@ impl fmt::Debug for GuardBudgets {
 // === impl Shared ===
 
 impl Shared {
-    /// Pays all debt. Returns an error if the guard is exhausted or fails. Concurrent callers share
+    /// Pays all debt. Returns an error if the guard is exhausted or fails. Concurrent calls share
     /// one payment.
     async fn pay(&self) -> Result<(), Denied> {
         while let Some(payment) = self.payment() {
@@ -158,9 +158,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns the payment in progress. If there is none but there is debt, starts a payment.
+    /// Returns the pending payment, or starts a payment if there is debt.
     fn payment(&self) -> Option<Payment> {
-        // Nothing is polled while the lock is held.
+        // The payment is not polled while this lock is held.
         let mut payment = self.payment.lock().unwrap_or_else(PoisonError::into_inner);
         if payment.as_ref().is_some_and(|payment| payment.peek().is_none()) {
             return payment.clone();
@@ -169,7 +169,7 @@ impl Shared {
             let (guard, owed) = (self.guard.clone(), self.owed.clone());
             let paid = async move { pay(&*guard, &owed).await };
             let paid = AssertUnwindSafe(paid).catch_unwind().map(|paid| {
-                // Otherwise all waiting callers would panic.
+                // Without this conversion, a panic would reach all calls that wait for the payment.
                 let panicked = |_| Err(BudgetError::Backend("the guard panicked".to_owned()));
                 paid.unwrap_or_else(panicked).map_err(Arc::new)
             });
@@ -178,7 +178,8 @@ impl Shared {
         payment.clone()
     }
 
-    /// Polls a release once. If it is still pending, stores it to complete it later.
+    /// Polls a release once. If the release is still pending, stores it so that it is completed
+    /// later.
     fn release(&self, mut future: BoxFuture<'static, ()>) {
         if future.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.with(|releasing| releasing.push(future));
@@ -186,7 +187,7 @@ impl Shared {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Vec<BoxFuture<'static, ()>>) -> T) -> T {
-        // Nothing is polled while the lock is held.
+        // The releases are not polled while this lock is held.
         look(&mut self.releasing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -201,7 +202,7 @@ impl Reserved {
 
     fn take_more(&self, amount: u64) {
         owe(&self.shared.owed, amount);
-        // Polls the payment once. If it fails, the debt remains.
+        // Polls the payment once. If the payment fails, the debt remains.
         if let Some(mut payment) = self.shared.payment() {
             let _ = payment.poll_unpin(&mut Context::from_waker(Waker::noop()));
         }
@@ -238,7 +239,7 @@ impl Drop for Debt<'_> {
 // === impl Settlement ===
 
 impl<'s> Settlement<'s> {
-    /// Takes all pending releases.
+    /// Takes all pending releases from the store.
     fn begin(shared: &'s Shared) -> Self {
         Self { shared, futures: shared.with(mem::take) }
     }

@@ -25,9 +25,9 @@ pub fn function(tool: Arc<dyn RigTool>) -> Function {
 
 /// Creates functions from all visible tools in a registry, sorted by name.
 ///
-/// Each call looks up its tool in the registry. If another tool was registered under the same name,
-/// that tool is called. A tool that the registry does not authorize is rejected like an unknown
-/// tool.
+/// Each call looks up its tool in the registry, so a tool that was later registered under the same
+/// name is called instead. If the registry does not authorize a tool, calls are rejected like calls
+/// of an unknown tool.
 #[must_use]
 pub fn functions(registry: &ToolRegistry) -> Vec<Function> {
     let function = |schema| {
@@ -49,7 +49,8 @@ where
 {
     let invoke = Arc::new(invoke);
     let service = service_fn(move |FunctionCall { tool, arguments, context, .. }: FunctionCall| {
-        // `invoke` may also do its work while it creates the future.
+        // In the scope of the request, because `invoke` may already do its work while it creates
+        // the future.
         let answer =
             REQUEST.sync_scope(context.clone(), || invoke(tool.clone(), Value::Object(arguments)));
         async move { Ok(reply(tool, REQUEST.scope(context, answer).await)) }
@@ -63,7 +64,7 @@ fn to_tool(schema: ToolSchema) -> Tool {
     let any_object = || JsonObject::from_iter([("type".to_owned(), "object".into())]);
     let arguments = of_object(args_schema).unwrap_or_else(any_object);
     let mut tool = Tool::new(name, description, arguments);
-    // Empty schemas are omitted.
+    // Empty output schemas are omitted.
     let says_something = |schema: &JsonObject| !schema.is_empty();
     if says_something(result_schema.as_object().unwrap_or(&JsonObject::new())) {
         tool.output_schema = of_object(result_schema).map(Arc::new);
@@ -71,7 +72,8 @@ fn to_tool(schema: ToolSchema) -> Tool {
     tool
 }
 
-/// Returns the schema if its type is `object`. If the type is missing, adds it.
+/// Returns the schema if its type is `object` or missing. A missing type is added. Otherwise
+/// returns `None`.
 fn of_object(schema: Value) -> Option<JsonObject> {
     let Value::Object(mut schema) = schema else { return None };
     match schema.get("type") {
@@ -94,7 +96,7 @@ fn reply(tool: Cow<'static, str>, result: Result<Value, KernelError>) -> Reply {
             }
             format!("unknown tool `{name}`")
         }
-        // Text of a tool error, possibly from a tool of this crate.
+        // The error message of a tool, possibly of a tool of this crate.
         KernelError::ToolFailed(text) | KernelError::ToolDispatchTerminated(text) => text,
         KernelError::BudgetFailed(why) => {
             tracing::warn!(%tool, why, "failed to check the budget of a tool");

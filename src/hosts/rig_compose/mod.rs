@@ -1,12 +1,12 @@
 //! Makes tools of the [`rig-compose`](::rig_compose) crate available to composites, and tools of
-//! this crate to `rig-compose` agents.
+//! this crate available to `rig-compose` agents.
 //!
 //! - [`function`] creates a [`Function`](crate::functions::Function) from a `rig-compose` tool, and
 //!   [`functions`] creates functions from all tools in a registry. Composites and clients can call
 //!   these functions like any other tool.
-//! - [`tools`] creates `rig-compose` tools from the tools of any service, such as a whole stack. So
-//!   agents call composites through all layers.
-//! - [`GuardBudgets`] keeps a [budget](crate::budget) in a `rig-compose` guard.
+//! - [`tools`] creates `rig-compose` tools from the tools of any service, such as a whole stack.
+//!   This lets agents call composites through all layers.
+//! - [`GuardBudgets`] stores a [budget](crate::budget) in a `rig-compose` guard.
 //!
 //! # Examples
 //!
@@ -51,28 +51,29 @@
 //! # Tools of theirs
 //!
 //! A function has the schemas of its `rig-compose` tool. If `args_schema` is not of type `object`,
-//! clients see a schema for any object. If `result_schema` is not of type `object`, it is omitted.
-//! The value that the tool returns is converted like the value of any
+//! clients see a schema that accepts any object. If `result_schema` is not of type `object`, it is
+//! omitted. The tool's return value is converted like the return value of any
 //! [function](crate::functions::IntoToolResult). An error becomes a result with `isError` and the
-//! text of the error. A forbidden tool is rejected like an unknown one.
+//! error message. A forbidden tool is rejected like an unknown tool.
 //!
-//! A `rig-compose` tool receives only its arguments, and not the request in which it is called. So
-//! the request is stored in the current task while the tool runs. If the tool calls [tools] of this
-//! crate in the same task, these calls are made [within](crate::message::Request::within) the
-//! request: for the same caller, and with the same depth limit. A tool that makes such calls in a
-//! separate task must pass the request with [`within`].
+//! A `rig-compose` tool receives only its arguments, and not the request in which it is called.
+//! Therefore, the request is stored in the current task while the tool runs. If the tool calls
+//! [tools] of this crate in the same task, these calls are made
+//! [within](crate::message::Request::within) the request: for the same caller, and with the same
+//! depth limit. A tool that makes such calls in a separate task must pass the request on with
+//! [`within`].
 //!
 //! # Tools of ours
 //!
-//! A result with structured content is converted to this content. The texts of the result repeat
-//! the structured content and are omitted. Images and other content are omitted with a warning in
-//! the log.
+//! A result with structured content is converted to its structured content. The texts of the result
+//! are omitted, because they repeat the structured content. Images and other content are omitted
+//! with a warning in the log.
 //!
 //! A result may be incomplete, because it was [truncated](crate::truncate::SHORTENED) or because a
-//! [limit](crate::composite::LIMIT) ended the run. Notices about this are texts of the result that
+//! [limit](crate::composite::LIMIT) ended the run. The result's notices about this are texts that
 //! are neither JSON nor the content of a branch. They are added to the structured content as the
 //! member [`NOTES`], which is not part of the tool's schema. If the structured content is not an
-//! object, or already has such a member, a warning is logged instead.
+//! object, or already has this member, a warning is logged instead.
 //!
 //! A result without structured content is converted to a string: the texts of all blocks, separated
 //! by blank lines. The string is never parsed as JSON: `42` stays a string. Images, audio and other
@@ -80,11 +81,11 @@
 //! text of the result.
 //!
 //! An exhausted budget and infinite recursion become `ToolDispatchTerminated` errors, as if a
-//! `rig-compose` hook had stopped the call. `DefaultRetryClassifier` treats every `ToolFailed` as
-//! retryable: check first whether the tool can be retried.
+//! `rig-compose` hook had stopped the call. `DefaultRetryClassifier` considers every `ToolFailed`
+//! retryable, so check first whether the tool can be retried safely.
 //!
-//! A tool that requests user input fails, unless it is called within a request whose client accepts
-//! such requests during the call. A tool that continues as a task fails, too, and its task is
+//! A tool that requests user input fails, unless it is called within a request whose client answers
+//! such questions during the call. A tool that continues as a task also fails, and its task is
 //! canceled.
 
 mod budget;
@@ -100,12 +101,12 @@ pub use self::{
 };
 
 tokio::task_local! {
-    /// The context of the request in which a `rig-compose` tool runs in this task.
+    /// The context of the request in which the current task runs a `rig-compose` tool.
     static REQUEST: Context;
 }
 
-/// Runs `work` as a part of the request that has this context. If `work` calls [tools] of this
-/// crate, these calls are made within the request, except calls in spawned tasks.
+/// Runs `work` as part of the request that has this context. If `work` calls [tools] of this crate,
+/// these calls are made within the request, except calls in spawned tasks.
 ///
 /// Use `within` in a function that runs a `rig-compose` agent, and in a `rig-compose` tool that
 /// runs an agent in a separate task.

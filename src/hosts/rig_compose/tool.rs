@@ -24,7 +24,7 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The name of the result member that contains the notices about why a result is incomplete.
+/// The member of a converted result that contains the notices about why the result is incomplete.
 ///
 /// The member is an array of strings. It is only present if a layer of this crate has
 /// [truncated](SHORTENED) the result, or if a [limit](LIMIT) has ended the run.
@@ -37,15 +37,14 @@ struct OurTool<S> {
     context: Context,
 }
 
-/// Displays the number of bytes that a base64 text encodes.
+/// Displays the number of bytes that a base64 string encodes.
 struct Size<'b>(&'b str);
 
 /// Creates `rig-compose` tools from all tools that a service currently lists, in order.
 ///
 /// Each invocation of a tool calls the service. A call within a [request](super#tools-of-theirs) is
-/// made for the caller of that request. For any other call, the service receives no caller. Tools
-/// that the service lists later are not included. If two tools have the same name, the first is
-/// used.
+/// made for the caller of that request. Any other call has no caller. Tools that the service lists
+/// later are not included. If two tools have the same name, the first one is used.
 ///
 /// See the [module docs](super#tools-of-ours) for the conversion of results.
 ///
@@ -60,8 +59,8 @@ where
 }
 
 /// Creates `rig-compose` tools like [`tools`], but lists and calls the tools with the caller and
-/// cancellation token of `context`. If a tool is called within a request, the context of that
-/// request is used instead.
+/// cancellation token of `context`. If a tool is called within a request, the request's context is
+/// used instead.
 ///
 /// # Errors
 ///
@@ -78,7 +77,7 @@ where
     Ok(listed.iter().map(tool).collect())
 }
 
-/// Converts a tool to a `rig-compose` schema.
+/// Converts an MCP tool definition to a `rig-compose` schema.
 fn to_schema(tool: &Tool) -> ToolSchema {
     let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
     let output = tool.output_schema.as_deref().cloned().unwrap_or_default();
@@ -138,7 +137,7 @@ where
         self.schema.name.clone()
     }
 
-    // The signature that `async_trait` generates.
+    // This signature is the one that the macro `async_trait` generates.
     fn invoke<'tool, 'future>(
         &'tool self,
         arguments: Value,
@@ -174,7 +173,8 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
             Refusal::InvalidArguments { .. } | Refusal::OverLimit { .. } => {
                 KernelError::InvalidArgument(refusal.to_string())
             }
-            // Like a stop by a `rig-compose` hook, so that it is not retried at once.
+            // Reported like a stop by a `rig-compose` hook, so that the call is not retried
+            // immediately.
             Refusal::OverBudget { .. } | Refusal::Endless { .. } => {
                 KernelError::ToolDispatchTerminated(refusal.to_string())
             }
@@ -184,8 +184,8 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
     }
 }
 
-/// Returns the structured content of a result. If the result is incomplete, adds the notices about
-/// this.
+/// Returns the structured content of a result. If the result is incomplete, adds the notices that
+/// state the reason.
 fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
     let notes = notes(result);
     let has_place = match &mut structured {
@@ -202,7 +202,8 @@ fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
     structured
 }
 
-/// Returns the notices about why a result is incomplete. Empty if the result is complete.
+/// Returns the notices that state why a result is incomplete. Returns an empty list if the result
+/// is complete.
 fn notes(result: &CallToolResult) -> Vec<&str> {
     let is_marked = |meta: &MetaObject| meta.contains_key(SHORTENED) || meta.contains_key(LIMIT);
     if !result.meta.as_ref().is_some_and(is_marked) {
@@ -217,14 +218,14 @@ fn notes(result: &CallToolResult) -> Vec<&str> {
         .collect()
 }
 
-/// Returns `true` if a text is a JSON array or object. Such a text repeats structured content, and
-/// is not a notice.
+/// Returns `true` if a text is a JSON array or object. In this case, it repeats structured content
+/// and is not a notice.
 fn is_container(text: &str) -> bool {
     text.trim_start().starts_with(['{', '['])
         && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// Returns the text of a result with `isError`.
+/// Returns the error message of a result with `isError`.
 fn failure(result: &CallToolResult) -> String {
     match (&*result.content, &result.structured_content) {
         ([], Some(structured)) => structured.to_string(),
@@ -233,8 +234,8 @@ fn failure(result: &CallToolResult) -> String {
     }
 }
 
-/// Returns the texts of all blocks, separated by blank lines. Other content is replaced by a
-/// description.
+/// Returns the texts of all blocks, separated by blank lines. Each block of other content is
+/// replaced by a description.
 fn text(content: &[ContentBlock]) -> String {
     let mut text = String::new();
     for (place, block) in content.iter().enumerate() {
@@ -267,7 +268,7 @@ fn text(content: &[ContentBlock]) -> String {
     text
 }
 
-/// Returns the text of the error of a failed service, without internal details.
+/// Returns an error message for a failed service, without internal details.
 fn service_error(tool: &str, error: &BoxError) -> String {
     match Cause::of(&**error) {
         Cause::TimedOut => "no answer in time".to_owned(),

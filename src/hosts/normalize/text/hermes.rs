@@ -1,4 +1,4 @@
-//! Finds calls in the format of Hermes, Qwen and other models: JSON between tags.
+//! Finds tool calls in the text format of Hermes, Qwen and other models: JSON between tags.
 
 use serde_json::Value;
 
@@ -35,13 +35,13 @@ fn call(json: &str, limits: &ParseLimits) -> Candidate<'static> {
     }
 }
 
-/// Describes why a block of calls is not valid JSON.
+/// Returns the problem with a block of calls that is not valid JSON.
 pub(super) fn unreadable(error: &serde_json::Error) -> Problem {
     let Problem { kind, message } = no_json(error);
     Problem::new(kind, message.replacen("the arguments are", "it is", 1))
 }
 
-/// Creates a candidate from an object with a name and arguments.
+/// Creates a candidate from a JSON object that contains a name and arguments.
 pub(super) fn of_value(call: &Value, limits: &ParseLimits) -> Candidate<'static> {
     let found = Candidate::new(call.get("id"), call.get("name"), call.get("arguments"));
     if call.is_object() {

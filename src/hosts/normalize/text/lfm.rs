@@ -1,5 +1,5 @@
-//! Finds calls in the format of LFM models. Between two special tokens, these models write a list
-//! of calls, either in Python syntax or as JSON objects.
+//! Finds tool calls in the text format of LFM models. Between two special tokens, these models
+//! write a list of calls, either in Python syntax or as JSON objects.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -62,7 +62,8 @@ fn in_json(body: &str, found: &mut Vec<Candidate<'static>>, limits: &ParseLimits
     }
 }
 
-/// Parses a JSON list of calls that has a syntax error, and returns the calls before the error.
+/// Parses a JSON list of calls that contains a syntax error, and returns the calls before the
+/// error.
 fn first_of_json(body: &str, limits: &ParseLimits) -> Vec<Value> {
     let mut calls = Vec::new();
     let Some(mut rest) = body.trim_start().strip_prefix('[') else { return calls };
@@ -83,11 +84,11 @@ fn in_python(body: &str, found: &mut Vec<Candidate<'static>>, limits: &ParseLimi
     found.extend(problem.map(|problem| Candidate::malformed(None, problem)));
 }
 
-/// Splits a list in Python syntax into the texts of its calls. The brackets of the list may be
+/// Splits a list in Python syntax into one string per call. The brackets of the list may be
 /// missing.
 ///
-/// Returns at most `most` calls. If a part of the list cannot be split, returns the calls before
-/// this part, and the error. If there is text after the list, returns only the error.
+/// Returns at most `most` calls. If the brackets in the list do not match, returns the calls before
+/// the error, and the error. If there is text after the list, returns only the error.
 fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     let inner = body.strip_prefix('[');
     let list = inner.unwrap_or(body);
@@ -114,7 +115,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
                 return (items, Some(unbalanced(byte)));
             }
             (None, b',') if open.is_empty() => {
-                // Excess items are still scanned, to check the brackets of the whole list.
+                // Further items are still scanned, to check the brackets of the whole list.
                 if items.len() < most {
                     items.push(list[begin..place].trim());
                 }

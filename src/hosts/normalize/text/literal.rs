@@ -1,4 +1,4 @@
-//! Parses Python literals, and the JSON literals that models confuse with them.
+//! Parses Python literals, and also the JSON literals that models write instead.
 
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
@@ -8,7 +8,7 @@ use crate::normalize::{
     limits::ParseLimits,
 };
 
-/// Parses names and literals.
+/// A parser of argument names and literals.
 pub(super) struct Reader<'t> {
     rest: &'t str,
     limits: ParseLimits,
@@ -17,7 +17,7 @@ pub(super) struct Reader<'t> {
 /// A list or a dictionary that is not closed yet.
 enum Open {
     List(Vec<Value>),
-    /// A dictionary: its members so far, and the key of its next value.
+    /// A dictionary that is not closed yet: its members, and the key of the value that comes next.
     Dict(JsonObject, String),
 }
 
@@ -28,8 +28,8 @@ impl<'t> Reader<'t> {
         Self { rest: text, limits }
     }
 
-    /// Skips whitespace, and skips `character` if it comes next. Returns `true` if `character` was
-    /// skipped.
+    /// Skips whitespace, and then skips `character` if it comes next. Returns `true` if `character`
+    /// was skipped.
     pub(super) fn takes(&mut self, character: char) -> bool {
         self.rest = self.rest.trim_start();
         let after = self.rest.strip_prefix(character);
@@ -42,7 +42,8 @@ impl<'t> Reader<'t> {
         self.rest.is_empty()
     }
 
-    /// Returns an error that names the `expected` text, and quotes the text that was found instead.
+    /// Returns an error that names the `expected` text, and quotes the text at the current
+    /// position.
     pub(super) fn expected(&self, expected: &str) -> Problem {
         let found = excerpt(self.rest.trim_start());
         Problem::new(MalformedKind::Arguments, format!("expected {expected}, found {found}"))
@@ -63,7 +64,7 @@ impl<'t> Reader<'t> {
 
     /// Parses the value of an argument.
     ///
-    /// The function is not recursive, so nested values do not consume stack space.
+    /// The function is not recursive, so that nested values cannot overflow the stack.
     pub(super) fn value(&mut self, of: &str) -> Result<Value, Problem> {
         let mut open: Vec<Open> = Vec::new();
         loop {
@@ -85,7 +86,7 @@ impl<'t> Reader<'t> {
                 }
                 _ => self.scalar(of)?,
             };
-            // Closed containers are values, too.
+            // A closed list or dictionary is itself a value of the enclosing container.
             loop {
                 match open.last_mut() {
                     None => return Ok(value),
@@ -116,7 +117,7 @@ impl<'t> Reader<'t> {
     }
 
     fn enter(&self, open: &mut Vec<Open>, container: Open) -> Result<(), Problem> {
-        // The arguments object is the first level.
+        // The arguments object counts as the first level.
         if open.len() + 2 > self.limits.max_depth {
             return Err(self.limits.too_deep());
         }
@@ -203,7 +204,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Closes the innermost list or dictionary, and returns it as a value.
+/// Closes the innermost list or dictionary, and returns it as a JSON value.
 fn close(open: &mut Vec<Open>) -> Value {
     match open.pop() {
         Some(Open::List(elements)) => Value::Array(elements),
@@ -215,17 +216,19 @@ fn close(open: &mut Vec<Open>) -> Value {
 /// Parses a JSON number. Returns `None` if the word is not a number, and `Some(None)` if the number
 /// cannot be represented exactly.
 fn number(word: &str) -> Option<Option<Number>> {
-    // Only the syntax that Python and JSON have in common: no `1_000`, `0x10`, `007`, `nan`.
+    // Only the number syntax that Python and JSON share is accepted, but not `1_000`, `0x10`, `007`
+    // or `nan`.
     serde_json::from_str::<Number>(word).ok()?;
     if word.contains(['.', 'e', 'E']) {
-        // Parsed again, since serde_json may be off by the last bit.
+        // Parsed again with the standard library, because serde_json's result may be off by the
+        // last bit.
         return Some(word.parse().ok().and_then(Number::from_f64));
     }
     let signed = word.parse::<i64>().map(Number::from);
     Some(signed.or_else(|_| word.parse::<u64>().map(Number::from)).ok())
 }
 
-/// Reads an escape sequence after its backslash, and appends its character to `text`. Returns the
+/// Parses an escape sequence after its backslash, and appends the character to `text`. Returns the
 /// rest of the input, or `None` if the sequence is invalid.
 fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
     let mut characters = escaped.chars();
@@ -237,7 +240,7 @@ fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
         'f' => '\u{c}',
         'v' => '\u{b}',
         'a' => '\u{7}',
-        // A line continuation.
+        // A backslash at the end of a line is a line continuation.
         '\n' => return Some(characters.as_str()),
         same @ ('\\' | '\'' | '"' | '/') => same,
         '0'..='7' => return octal(escaped, text),
@@ -245,7 +248,8 @@ fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
         'u' => return of_code(characters.as_str(), 4, text),
         'U' => return of_code(characters.as_str(), 8, text),
         'N' => return None,
-        // As in Python: `\d` in a regular expression is two characters.
+        // Any other backslash is kept, as in Python. For example, `\d` in a regular expression is
+        // two characters.
         other => {
             text.push('\\');
             other
@@ -263,8 +267,8 @@ fn octal<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
     Some(rest)
 }
 
-/// Reads a character code of `digits` hexadecimal digits, and appends the character to `text`. If
-/// the code is the first half of a JSON surrogate pair, also reads the second half.
+/// Parses a character code of `digits` hexadecimal digits, and appends the character to `text`. If
+/// the code is the first half of a JSON surrogate pair, also parses the second half.
 fn of_code<'t>(escaped: &'t str, digits: usize, text: &mut String) -> Option<&'t str> {
     let (code, rest) = hexadecimal(escaped, digits)?;
     if let Some(character) = char::from_u32(code) {

@@ -1,4 +1,4 @@
-//! Finds blocks of calls in the text of a model. Each block is enclosed in two markers.
+//! Finds blocks of tool calls in the text of a model. Each block is enclosed in two markers.
 
 pub(super) mod hermes;
 pub(super) mod lfm;
@@ -10,15 +10,15 @@ use super::{error::OutputError, limits::ParseLimits};
 
 const THINK: &str = "<think>";
 const THOUGHT: &str = "</think>";
-/// Maximum indentation of a Markdown line that is not code.
+/// Maximum indentation in spaces of a Markdown line that is not a code block.
 const INDENT: usize = 3;
-/// Maximum number of times that the search for blocks goes back to interpret a part of the text in
-/// another way.
+/// Maximum number of times that a search for blocks goes back and interprets a part of the text
+/// differently.
 ///
-/// Each of these searches may cover the rest of the text, so their number must be limited.
+/// Each repetition may scan the rest of the text, so their number must be limited.
 const RETRIES: usize = 128;
 
-/// The markers around calls.
+/// The markers before and after a block of calls.
 struct Markers {
     start: &'static str,
     end: &'static str,
@@ -28,7 +28,7 @@ struct Markers {
     is_json: bool,
 }
 
-/// The text of a block of calls, between its markers.
+/// The content of a block of calls, between its markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block<'t> {
     Closed(&'t str),
@@ -46,7 +46,7 @@ struct Fence {
 // === impl Markers ===
 
 impl Markers {
-    /// Returns the blocks of calls in a text that are neither quoted nor part of a thought.
+    /// Returns the blocks of calls in a text. Ignores blocks that are quoted or part of a thought.
     fn blocks<'t>(
         &self,
         text: &'t str,
@@ -57,12 +57,13 @@ impl Markers {
         }
         let mut blocks = Vec::new();
         let mut fence: Option<Fence> = None;
-        // The text after a thought that ends within the fence.
+        // The text after the first `</think>` in the open fence, which would end a thought if the
+        // fence is never closed.
         let mut after_fenced = None;
         let mut retries = RETRIES;
         let mut rest = text;
-        // `rest` always starts where a marker may begin: at the beginning of a line, or directly
-        // after a block or a thought.
+        // `rest` always starts at a position where a marker is allowed: at the beginning of a line,
+        // or directly after a block or a thought.
         while !rest.is_empty() {
             let unindented = rest.trim_start_matches(' ');
             let is_code = rest.len() - unindented.len() > INDENT;
@@ -70,7 +71,7 @@ impl Markers {
                 if let Some(thought) = unindented.strip_prefix(THINK) {
                     match thought.split_once(THOUGHT) {
                         Some((_, after)) => rest = after,
-                        // The output ended within the thought.
+                        // The output ended within the thought, so it contains no further calls.
                         None => break,
                     }
                     continue;
@@ -92,8 +93,8 @@ impl Markers {
                 rest = after;
                 continue;
             }
-            // The end of a line is only searched here, where the whole line is skipped: a line may
-            // have many blocks.
+            // The end of the line is searched only when the whole line is skipped, because a line
+            // may contain many blocks.
             let (line, next_lines) = rest.split_once('\n').unwrap_or((rest, ""));
             let line = line.trim_start_matches(' ');
             match fence {
@@ -105,7 +106,7 @@ impl Markers {
                 None => (),
             }
             rest = next_lines;
-            // An unclosed fence was part of the thought.
+            // The fence was never closed, so it was part of a thought.
             if rest.is_empty()
                 && let Some(after) = after_fenced.take()
             {
@@ -120,15 +121,15 @@ impl Markers {
         Ok(blocks)
     }
 
-    /// Returns the index of the end marker of the block at the beginning of `body`. `None` if the
-    /// block has no end marker.
+    /// Returns the index of the end marker of the block at the beginning of `body`. Returns `None`
+    /// if the block has no end marker.
     ///
-    /// End markers within strings are skipped. If the block must be JSON but is not, its quotes are
-    /// unreliable, so the block ends at its first end marker.
+    /// End markers within strings are skipped. However, if a block that must be JSON is not valid
+    /// JSON, its quotes are unreliable, so the block ends at its first end marker.
     ///
-    /// So an end marker within a string may end the block. Even then, no call can hide in a JSON
-    /// string, since the quotes of the call would be escaped. In Python syntax, a call without
-    /// quotes could hide in a string.
+    /// In this case, the end marker may be within a string. Even then, the rest of the string
+    /// cannot contain a call, because the quotes of a JSON call would be escaped in it. This does
+    /// not apply to Python syntax, in which calls without quotes are possible.
     fn end_of(&self, body: &str, retries: &mut usize) -> Option<usize> {
         let end = self.end_outside_texts(body);
         let is_good = |end| serde_json::from_str::<IgnoredAny>(&body[..end]).is_ok();
@@ -159,8 +160,8 @@ impl Markers {
     }
 }
 
-/// Returns the text after a thought that ends in the first line of `text` but does not begin there.
-/// The thought may have begun in the prompt. `None` if no such thought ends in this line.
+/// Returns the text after a thought that ends in the first line of `text` but does not begin there,
+/// because it may have begun in the prompt. Returns `None` if no such thought ends in this line.
 fn after_thought(text: &str) -> Option<&str> {
     let mut is_opened_here = false;
     for (place, _) in text.match_indices(['<', '\n']) {
@@ -178,7 +179,7 @@ fn after_thought(text: &str) -> Option<&str> {
 // === impl Fence ===
 
 impl Fence {
-    /// Returns the fence of the code block that a line opens, if any.
+    /// Returns the fence of the code block that this line opens, if any.
     fn opened_by(line: &str) -> Option<Self> {
         let of = line.chars().next().filter(|first| matches!(first, '`' | '~'))?;
         let info = line.trim_start_matches(of);

@@ -9,12 +9,12 @@ use crate::normalize::{MalformedKind, OutputError, ParseLimits, Provider};
 const START: &str = "<|tool_call_start|>";
 const END: &str = "<|tool_call_end|>";
 
-/// Calls of LFM between their markers.
+/// Encloses calls in the markers of LFM models.
 fn lfm(calls: &str) -> String {
     format!("{START}[{calls}]{END}")
 }
 
-/// Returns the calls of a text, each with its arguments, or its error.
+/// Returns the calls in a text. Each item contains the call's arguments or its error message.
 fn read(provider: Provider, text: &str) -> Vec<Result<Value, String>> {
     let calls = provider.calls_in(text).unwrap();
     calls
@@ -26,7 +26,7 @@ fn read(provider: Provider, text: &str) -> Vec<Result<Value, String>> {
         .collect()
 }
 
-/// Returns the names of the calls of a text; `!` for a malformed one.
+/// Returns the names of the calls in a text, with `!` for each malformed call.
 fn names(provider: Provider, text: &str) -> Vec<String> {
     let calls = provider.calls_in(text).unwrap();
     calls.into_iter().map(|call| call.map_or("!".to_owned(), |call| call.name)).collect()
@@ -223,7 +223,7 @@ fn block_counts_only_at_a_line_start_outside_quotations() {
         (format!("~~~~ text\n~~~\n```\n{call}\n~~~~\n{call}"), 1),
         (format!("`code` and\n{call}"), 1),
         (format!("Windows\r\n{call}\r\n"), 1),
-        // Quotations.
+        // Markers in quotations.
         (format!("It says {call}"), 0),
         (format!("`{call}`"), 0),
         (format!("\"{call}\""), 0),
@@ -267,10 +267,10 @@ fn text_before_an_unopened_thought_end_is_a_thought() {
         (format!("{call}\nThe tag </think> is none.\n{call}"), 1),
         (format!("A.</think>\n{call}\nB.</think>\n{call}{call}"), 2),
         (format!("<think>Hm.</think>\n{call}\nAnd now.</think>\n"), 0),
-        // A marker that ends text on the same line, or is code.
+        // A `</think>` that closes a `<think>` on the same line, or is in a code block.
         (format!("{call}\nBetween <think> and </think> stand thoughts."), 1),
         (format!("{call}\n```\n</think>{}\n```", lfm("g()")), 1),
-        // An unclosed fence is a part of the thought.
+        // An unclosed fence is part of the thought.
         (format!("{}\n```\nHm.</think>\n{call}", lfm("g()")), 1),
         (format!("```\n</think>\n{call}\n~~~\n</think>\n{call}{call}"), 2),
     ];
@@ -336,7 +336,7 @@ fn calls_before_an_unsplittable_rest_are_parsed() {
         ("[f(a=1), g(b=2)", &["f", "!"]),
         ("f(a=1), g(b=2), (", &["f", "g", "!"]),
         ("[f(a=1)", &["!"]),
-        // Not a list of calls, but an expression that contains one.
+        // An expression that contains a list of calls, but is not one.
         ("[f(a=1), g()] + [h()]", &["!"]),
     ];
     for (body, expected) in texts {
@@ -363,7 +363,7 @@ fn block_with_invalid_json_ends_at_the_next_end_tag() {
         let text = format!("{good}{bad}\n{good}{good}");
         assert_eq!(names(Provider::Hermes, &text), ["f", "!", "f", "f"], "{bad}");
     }
-    // A call in a JSON text is not a call, since its quotes are escaped.
+    // A call within a JSON string is not a call, because its quotes are escaped.
     let quoted = json!(format!("</tool_call>\n{good}")).to_string();
     let text = format!(r#"<tool_call>{{"name": "g", "arguments": {{"t": {quoted}}}</tool_call>"#);
     assert!(!names(Provider::Hermes, &text).contains(&"f".to_owned()), "{text}");
@@ -486,7 +486,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Tokens of the parser, in any order.
+/// Generates texts of the parser's tokens in any order.
 fn text() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         START,
