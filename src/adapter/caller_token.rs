@@ -12,9 +12,9 @@ use tokio::time::Instant;
 /// verified.
 ///
 /// The server inserts this value into the extensions of an HTTP request, next to the caller. The
-/// token is needed only if a backend [exchanges](super::remote::oauth::TokenExchange) it for a
-/// token of its own. In this case, the token is sent to the authorization server, and never to the
-/// backend. Without such a backend, a server should not insert the token.
+/// token is needed only if a backend uses a [token exchange](super::remote::oauth::TokenExchange).
+/// It is then sent to the authorization server, and never to the backend. If no backend uses a
+/// token exchange, a server should not insert the token.
 ///
 /// The `Debug` output does not contain the token.
 ///

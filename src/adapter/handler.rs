@@ -222,7 +222,7 @@ impl<H: ServerHandler> Shared<H> {
 ///
 /// rmcp's `Service::handle_request` is not suitable, because it assumes a connection to a client.
 /// For example, if a tool answers `InputRequired` to a client with protocol version 2025-11-25 or
-/// older, it rejects the answer before a layer can ask the client.
+/// older, `handle_request` rejects the answer before a layer can ask the client.
 #[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
 #[expect(clippy::too_many_lines, reason = "one arm per kind of message")]
 async fn dispatch<H: ServerHandler>(

@@ -19,9 +19,10 @@
 //! - For a client that speaks protocol version 2026-07-28 or later, results have the `resultType`
 //!   that this version requires. Its `logging/setLevel` requests are rejected with "method not
 //!   found".
-//! - If the handler answers a request with `InputRequired`, a client with protocol version
-//!   2025-11-25 or older that declares the capability is asked for the input. The handler is then
-//!   called again with the answers, at most ten times. rmcp would reject the handler's answer.
+//! - If the handler answers a request with `InputRequired`, the client is asked for the input,
+//!   provided that it speaks protocol version 2025-11-25 or older and declares the capability. The
+//!   handler is then called again with the answers, at most ten times. rmcp alone would reject the
+//!   handler's answer.
 //! - For a tool call over HTTP, rmcp compares the `Mcp-Param-*` headers with the arguments, but
 //!   only if it knows the tool. If no client has listed the tool yet, a wrapped handler first lists
 //!   its tools as the client would, and then makes the same check. This needs the feature `http`.
@@ -39,10 +40,11 @@
 //!
 //! If a backend or layer of a stack can change its tools, prompts or resources, it notifies a
 //! shared [`Changes`](crate::changes::Changes) value. Pass this value to [`ServeService::changes`]
-//! to notify clients as well. Clients of 2025-11-25 and older are notified without a request, newer
-//! clients on their `subscriptions/listen` streams. Every server description then declares
-//! `listChanged`, including that of a wrapped handler. Clients older than 2026-07-28 that use
-//! streamable HTTP without a session cannot be notified.
+//! to notify clients as well. Clients with protocol version 2025-11-25 or older are notified
+//! without a request. Newer clients are notified on their `subscriptions/listen` streams. Every
+//! server description then declares `listChanged`, including the description of a wrapped handler.
+//! Clients with protocol version 2025-11-25 or older that use streamable HTTP without a session
+//! cannot be notified.
 //!
 //! # Many connections
 //!

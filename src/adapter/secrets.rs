@@ -18,8 +18,8 @@ const MASK: &str = "***";
 /// # Limits
 ///
 /// A secret is found in four forms: unchanged, percent-encoded, in standard base64 (as in HTTP's
-/// `Basic` authentication) and as a JSON string. Each line of a multi-line secret is also redacted
-/// where it appears alone. Parts of a secret, secrets in different letter case and other encodings
+/// `Basic` authentication) and as a JSON string. Each line of a multi-line secret is also treated
+/// as a separate secret. Parts of a secret, secrets in different letter case and other encodings
 /// are not found. Secrets with less than four characters are ignored.
 ///
 /// # Examples

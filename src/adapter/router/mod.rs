@@ -46,7 +46,7 @@
 //! clients, use separate routers.
 //!
 //! A list is split into pages of 1000 items. For each kind of item, the router stores the last four
-//! lists that have several pages, so that clients can read them to the end. A cursor of an older
+//! lists that have several pages, so that clients can read them to the end. A cursor of any other
 //! list is rejected, unless the current list has the same names in the same order.
 //!
 //! # Calls

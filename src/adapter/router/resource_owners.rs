@@ -78,7 +78,7 @@ impl ResourceOwners {
 // === impl Uris ===
 
 impl Uris {
-    /// Adds a URI to the recent generation, or starts a new generation if the recent one is full.
+    /// Adds a URI to the recent generation. If this generation is full, starts a new one first.
     fn add(&mut self, uri: &str) {
         if self.recent.uris.contains(uri) {
             return;

@@ -82,8 +82,8 @@ pub(super) enum Opening {
 }
 
 /// A function that returns the name of a request's caller. All subscriptions with the same caller
-/// name count toward one limit per caller. If the function returns `None`, only the other limits
-/// apply.
+/// name count toward one limit per caller. If the function returns `None`, only the limits per
+/// connection and for all clients apply.
 type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 
 // === impl ServeService ===

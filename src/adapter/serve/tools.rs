@@ -33,8 +33,8 @@ const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The maximum number of separate views. Clients beyond this limit share one view.
 #[cfg(feature = "http")]
 const MOST_VIEWS: usize = 100;
-/// The key in the schema of an argument whose value is the name of the argument's header
-/// (SEP-2243). Clients repeat the argument in this header.
+/// The key in an argument's schema that names the header in which clients repeat the argument
+/// (SEP-2243).
 pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
 /// The tools that clients have listed. rmcp looks them up to check the headers of tool calls.
