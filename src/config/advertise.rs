@@ -1,4 +1,4 @@
-//! The section `[advertise]`.
+//! The `[advertise]` section, which selects the tools that clients see in lists.
 
 use serde::Deserialize;
 
@@ -8,46 +8,49 @@ use crate::advertise::{AdvertiseLayer, Calls, Mode};
 /// The key of the `[advertise]` section in a configuration file.
 const SECTION: &str = "advertise";
 
-/// Selects the tools that clients see, and whether clients list them or search for them.
+/// Selects the tools that clients see, and whether clients list these tools or search for them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AdvertiseTable {
-    /// Patterns of the tools to advertise. Composites are advertised without matching a pattern.
+    /// Name patterns of the tools to list. Composites are listed even if they match no pattern.
     /// Defaults to all tools.
     allow: Option<Vec<String>>,
-    /// Patterns of the tools to hide from lists. A composite is hidden only by its exact name.
+    /// Name patterns of the tools to omit from lists. A composite is omitted only if its exact name
+    /// is in this list.
     deny: Option<Vec<String>>,
-    /// Whether clients can call tools that are not advertised.
+    /// Whether clients can call tools that they do not see in lists.
     calls: Option<CallsName>,
-    /// Whether to list all advertised tools, or only two tools that search and call them.
+    /// Whether clients see all listed tools, or only the tools `search_tools` and `call_tool`,
+    /// which find and call the others.
     mode: Option<ModeName>,
 }
 
-/// Whether clients can call tools that are not advertised.
+/// Whether clients can call tools that they do not see in lists.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum CallsName {
-    /// Reject calls of tools that are not advertised, as if these tools did not exist.
+    /// Reject calls of tools that are not listed, with the same error as for unknown tools.
     Refuse,
-    /// Allow calls by name.
+    /// Allow clients to call tools that are not listed, if they know the name.
     Allow,
 }
 
-/// Whether to list all advertised tools, or only two tools that search and call them.
+/// Whether clients see all listed tools, or only the tools `search_tools` and `call_tool`, which
+/// find and call the others.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ModeName {
-    /// List the tools.
+    /// List the selected tools.
     List,
-    /// List `search_tools` and `call_tool`.
+    /// List only `search_tools` and `call_tool`, which find and call the selected tools.
     Search,
 }
 
-/// Converts the `[advertise]` section to an [`AdvertiseLayer`]. Errors in the section are recorded
-/// in `reader`.
+/// Converts the `[advertise]` section to an [`AdvertiseLayer`], and reports errors in the section
+/// to `reader`.
 pub(super) fn build(table: AdvertiseTable, reader: &mut Reader<'_, '_>) -> AdvertiseLayer {
     let path = [SECTION.into()];
     AdvertiseLayer::new()

@@ -1,4 +1,4 @@
-//! The key `auth` of a backend: access tokens from an OAuth authorization server.
+//! The `auth` key of a backend, which configures access tokens from an OAuth authorization server.
 
 use std::{fmt, time::Duration};
 
@@ -16,98 +16,107 @@ use crate::{
     url::{Url, displayed, is_https},
 };
 
-/// The key of a backend's table.
+/// The key of the `auth` table in the table of a backend.
 pub(super) const KEY: &str = "auth";
-/// The default maximum number of callers that have a connection to a backend.
+/// Default maximum number of callers that can be connected to a backend at the same time.
 pub(super) const MAX_CALLERS: usize = 100;
-/// The default time after which the unused connection of a caller is closed.
+/// Default time after which an idle connection of a caller is closed.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// How the access tokens for the server at `url` are obtained. Has one of the two keys.
+/// How this program obtains the access tokens for requests to a backend. Contains one of the two
+/// keys.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BackendAuthTable {
-    /// All requests have one token, which belongs to this program.
+    /// Uses one access token for all requests. The token is issued to this program, not to a
+    /// caller.
     client_credentials: Option<OAuthClientTable>,
-    /// Each request has a token that is issued in exchange for the token of its caller, whom
-    /// `[auth]` authenticates.
+    /// Uses a separate access token for each caller. The authorization server issues it in exchange
+    /// for the caller's own token. Needs the section `[auth]`.
     exchange: Option<ExchangeTable>,
 }
 
-/// The client that requests tokens from an authorization server.
+/// The OAuth client that requests access tokens from an authorization server.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["token_url", "client_id", "client_secret"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct OAuthClientTable {
-    /// URL of the token endpoint. Each `${VAR}` is replaced by the value of an environment
-    /// variable.
+    /// URL of the authorization server's token endpoint. Each `${VAR}` is replaced by the value of
+    /// an environment variable.
     token_url: Option<Secret<String>>,
-    /// The id of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    /// The OAuth client ID. Each `${VAR}` is replaced by the value of an environment variable.
     client_id: Option<String>,
-    /// The secret of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    /// The OAuth client secret. Each `${VAR}` is replaced by the value of an environment variable.
     client_secret: Option<Secret<String>>,
-    /// How the client sends its secret. Defaults to `client_secret_basic`.
+    /// How the client secret is sent to the token endpoint. Defaults to `client_secret_basic`.
     token_endpoint_auth_method: Option<AuthMethodName>,
-    /// Scopes to request. Defaults to those that the authorization server chooses.
+    /// Scopes to request. By default, the authorization server selects the scopes.
     scopes: Vec<String>,
-    /// The parameter `audience` of a request for a token. Defaults to none.
+    /// The `audience` parameter of token requests. By default, it is not sent.
     audience: Option<String>,
-    /// The parameter `resource` of a request for a token: the URL of the backend. Defaults to none.
+    /// The `resource` parameter of token requests: the URL of the backend. By default, it is not
+    /// sent.
     resource: Option<String>,
 }
 
-/// The client that exchanges the tokens of callers, and the connections of the callers.
+/// The OAuth client that exchanges the callers' access tokens, and limits on the callers'
+/// connections.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["token_url", "client_id", "client_secret"])))]
 #[serde(default, deny_unknown_fields)]
 struct ExchangeTable {
-    /// URL of the token endpoint. Each `${VAR}` is replaced by the value of an environment
-    /// variable.
+    /// URL of the authorization server's token endpoint. Each `${VAR}` is replaced by the value of
+    /// an environment variable.
     token_url: Option<Secret<String>>,
-    /// The id of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    /// The OAuth client ID. Each `${VAR}` is replaced by the value of an environment variable.
     client_id: Option<String>,
-    /// The secret of the client. Each `${VAR}` is replaced by the value of an environment variable.
+    /// The OAuth client secret. Each `${VAR}` is replaced by the value of an environment variable.
     client_secret: Option<Secret<String>>,
-    /// How the client sends its secret. Defaults to `client_secret_basic`.
+    /// How the client secret is sent to the token endpoint. Defaults to `client_secret_basic`.
     token_endpoint_auth_method: Option<AuthMethodName>,
-    /// Scopes to request. Defaults to those that the authorization server chooses.
+    /// Scopes to request. By default, the authorization server selects the scopes.
     scopes: Vec<String>,
-    /// The parameter `audience` of a request for a token. Defaults to none.
+    /// The `audience` parameter of token requests. By default, it is not sent.
     audience: Option<String>,
-    /// The parameter `resource` of a request for a token: the URL of the backend. Defaults to none.
+    /// The `resource` parameter of token requests: the URL of the backend. By default, it is not
+    /// sent.
     resource: Option<String>,
-    /// Maximum number of callers that have a connection. Defaults to 100.
+    /// Maximum number of callers that can be connected to the backend at the same time. Defaults to
+    /// 100.
     max_callers: Option<usize>,
-    /// Time after which the unused connection of a caller is closed. Defaults to 5 minutes.
+    /// Time after which an idle connection of a caller is closed. Defaults to 5 minutes.
     idle_timeout: Option<duration::Duration>,
 }
 
-/// How a client sends its secret to the token endpoint.
+/// How the client secret is sent to the token endpoint.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum AuthMethodName {
-    /// In the header `Authorization`, with the scheme `Basic`.
+    /// In the `Authorization` header, with the `Basic` scheme.
     #[default]
     ClientSecretBasic,
-    /// In the body of the request.
+    /// In the request body.
     ClientSecretPost,
 }
 
-/// How the access tokens for a backend are obtained.
+/// How this program obtains the access tokens for requests to a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendAuth {
-    /// All requests have one token, which belongs to this program.
+    /// Uses one access token for all requests. The token is issued to this program, not to a
+    /// caller.
     ClientCredentials(OAuthClientConfig),
-    /// Each request has a token that is issued in exchange for the token of its caller.
+    /// Uses a separate access token for each caller. The authorization server issues it in exchange
+    /// for the caller's own token.
     Exchange(ExchangeConfig),
 }
 
-/// The client that exchanges the tokens of callers, and the connections of the callers.
+/// Settings of the token exchange: the OAuth client that exchanges the callers' access tokens, and
+/// limits on the callers' connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeConfig {
     client: OAuthClientConfig,
@@ -115,9 +124,10 @@ pub struct ExchangeConfig {
     idle_timeout: Duration,
 }
 
-/// The client that requests access tokens from an authorization server.
+/// The OAuth client that requests access tokens from an authorization server.
 ///
-/// The `Debug` output contains neither the secret nor the parts of the URL that may be secret.
+/// The `Debug` output contains neither the client secret nor the parts of the URL that may be
+/// secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OAuthClientConfig {
     token_url: Text,
@@ -129,14 +139,15 @@ pub struct OAuthClientConfig {
     resource: Option<String>,
 }
 
-/// Reads the key `auth` of one backend.
+/// Reads the `auth` key of one backend.
 pub(super) struct Build<'b, 'a, 't> {
-    /// The path of the key in the file.
+    /// The path of the `auth` key in the file.
     pub(super) path: Vec<Segment>,
     pub(super) environment: Environment<'b>,
-    /// Whether the file has the section `[auth]`.
+    /// Whether the file has an `[auth]` section, which the token exchange needs.
     pub(super) has_callers: bool,
-    /// The secrets of the backend, to which those of the key are added.
+    /// The secrets of the backend. The values of the client secret and of variables are added to
+    /// them.
     pub(super) secrets: &'b mut Vec<String>,
     pub(super) reader: &'b mut Reader<'a, 't>,
 }
@@ -144,9 +155,9 @@ pub(super) struct Build<'b, 'a, 't> {
 // === impl Build ===
 
 impl Build<'_, '_, '_> {
-    /// Converts the table to a configuration. Errors in the table are recorded in the reader.
+    /// Converts the table to a [`BackendAuth`], and reports errors in the table to the reader.
     ///
-    /// If an error is reported, the returned value must not be used.
+    /// If an error was reported, the caller must not use the returned value.
     pub(super) fn build(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
         match (table.client_credentials, table.exchange) {
             (Some(client), None) => {
@@ -232,7 +243,8 @@ impl Build<'_, '_, '_> {
         })
     }
 
-    /// Returns a value with its variables replaced. Reports a missing or empty value.
+    /// Expands the variables in the required string at `keys`. Reports the string if it is missing
+    /// or empty.
     fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<Text> {
         if value.is_none() {
             self.report(keys, format!("missing key `{}`", keys[keys.len() - 1]));
@@ -240,7 +252,7 @@ impl Build<'_, '_, '_> {
         self.text(keys, value?)
     }
 
-    /// Returns a value with its variables replaced. Reports an empty value.
+    /// Expands the variables in the string at `keys`. Reports the string if it is empty.
     fn text(&mut self, keys: &[&str], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -279,7 +291,8 @@ impl Build<'_, '_, '_> {
     }
 }
 
-/// Returns `true` if the text is an absolute URI without a fragment, as RFC 8707 requires.
+/// Returns `true` if `text` is an absolute URI without a fragment. RFC 8707 requires this form for
+/// the `resource` parameter.
 fn is_resource(text: &str) -> bool {
     let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -290,7 +303,7 @@ fn is_resource(text: &str) -> bool {
 // === impl BackendAuth ===
 
 impl BackendAuth {
-    /// Returns the client that requests tokens.
+    /// Returns the OAuth client that requests the access tokens.
     #[must_use]
     pub const fn client(&self) -> &OAuthClientConfig {
         match self {
@@ -304,13 +317,14 @@ impl BackendAuth {
 // === impl ExchangeConfig ===
 
 impl ExchangeConfig {
-    /// Returns the maximum number of callers that have a connection. Defaults to 100.
+    /// Returns the maximum number of callers that can be connected to the backend at the same time.
+    /// Defaults to 100.
     #[must_use]
     pub const fn max_callers(&self) -> usize {
         self.max_callers
     }
 
-    /// Returns the time after which the unused connection of a caller is closed. Defaults to five
+    /// Returns the time after which an idle connection of a caller is closed. Defaults to 5
     /// minutes.
     #[must_use]
     pub const fn idle_timeout(&self) -> Duration {
@@ -321,49 +335,51 @@ impl ExchangeConfig {
 // === impl OAuthClientConfig ===
 
 impl OAuthClientConfig {
-    /// Returns the URL of the token endpoint.
+    /// Returns the URL of the authorization server's token endpoint.
     #[must_use]
     pub fn token_url(&self) -> &str {
         &self.token_url.value
     }
 
-    /// Returns `true` if the token endpoint is reached over TLS.
+    /// Returns `true` if the connection to the token endpoint uses TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         is_https(self.token_url())
     }
 
-    /// Returns the id of the client.
+    /// Returns the OAuth client ID.
     #[must_use]
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
 
-    /// Returns the secret of the client, which must not be displayed.
+    /// Returns the OAuth client secret. It must not be displayed or logged.
     #[must_use]
     pub fn client_secret(&self) -> &str {
         self.client_secret.expose()
     }
 
-    /// Returns `true` if the client sends its secret in the body of a request, and not in a header.
+    /// Returns `true` if the client secret is sent in the request body instead of the
+    /// `Authorization` header.
     #[must_use]
     pub const fn secret_in_body(&self) -> bool {
         self.secret_in_body
     }
 
-    /// Returns the scopes to request.
+    /// Returns the scopes to request. If there are none, the authorization server selects the
+    /// scopes.
     #[must_use]
     pub fn scopes(&self) -> &[String] {
         &self.scopes
     }
 
-    /// Returns the parameter `audience` of a request for a token.
+    /// Returns the `audience` parameter of token requests.
     #[must_use]
     pub fn audience(&self) -> Option<&str> {
         self.audience.as_deref()
     }
 
-    /// Returns the parameter `resource` of a request for a token.
+    /// Returns the `resource` parameter of token requests, which identifies the backend.
     #[must_use]
     pub fn resource(&self) -> Option<&str> {
         self.resource.as_deref()

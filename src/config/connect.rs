@@ -1,4 +1,4 @@
-//! Connects the backends that a configuration file defines.
+//! Connects to the backends that a configuration file defines.
 
 use std::{
     fmt,
@@ -37,36 +37,38 @@ use crate::{
     stack::BackendLayer,
 };
 
-/// The backends of a configuration file, and a router that merges them into one server. Each
-/// backend is connected, or is being connected in the background.
+/// The backends of a configuration file, and a router that merges them into one server. Some
+/// backends may still be connecting in the background.
 ///
-/// Clones refer to the same backends. The backends stop when all clones, and all clones of the
-/// [`router`](Self::router) and the [`remotes`](Self::remotes), have been dropped. To stop the
-/// backends earlier, and to wait until they have stopped, use [`close`](Self::close).
+/// Clones share the same backends. The backends stop when all clones, and all clones of their
+/// [`router`](Self::router) and [`remotes`](Self::remotes), have been dropped. To stop the backends
+/// earlier, and to wait until they have stopped, use [`close`](Self::close).
 #[derive(Clone, Debug)]
 pub struct Backends {
     router: Router,
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
     changes: Changes,
-    /// Set while the router is filled with remembered lists, which then answer its list requests.
+    /// Set while the router is filled from remembered lists. While it is set, the remembered lists
+    /// answer all list requests instead of the backends.
     recall: Recall,
 }
 
-/// A backend that is connected or being connected, and its configuration.
+/// A backend and its configuration. The backend may still be connecting.
 #[derive(Clone, Debug)]
 struct Connected {
     config: BackendConfig,
     remote: RemoteService,
-    /// The layer of the backend. It maps the URI of a changed resource to the URIs that the
-    /// resource has above the layer, or to none if the resource is hidden.
+    /// The layer of the backend. It maps the backend's URI of a changed resource to the URIs that
+    /// clients use, or to no URIs if the resource is hidden.
     layer: Arc<Mutex<BackendLayer>>,
-    /// The lists of tools, prompts and resources that the backend returned last, with the backend's
+    /// The last lists of tools, prompts and resources that the backend returned, with the backend's
     /// own names.
     memory: Memory,
 }
 
-/// The error returned if the backends of a file cannot be connected.
+/// The error returned if the backends of a file cannot be connected, for example because the
+/// configuration is invalid for this build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(Reason);
 
@@ -91,14 +93,14 @@ impl Config {
     /// Starts connecting to the backends of this configuration. Returns the backends, and a router
     /// that merges them into one server.
     ///
-    /// Returns immediately. If a backend cannot be reached, the reason is logged, and connecting is
-    /// retried in the background.
+    /// Returns immediately. If a backend cannot be reached, the reason is logged, and the
+    /// connection is retried in the background.
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration has no backends, if a backend needs a transport that
-    /// is not enabled in this build of the crate, if the `[auth]` section was not
-    /// [taken](Self::take_auth), or if the file of `[lock]` cannot be read.
+    /// Returns an error if the configuration has no backends, if this build of the crate does not
+    /// support the transport of a backend, if the `[auth]` section was not
+    /// [taken](Self::take_auth), or if the lock file of the `[lock]` section cannot be read.
     ///
     /// # Panics
     ///
@@ -107,7 +109,7 @@ impl Config {
         Backends::of(self, Changes::default(), &[])
     }
 
-    /// Returns the prefix of a backend whose configuration sets no `prefix`.
+    /// Returns the name prefix for a backend whose configuration sets no `prefix`.
     fn default_prefix(&self, backend: &str) -> String {
         match self.router().conflicts() {
             Conflicts::Prefix => format!("{backend}{}", self.router().separator()),
@@ -116,9 +118,9 @@ impl Config {
     }
 }
 
-/// Returns a function that returns the capabilities and instructions of a backend, or `None` while
-/// they are unknown. While the router is being filled with remembered lists, the function returns
-/// the capabilities that these lists require.
+/// Returns a function that returns the capabilities and instructions of a backend, or `None` if
+/// they are not known yet. While the router is filled from remembered lists, the function instead
+/// returns the capabilities that these lists require.
 fn description(
     remote: &RemoteService,
     Remember { memory, recall }: &Remember,
@@ -138,8 +140,8 @@ fn description(
 // === impl Backends ===
 
 impl Backends {
-    /// Connects the backends of a file. If the connection settings of a backend are unchanged,
-    /// reuses its connection from `before`.
+    /// Connects to the backends of a file. If the connection settings of a backend are the same as
+    /// in `before`, reuses the existing connection.
     fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
         if config.auth().is_some() {
             return Err(ConnectError(Reason::Auth));
@@ -178,9 +180,9 @@ impl Backends {
         Ok(Self { router, remotes, connected: connected.into(), changes, recall })
     }
 
-    /// Connects the backends of another file, and reuses the connections of backends whose
-    /// connection settings are unchanged. Also returns which backends were kept, connected and
-    /// removed.
+    /// Connects to the backends of a new configuration, and reuses the connection of each backend
+    /// whose connection settings are unchanged. Also returns the names of the backends that were
+    /// kept, connected and removed.
     pub(super) fn reconnect(&self, config: &Config) -> Result<(Self, Reloaded), ConnectError> {
         let backends = Self::of(config, self.changes.clone(), &self.connected)?;
         let names = |all: &[Connected], of: &dyn Fn(&Connected) -> bool| -> Vec<String> {
@@ -198,15 +200,15 @@ impl Backends {
         Ok((backends, reloaded))
     }
 
-    /// Fills the router with remembered lists, without asking the backends, which may be
-    /// unavailable. A remembered list is the last list that a backend of the same name returned.
+    /// Fills the router with the last list that each backend, or a previous backend of the same
+    /// name, returned. Sends no requests to the backends, because they may be unavailable.
     pub(super) async fn recall(&self) {
         self.recall.set(true);
         self.list().await;
         self.recall.set(false);
     }
 
-    /// Fills the router by listing the tools, prompts, resources and resource templates of all
+    /// Fills the router by requesting the tools, prompts, resources and resource templates of all
     /// backends.
     pub(super) async fn list(&self) {
         let requests: [ClientRequest; 4] = [
@@ -222,9 +224,9 @@ impl Backends {
         .await;
     }
 
-    /// Makes each backend use its layer of this file to map the URIs in change notifications. Each
-    /// new connection takes over the subscriptions and log levels of the previous connection to the
-    /// backend of the same name.
+    /// Takes over from the backends of the previous configuration. Each backend starts to map URIs
+    /// in change notifications with its new layer. Each new connection receives the subscriptions
+    /// and log levels of the previous connection to the backend of the same name.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;
@@ -237,8 +239,8 @@ impl Backends {
         }
     }
 
-    /// Returns warnings for operators about conflicts between the layers of each backend and its
-    /// current lists, such as an alias of a missing tool.
+    /// Returns warnings for operators about configuration that does not match a backend's current
+    /// lists, such as an alias of a missing tool.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.connected.iter().flat_map(|it| it.config.layer().warnings()).collect()
@@ -250,14 +252,15 @@ impl Backends {
         &self.router
     }
 
-    /// Returns the services that forward requests to the backends, in the order of the file.
+    /// Returns the services that forward requests to the individual backends, in the order of the
+    /// file.
     #[must_use]
     pub fn remotes(&self) -> &[RemoteService] {
         &self.remotes
     }
 
-    /// Returns the channel through which the backends report changes of their tools, prompts and
-    /// resources.
+    /// Returns the channel that receives the backends' notifications about changed tools, prompts
+    /// and resources.
     #[must_use]
     pub const fn changes(&self) -> &Changes {
         &self.changes
@@ -273,8 +276,8 @@ impl Backends {
 // === impl Connected ===
 
 impl Connected {
-    /// Connects a backend. If its connection settings are unchanged, reuses the connection of
-    /// `before`, the backend of the same name in the previous file.
+    /// Connects to a backend. If its connection settings are the same as in `before`, the backend
+    /// of the same name in the previous configuration, reuses the existing connection.
     fn new(
         config: &BackendConfig,
         changes: &Changes,
@@ -285,7 +288,8 @@ impl Connected {
             Some(before) if before.config.is_reached_like(&config) => {
                 return Ok(Self { config, ..before.clone() });
             }
-            // A backend of the same name probably has the same tools.
+            // The last lists of the previous backend are used until the new connection is ready,
+            // because a backend of the same name probably has the same tools.
             Some(before) => before.memory.fork(),
             None => Memory::default(),
         };
@@ -307,7 +311,7 @@ impl Connected {
 // === impl BackendConfig ===
 
 impl BackendConfig {
-    /// Returns an error if this build of the crate lacks the backend's transport.
+    /// Returns an error if this build of the crate does not support the backend's transport.
     fn check(&self) -> Result<(), ConnectError> {
         let (transport, feature, is_there) = match self.transport() {
             Transport::Stdio(_) => ("stdio", "stdio", cfg!(feature = "stdio")),
@@ -342,7 +346,7 @@ impl BackendConfig {
                     None => builder.http(http.url(), headers?),
                 })
             }
-            // Rejected by `check` before.
+            // `check` has already rejected transports that this build does not support.
             #[cfg(not(all(feature = "stdio", feature = "http")))]
             _ => unreachable!("a transport that this build does not have"),
         }
@@ -361,8 +365,8 @@ fn process(config: &StdioConfig) -> ChildProcess {
     }
 }
 
-/// Converts the configured headers to HTTP headers. Returns the name of the first invalid header as
-/// the error.
+/// Converts the configured headers to HTTP headers. If a header is invalid, returns its name as the
+/// error.
 #[cfg(feature = "http")]
 fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let header = |(name, value): (&String, &String)| {
@@ -373,7 +377,7 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
     headers.map(|pair| header(pair).ok_or_else(|| pair.0.clone())).collect()
 }
 
-/// Returns the settings with which access tokens are requested.
+/// Returns the OAuth settings for requesting the access tokens of a backend.
 #[cfg(feature = "http")]
 fn oauth(auth: &BackendAuth) -> OAuth {
     match auth {
@@ -406,7 +410,7 @@ fn oauth_client(config: &OAuthClientConfig) -> OAuthClient {
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// Returns the error for a reload of a gateway that was closed.
+    /// Returns the error for reloading a gateway that is closed.
     pub(super) const fn closed() -> Self {
         Self(Reason::Closed)
     }

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{composite::Segment, suggest::nearest};
 
-/// A deserialization error.
+/// An error from deserializing a TOML value.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) message: String,
     pub(super) culprit: Option<Culprit>,
 }
 
-/// The invalid value.
+/// The location of the invalid value that caused a [`Failure`].
 #[derive(Debug)]
 pub(super) struct Culprit {
     pub(super) address: usize,
@@ -34,7 +34,7 @@ impl Failure {
         Self { message: message.into(), culprit: None }
     }
 
-    /// Records `node`, the value at `path`, as the cause of the error, unless a nested value is
+    /// Records that the value `node` at `path` caused the error, unless a value nested in it is
     /// already recorded as the cause.
     pub(super) fn of(mut self, path: &[Segment], node: &Node<'_>) -> Self {
         self.culprit.get_or_insert_with(|| Culprit {
@@ -96,8 +96,8 @@ impl de::Error for Failure {
     }
 }
 
-/// Translates serde's name of an expected type into TOML terms, such as `an array` for
-/// `a sequence`.
+/// Translates serde's name of an expected type to TOML terms. For example, `a sequence` becomes `an
+/// array`.
 fn words(expected: &dyn Expected) -> String {
     let expected = expected.to_string();
     match expected.as_str() {
@@ -110,8 +110,8 @@ fn words(expected: &dyn Expected) -> String {
     }
 }
 
-/// Returns the error message for `word`, which is not an expected key or value. The message omits
-/// the word if it may be a misplaced secret.
+/// Returns the error message for an unknown key or value, which suggests one of the expected words.
+/// The message omits `word` if it may be a secret that was written in the wrong place.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
     if let Some(hint) = hints::of_value(word, expected) {
         return format!("unknown {what} `{word}`: {hint}");

@@ -1,5 +1,5 @@
-//! Reads the section `[filter]` of a configuration file, and the same keys in a section
-//! `[[backends]]`, which filter the tools, prompts and resources of one backend.
+//! Reads the `[filter]` section of a configuration file. The tables in `[[backends]]` have the same
+//! keys, which filter the tools, prompts and resources of one backend.
 
 use serde::Deserialize;
 
@@ -10,37 +10,37 @@ use crate::{
     pattern::{PatternError, Selection},
 };
 
-/// The keys of lists of patterns that match tools.
+/// Keys whose values are lists of tool name patterns.
 const TOOL_KEYS: [&str; 5] = ["expose_tools", "hide_tools", "allow", "deny", "tools"];
 
-/// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
+/// Allows or hides tools, prompts and resources by name, URI or annotation.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FilterTable {
-    /// Patterns of the tools that clients may see and call. Defaults to all tools.
+    /// Name patterns of the tools that clients may see and call. Defaults to all tools.
     pub(super) expose_tools: Option<Vec<String>>,
-    /// Patterns of the tools that clients may neither see nor call.
+    /// Name patterns of the tools that clients may neither see nor call.
     pub(super) hide_tools: Option<Vec<String>>,
-    /// Patterns of the prompts that clients may see and get. Defaults to all prompts.
+    /// Name patterns of the prompts that clients may see and get. Defaults to all prompts.
     pub(super) expose_prompts: Option<Vec<String>>,
-    /// Patterns of the prompts that clients may neither see nor get.
+    /// Name patterns of the prompts that clients may neither see nor get.
     pub(super) hide_prompts: Option<Vec<String>>,
-    /// Patterns of the URIs of resources that clients may see and read. Defaults to all resources.
+    /// URI patterns of the resources that clients may see and read. Defaults to all resources.
     pub(super) expose_resources: Option<Vec<String>>,
-    /// Patterns of the URIs of resources that clients may neither see nor read.
+    /// URI patterns of the resources that clients may neither see nor read.
     pub(super) hide_resources: Option<Vec<String>>,
-    /// Patterns of the resource templates that clients may see. Defaults to all templates.
+    /// Patterns of the resource URI templates that clients may see. Defaults to all templates.
     pub(super) expose_resource_templates: Option<Vec<String>>,
-    /// Patterns of the resource templates that clients may not see.
+    /// Patterns of the resource URI templates that clients may not see.
     pub(super) hide_resource_templates: Option<Vec<String>>,
-    /// Whether to allow only tools that are annotated as read-only.
+    /// Whether to hide all tools that are not annotated as read-only.
     pub(super) read_only_only: Option<bool>,
-    /// Whether to allow only tools that are annotated as non-destructive.
+    /// Whether to hide all tools that are not annotated as non-destructive.
     pub(super) hide_destructive: Option<bool>,
 }
 
-/// Converts the table at `path` to a [`FilterLayer`]. Errors in the table are recorded in `reader`.
+/// Converts the table at `path` to a [`FilterLayer`], and reports errors in the table to `reader`.
 pub(super) fn build(
     table: FilterTable,
     path: &[Segment],
@@ -68,8 +68,8 @@ pub(super) fn build(
         .hide_destructive(table.hide_destructive.unwrap_or_default())
 }
 
-/// Builds a selection from two lists of patterns: one allows items, the other denies items. Reports
-/// invalid patterns.
+/// Combines an allow list and a deny list of patterns into a selection of items. Reports invalid
+/// patterns to `reader`.
 pub(super) fn selection(
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,
@@ -86,7 +86,7 @@ pub(super) fn selection(
             }
         }
     }
-    // An empty allow list allows nothing.
+    // An empty allow list allows no items, whereas a missing allow list allows all items.
     if let Some(allow) = allow {
         match selection.clone().allow(allow) {
             Ok(allowed) => selection = allowed,

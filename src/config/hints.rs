@@ -1,18 +1,19 @@
-//! Hints for users who write a key or value from the configuration file of another program.
+//! Hints for users who write the keys or values that another program's configuration file uses.
 
 use super::word::is_word;
 use crate::{composite::Segment, suggest::plain};
 
-/// A hint about a key of another program's configuration file, with the keys that replace it.
+/// A hint for a key that another program's configuration file uses. The hint names the keys to
+/// write instead.
 pub(super) struct Hint {
-    /// The path of the table where users write the key, without array indices.
+    /// The path of the table in which users write the other program's key, without array indices.
     table: &'static [&'static str],
-    /// The spellings of the key in lower case, without `_` and `-`.
+    /// The spellings of the other program's key in lower case, without `_` and `-`.
     spellings: &'static [&'static str],
     /// The text of the hint, which is added to the error message.
     pub(super) text: &'static str,
-    /// The keys to write instead of the other program's key. If they are missing, no separate error
-    /// is reported.
+    /// The keys to write instead. If they are missing from the table, this is not reported as
+    /// another error.
     pub(super) keys: &'static [&'static str],
 }
 
@@ -173,7 +174,7 @@ const HINTS: [Hint; 24] = [
     },
 ];
 
-/// Maps each valid value to the synonyms that users may write instead.
+/// Maps each valid value to the synonyms that users may write instead of it.
 const SYNONYMS: [(&str, &[&str]); 6] = [
     ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
     ("for_each", &["loop", "map"]),
@@ -183,11 +184,12 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
     ("http", &["sse", "streamablehttp"]),
 ];
 
-/// The hint about a server that can only be reached over a WebSocket.
+/// The hint for the URL or transport of a server that uses WebSockets.
 const WEB_SOCKET: &str = "MCP has no transport over WebSockets: write the `http://` or `https://` \
                           URL of the server, or connect it in code with `RemoteService`";
 
-/// Returns the hint about the key `key` in the table at `table`. `None` if there is no such hint.
+/// Returns the hint for the invalid key `key` in the table at `table`. Returns `None` if there is
+/// no hint for this key.
 pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     let table = table.iter().filter_map(|segment| match segment {
         Segment::Key(key) => Some(key.as_str()),
@@ -203,26 +205,27 @@ pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     find(&table).or_else(|| find(in_view?))
 }
 
-/// Returns the `expected` value that has `word` as a synonym.
+/// Returns the value in `expected` that has `word` as a synonym.
 pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     let word = plain(word);
     let (value, _) = SYNONYMS.iter().find(|(_, words)| words.contains(&word.as_str()))?;
     expected.iter().copied().find(|expected| expected == value)
 }
 
-/// Returns the hint about `word`, which is not one of the `expected` values.
+/// Returns a hint for the invalid value `word`, where one of the values in `expected` is required.
 pub(super) fn of_value(word: &str, expected: &[&str]) -> Option<&'static str> {
     let is_web_socket = ["websocket", "ws", "wss"].contains(&plain(word).as_str());
     (is_web_socket && expected.contains(&"http")).then_some(WEB_SOCKET)
 }
 
-/// Returns the hint about an invalid URL of a server.
+/// Returns a hint for an invalid server URL.
 pub(super) fn of_url(url: &str) -> Option<&'static str> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     matches!(scheme.as_deref(), Some("ws" | "wss")).then_some(WEB_SOCKET)
 }
 
-/// Returns the hint for a file that has an array of tables at `path` instead of a single table.
+/// Returns the hint for a file that contains an array of tables at `path` where a single table is
+/// required.
 pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     let (in_view, path) = match path {
         [Segment::Key(section), Segment::Index(_), path @ ..] if *section == VIEW[0] => {
@@ -242,7 +245,7 @@ pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     })
 }
 
-/// Returns the index of the opening brace if the text seems to be JSON instead of TOML.
+/// Returns the offset of the opening brace if the text seems to be JSON instead of TOML.
 pub(super) fn start_of_json(text: &str) -> Option<usize> {
     let at = text.len() - text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).len();
     text[at..].starts_with('{').then_some(at)
@@ -259,9 +262,10 @@ pub(super) fn json(text: &str) -> String {
     format!("this is JSON: write it as TOML{servers}")
 }
 
-/// Returns the error message for a `command` that includes arguments of the program.
+/// Returns the error message for a `command` value that contains arguments in addition to the
+/// program.
 ///
-/// The message names only the program, since the arguments may be secret.
+/// The message quotes only the program, because the arguments may be secret.
 pub(super) fn command_line(command: &str) -> String {
     let program = command.split_whitespace().next().filter(|program| is_word(program));
     let program = program.map(|program| format!(", as in `command = \"{program}\"`"));

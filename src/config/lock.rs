@@ -1,4 +1,4 @@
-//! The section `[lock]`.
+//! The `[lock]` section, which restricts the backends' tools to approved definitions.
 
 use std::path::{Path, PathBuf};
 
@@ -17,22 +17,24 @@ use crate::{
 /// The key of the `[lock]` section in a configuration file.
 const SECTION: &str = "lock";
 
-/// The approved definitions of the backends' tools. A tool whose definition differs is hidden.
+/// Compares the backends' tools with approved definitions. By default, a tool is hidden if its
+/// definition has changed or was never approved.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["file"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LockTable {
-    /// Path of the lock, such as `tools.lock`, relative to this file. `mcp-composite lock` writes
-    /// it.
+    /// Path of the lock file, such as `tools.lock`, relative to this file. The command
+    /// `mcp-composite lock` writes the lock file.
     file: Option<String>,
-    /// The treatment of a tool whose definition differs from the lock. Defaults to `hide`.
+    /// What happens to a tool whose definition differs from its approved definition in the lock
+    /// file. Defaults to `hide`.
     on_drift: Option<OnDriftName>,
-    /// The treatment of a tool that is not in the lock. Defaults to `hide`.
+    /// What happens to a tool that is not in the lock file. Defaults to `hide`.
     on_new: Option<OnNewName>,
 }
 
-/// The treatment of a tool whose definition differs from the lock.
+/// What happens to a tool whose definition differs from its approved definition in the lock file.
 #[derive(Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -41,11 +43,11 @@ enum OnDriftName {
     Hide,
     /// The tool stays available, and a warning is logged.
     Warn,
-    /// All requests to the backend fail.
+    /// All requests to the backend of the tool fail.
     Fail,
 }
 
-/// The treatment of a tool that is not in the lock.
+/// What happens to a tool that is not in the lock file.
 #[derive(Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -54,11 +56,12 @@ enum OnNewName {
     Hide,
     /// The tool is available, and a warning is logged.
     Warn,
-    /// The tool is available.
+    /// The tool is available, and no warning is logged.
     Allow,
 }
 
-/// The settings of the lock with which the tools of backends are compared.
+/// The `[lock]` settings of a file: the path of the lock file, and what happens to tools that
+/// differ from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConfig {
     file: PathBuf,
@@ -66,8 +69,8 @@ pub struct LockConfig {
     on_new: OnNew,
 }
 
-/// Converts the `[lock]` section to the settings of the lock. Errors in the section are recorded in
-/// `reader`. The file of the lock is not read.
+/// Converts the `[lock]` section to a [`LockConfig`], and reports errors in the section to
+/// `reader`. Does not read the lock file.
 pub(super) fn build(
     table: Option<LockTable>,
     sources: &mut Sources,
@@ -89,23 +92,24 @@ pub(super) fn build(
 // === impl LockConfig ===
 
 impl LockConfig {
-    /// Returns the path of the file with the lock. If the configuration was read from a string, a
-    /// relative path refers to the working directory of the process.
+    /// Returns the path of the lock file. If the configuration was read from a string, a relative
+    /// path refers to the working directory of the process.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Reads the lock.
+    /// Reads the lock file.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or if it is not a valid lock.
+    /// Returns an error if the file cannot be read, or if it is not a valid lock file.
     pub fn read(&self) -> Result<Lock, LockError> {
         Lock::load(&self.file)
     }
 
-    /// Reads the lock, and adds the layers that compare the tools of the backends with it.
+    /// Reads the lock file, and adds a layer to each backend that compares the backend's tools with
+    /// the approved definitions.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn apply(&self, backends: &mut [BackendConfig]) -> Result<(), LockError> {
         let lock = self.read()?;

@@ -1,8 +1,8 @@
-//! The file of a lock.
+//! Reads and writes lock files, which contain the approved tool definitions of the backends.
 //!
-//! The file is TOML, with one table for each tool. The table contains the definition as indented
-//! JSON, so that a reviewer can read the difference between two versions of the file, and the
-//! SHA-256 of the definition's canonical JSON.
+//! A lock file is TOML with one table for each tool. The table contains the tool definition as
+//! indented JSON, so that reviewers can compare two versions of the file line by line. The table
+//! also contains the SHA-256 hash of the canonical JSON of the definition.
 
 use std::{
     fmt::{self, Write as _},
@@ -21,18 +21,18 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// The first lines of the file.
+/// The comment at the beginning of each lock file.
 const HEAD: &str = "\
 # Approved tool definitions, written by `mcp-composite lock`.
 # Review changes before they are committed; lock again instead of editing the file.
 
 ";
-/// The version of the format.
+/// The version of the lock file format.
 const VERSION: u32 = 1;
-/// The name of the hash function, before each hash.
+/// The prefix of each hash, which names the hash function.
 const SHA_256: &str = "sha256:";
 
-/// The error returned if a lock cannot be read.
+/// The error returned if a lock file cannot be read or is invalid.
 #[derive(Debug)]
 pub struct LockError {
     file: Option<PathBuf>,
@@ -47,7 +47,7 @@ enum ErrorKind {
     Tool { backend: String, tool: String, problem: Problem },
 }
 
-/// The reason why the table of a tool is invalid.
+/// The reason why a tool's table in the lock file is invalid.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum Problem {
     #[error("the hash does not match the definition")]
@@ -91,11 +91,12 @@ impl Lock {
         lock.map_err(|kind| LockError { file: Some(path.to_owned()), kind })
     }
 
-    /// Reads a lock from the text of a file.
+    /// Reads a lock from the text of a lock file.
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is not a lock, or if a hash does not match its definition.
+    /// Returns an error if the text is not a lock file, or if a hash does not match its tool
+    /// definition.
     pub fn from_toml_str(text: &str) -> Result<Self, LockError> {
         Self::parse(text).map_err(|kind| LockError { file: None, kind })
     }
@@ -125,7 +126,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Returns the text of a file with this lock.
+    /// Returns the text of a lock file that contains this lock.
     #[must_use]
     pub fn to_toml_string(&self) -> String {
         let tools = self.iter().map(|(backend, name, definition)| ToolTable {
@@ -135,13 +136,13 @@ impl Lock {
             definition: format!("{}\n", visible(&format!("{:#}", definition.to_json()))),
         });
         let file = LockFile { version: VERSION, tools: tools.collect() };
-        // The table has only strings and a number, which TOML can represent.
+        // Serialization cannot fail, because the table contains only strings and one number.
         format!("{HEAD}{}", toml::to_string_pretty(&file).unwrap_or_default())
     }
 }
 
-/// Escapes the characters of a JSON text that a reviewer could not see, such as those that change
-/// the direction of text. In JSON, such characters occur only in strings.
+/// Escapes the invisible characters of a JSON text, such as those that change the direction of
+/// text, so that a reviewer notices them. In JSON, these characters occur only within strings.
 fn visible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -165,7 +166,7 @@ fn visible(json: &str) -> String {
 // === impl ToolTable ===
 
 impl ToolTable {
-    /// Returns the tool, if the hash matches its definition.
+    /// Returns the tool definition. Returns an error if the hash does not match the definition.
     fn tool(&self) -> Result<Tool, Problem> {
         let value: Value =
             serde_json::from_str(&self.definition).map_err(|_| Problem::Definition)?;
@@ -181,7 +182,7 @@ impl ToolTable {
 // === impl LockError ===
 
 impl LockError {
-    /// Returns `true` if the file does not exist.
+    /// Returns `true` if the lock could not be read because the file does not exist.
     #[must_use]
     pub fn is_missing_file(&self) -> bool {
         matches!(&self.kind, ErrorKind::Unreadable(error) if error.kind() == io::ErrorKind::NotFound)

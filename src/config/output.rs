@@ -1,16 +1,16 @@
-//! The output of `[[composite_tools]]`.
+//! Reads the `output` table of a composite in `[[composite_tools]]`.
 
 use serde_json::Value;
 
 use super::table::TableReader;
 use crate::composite::{JsonType, Output, OutputProperty};
 
-/// The keys that the output of a pipeline or workflow can have.
+/// The valid keys of the `output` table of a pipeline or workflow.
 pub(super) const OUTPUT: [&str; 2] = ["properties", "required"];
-/// The keys that a property of an output can have.
+/// The valid keys of a property in an `output` table.
 pub(super) const PROPERTY: [&str; 5] = ["type", "description", "value", "properties", "default"];
 
-/// Reads the definition of the output of a pipeline or workflow.
+/// Reads the `output` table, which defines the result of a pipeline or workflow.
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Output {
     table.only(&OUTPUT);
     let properties = properties(table).unwrap_or_default();
@@ -37,13 +37,15 @@ fn property(table: &mut TableReader<'_, '_, '_>) -> OutputProperty {
     let value = table.get::<Value>("value");
     let mut property = match (value, properties(table)) {
         (None, Some(properties)) => OutputProperty::object(properties),
-        // If the type is missing, the value is checked with the type `object`.
+        // If the key `type` is missing, which is already reported, the value is checked as an
+        // `object`.
         (value, _) => {
             OutputProperty::new(kind.unwrap_or(JsonType::Object), value.unwrap_or_default())
         }
     };
     table.set("description", &mut property.description);
-    // A default cannot be checked if the type is missing or invalid.
+    // Ignores the default if the type is missing or invalid, because the default would be checked
+    // against a wrong type.
     let default = table.get("default");
     property.default = default.filter(|_| kind.is_some() && mismatch.is_none());
     property

@@ -1,4 +1,4 @@
-//! The section `[[redactions]]`.
+//! The `[[redactions]]` section, which removes data from tool results.
 
 use serde::Deserialize;
 
@@ -8,28 +8,31 @@ use crate::{
     redact::{RedactLayer, Redaction},
 };
 
-/// The key of the section `[[redactions]]` in a configuration file.
+/// The key of the `[[redactions]]` section in a configuration file.
 const SECTION: &str = "redactions";
 
-/// Removes parts of the results of some tools.
+/// Removes parts of the results of the matching tools.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RedactionTable {
-    /// Patterns of the tools. They match the names before `[[aliases]]` renames the tools.
+    /// Name patterns of the tools whose results are redacted. They match the tool names before
+    /// `[[aliases]]` renames the tools.
     tools: Option<Vec<String>>,
-    /// JSON Pointers to the parts to remove from the structured result. `*` matches every member or
-    /// element.
+    /// JSON Pointers to the parts to remove from structured results. In a pointer, `*` matches
+    /// every member of an object or element of an array.
     remove: Option<Vec<String>>,
-    /// JSON Pointers to the parts to keep in the structured result. All other parts are removed.
+    /// JSON Pointers to the parts to keep in structured results. All other parts are removed.
     /// Cannot be combined with `remove`.
     only: Option<Vec<String>>,
-    /// Whether to keep texts that are not JSON. Such texts may repeat the removed parts.
+    /// Whether to keep text content that is not JSON. By default, it is removed, because it may
+    /// repeat the removed parts.
     keep_texts: Option<bool>,
 }
 
-/// Converts the `[[redactions]]` tables to a [`RedactLayer`], and records their errors in `reader`.
+/// Converts the `[[redactions]]` tables to a [`RedactLayer`], and reports errors in the tables to
+/// `reader`.
 pub(super) fn build(tables: Vec<RedactionTable>, reader: &mut Reader<'_, '_>) -> RedactLayer {
     let redactions = tables.into_iter().enumerate();
     redactions.fold(RedactLayer::new(), |layer, (index, table)| {

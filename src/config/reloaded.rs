@@ -1,16 +1,18 @@
-//! The effect of a reload on the backends.
+//! The changes that a reload of the configuration made to the backends.
 
 use std::fmt;
 
-/// The names of the backends that a reload has kept, connected and removed.
+/// Names of the backends that a reload of the configuration kept, connected and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reloaded {
-    /// Backends whose process or connection was kept.
+    /// Names of the backends whose process or connection was kept.
     pub kept: Vec<String>,
-    /// Backends that were connected, since they are new or their connection settings have changed.
+    /// Names of the backends that were connected, because they are new or their connection settings
+    /// have changed.
     pub connected: Vec<String>,
-    /// Backends that were removed.
+    /// Names of the backends that were removed, because the new configuration does not contain
+    /// them.
     pub removed: Vec<String>,
 }
 

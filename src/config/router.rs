@@ -1,45 +1,47 @@
-//! The section `[router]`.
+//! The `[router]` section, which defines how the backends are merged into one server.
 
 use serde::Deserialize;
 
 use super::read::Reader;
 use crate::{adapter::router::Conflicts, names::MAX_SEPARATOR};
 
-/// The settings of the router, which merges the backends of a file into one server.
+/// The `[router]` settings of a file. The router merges the backends of the file into one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterConfig {
     separator: String,
     conflicts: Conflicts,
 }
 
-/// How the backends are merged into one server.
+/// Defines how the router merges the backends into one server.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RouterTable {
-    /// Separator between the name of a backend and the name of a tool or prompt. Defaults to `_`.
+    /// The separator between a backend's name and a tool or prompt name, as in `github_search`.
+    /// Defaults to `_`.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_./-]{1,8}$")))]
     separator: Option<String>,
-    /// How to treat items of the same name in several backends. By default, names get prefixes.
+    /// What the router does if several backends have an item of the same name. By default, it adds
+    /// a prefix to each name.
     conflicts: Option<ConflictsName>,
 }
 
-/// How to treat items of the same name in several backends.
+/// What the router does if several backends have an item of the same name.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ConflictsName {
-    /// Names begin with the prefix of their backend.
+    /// Each name begins with the prefix of its backend, so that names do not conflict.
     Prefix,
-    /// Names are unchanged. An item that several backends have belongs to the first of them in the
-    /// file that has listed it.
+    /// Names are unchanged. If several backends list an item of the same name, clients use the item
+    /// of the backend that comes first in the file.
     Priority,
-    /// Names are unchanged. If several backends have an item of the same name, clients cannot use
-    /// any of these items.
+    /// Names are unchanged. If several backends have an item of the same name, clients can use none
+    /// of these items.
     Manual,
 }
 
-/// Converts the `[router]` section to a [`RouterConfig`]. Errors in the section are recorded in
+/// Converts the `[router]` section to a [`RouterConfig`], and reports errors in the section to
 /// `reader`.
 pub(super) fn build(table: RouterTable, reader: &mut Reader<'_, '_>) -> RouterConfig {
     let mut router = RouterConfig {
@@ -67,13 +69,14 @@ fn is_separator(text: &str) -> bool {
 // === impl RouterConfig ===
 
 impl RouterConfig {
-    /// Returns the separator between the name of a backend and the name of its tool.
+    /// Returns the separator between a backend's name and a tool name, for example `_` in
+    /// `github_search`.
     #[must_use]
     pub fn separator(&self) -> &str {
         &self.separator
     }
 
-    /// Returns how the router treats items of the same name in several backends.
+    /// Returns what the router does if several backends have an item of the same name.
     #[must_use]
     pub const fn conflicts(&self) -> Conflicts {
         self.conflicts

@@ -1,4 +1,4 @@
-//! A serde deserializer for the values of a parsed file.
+//! A serde deserializer for the values of a parsed TOML file.
 
 use serde::{
     Deserialize,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// Deserializes one value.
+/// A TOML value that serde deserializes. Errors are reported to `reader`.
 pub(super) struct Value<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
     pub(super) node: &'a Node<'t>,
@@ -36,7 +36,8 @@ struct Entries<'r, 'a, 't> {
     next: usize,
 }
 
-/// The value of an enum: a word such as `"all"`, or a table with one key such as `{ quorum = 2 }`.
+/// The TOML value of an enum: a word such as `"all"`, or a table with one key such as `{ quorum = 2
+/// }`.
 struct Variant<'r, 'a, 't> {
     reader: &'r mut Reader<'a, 't>,
     name: &'a str,
@@ -46,13 +47,13 @@ struct Variant<'r, 'a, 't> {
 // === impl Reader ===
 
 impl<'a, 't> Reader<'a, 't> {
-    /// Deserializes the whole file, and reports all errors in it. Returns `T::default()` if 100
-    /// errors are found, or if the file as a whole is invalid.
+    /// Deserializes the whole file, and reports all errors in it. Returns `T::default()` if the
+    /// file contains 100 errors, or if it cannot be read at all.
     pub(super) fn read<T: Deserialize<'a> + Default>(&mut self) -> T {
         self.retry(|reader, node| T::deserialize(Value { reader, node }))
     }
 
-    /// Reads a nested value.
+    /// Reads a nested value with `read`, while `segment` is added to the reader's current path.
     fn step<'r, T>(
         &'r mut self,
         segment: Segment,
@@ -96,7 +97,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
 }
 
 impl<'a, 't> Value<'_, 'a, 't> {
-    /// Returns the array.
+    /// Returns the value as an array, or an error if it has another type.
     pub(super) fn array(self) -> Result<&'a DeArray<'t>, Failure> {
         self.reject_header()?;
         match self.node.get_ref() {
@@ -105,7 +106,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the table.
+    /// Returns the value as a table, or an error if it has another type.
     pub(super) fn table(self) -> Result<&'a DeTable<'t>, Failure> {
         match self.node.get_ref() {
             DeValue::Table(table) => Ok(table),
@@ -114,8 +115,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the index of the value in `words`. Returns an error if the value is not one of
-    /// `words`.
+    /// Returns the index in `words` of the word that the value contains, or an error if it contains
+    /// none of them.
     pub(super) fn one_of(self, words: &[&str]) -> Result<usize, Failure> {
         match self.node.get_ref() {
             DeValue::String(text) => {
@@ -128,7 +129,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns an error if the value is a table with a header (`[name]`) where an array of tables
+    /// Returns an error if the file contains a single table (`[name]`) where an array of tables
     /// (`[[name]]`) is expected.
     fn reject_header(&self) -> Result<(), Failure> {
         if self.node.get_ref().is_table()
@@ -141,7 +142,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
         Ok(())
     }
 
-    /// Returns the error message for an array where a table is expected.
+    /// Returns the error message for an array in a place where a single table is expected.
     fn instead_of_a_table(&self) -> String {
         let array = self.node.get_ref().as_array();
         let has_tables = array.is_some_and(|array| {
@@ -153,7 +154,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
     }
 }
 
-/// Returns the type of a value for error messages, such as `a string`.
+/// Returns the name of a value's type for error messages, such as `a string`.
 fn found(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -180,8 +181,8 @@ fn visit_integer<'a, V: Visitor<'a>>(
     }
 }
 
-/// Implements each of these methods by calling `visit`. If the value has another type than the
-/// visitor expects, the visitor returns an error.
+/// Implements the given `deserialize_*` methods by calling `visit`. The visitor returns an error if
+/// the value does not have the type that it expects.
 macro_rules! typed {
     ($($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -193,7 +194,8 @@ macro_rules! typed {
 impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
     type Error = Failure;
 
-    /// serde calls this method only for types that accept any JSON value.
+    /// serde calls this method only for types that accept any JSON value, such as
+    /// `serde_json::Value`.
     fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.node.get_ref() {
             DeValue::Datetime(date) => {
@@ -231,7 +233,8 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
         visitor: V,
     ) -> Result<V::Value, Failure> {
         match self.node.get_ref() {
-            // The type would find unknown keys too, but one at a time.
+            // serde would stop at the first unknown key, so that only one of them would be
+            // reported.
             DeValue::Table(table) => self.reader.check_keys(table, fields, |_| None),
             DeValue::Array(_) => return Err(Failure::new(self.instead_of_a_table())),
             _ => (),

@@ -1,28 +1,31 @@
-//! Expansion of `${VAR}` in strings.
+//! Expands environment variables, written as `${VAR}`, in strings of a configuration file.
 
 use std::{collections::HashSet, fmt};
 
-/// Looks up the value of a variable by its name. Returns `None` if the variable is not set.
+/// A function that returns the value of an environment variable, or `None` if the variable is not
+/// set.
 pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// A string of the file in which the variables have been replaced.
+/// A string from a configuration file whose `${VAR}` variables have been expanded.
 ///
-/// `Debug` prints the text with its variables unexpanded, since their values may be secret.
+/// `Debug` prints the string as it is written in the file, because the values of variables may be
+/// secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Text {
     pub(super) value: String,
     pub(super) written: String,
-    /// The values that have replaced variables.
+    /// The values that were inserted in place of the variables.
     pub(super) replaced: Vec<String>,
 }
 
 // === impl Text ===
 
 impl Text {
-    /// Replaces each `${VAR}` by the value of the variable `VAR`. Directly before a `{`, each `$$`
-    /// stands for one literal `$`. Everywhere else, a `$` is literal.
+    /// Replaces each `${VAR}` with the value of the environment variable `VAR`. Directly before a
+    /// `{`, the sequence `$$` is an escape for one literal `$`. Everywhere else, a `$` is literal.
     ///
-    /// Variables within values are not expanded. The error message never quotes a value.
+    /// Values are not expanded again if they contain `${…}`. Error messages never quote a value,
+    /// because it may be secret.
     pub(super) fn expand(written: String, environment: Environment<'_>) -> Result<Self, String> {
         let mut value = String::with_capacity(written.len());
         let mut replaced = Vec::new();
