@@ -84,8 +84,7 @@ struct ExchangeTable {
     /// The `resource` parameter of token requests: the URL of the backend. By default, it is not
     /// sent.
     resource: Option<String>,
-    /// Maximum number of callers that can be connected to the backend at the same time. Defaults to
-    /// 100.
+    /// Maximum number of callers that can be connected to the backend at once. Defaults to 100.
     max_callers: Option<usize>,
     /// Time after which an idle connection of a caller is closed. Defaults to 5 minutes.
     idle_timeout: Option<duration::Duration>,
@@ -317,8 +316,8 @@ impl BackendAuth {
 // === impl ExchangeConfig ===
 
 impl ExchangeConfig {
-    /// Returns the maximum number of callers that can be connected to the backend at the same time.
-    /// Defaults to 100.
+    /// Returns the maximum number of callers that can be connected to the backend at once. Defaults
+    /// to 100.
     #[must_use]
     pub const fn max_callers(&self) -> usize {
         self.max_callers

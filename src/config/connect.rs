@@ -288,8 +288,8 @@ impl Connected {
             Some(before) if before.config.is_reached_like(&config) => {
                 return Ok(Self { config, ..before.clone() });
             }
-            // The last lists of the previous backend are used until the new connection is ready,
-            // because a backend of the same name probably has the same tools.
+            // Copies the last lists of the previous backend, because a backend of the same name
+            // probably has the same tools.
             Some(before) => before.memory.fork(),
             None => Memory::default(),
         };

@@ -25,14 +25,14 @@ use crate::{
     stack::Stack,
 };
 
-/// The maximum time that closing a gateway waits for the budget stores to save the usage of all
+/// Maximum time that [`Gateway::close`] waits until the budget stores have saved the usage of all
 /// calls.
 const FLUSHING: Duration = Duration::from_secs(5);
 
-/// A running configuration: the backends of a file, and the layers over them. The configuration can
-/// be replaced while clients are served.
+/// The running backends and layers of a configuration file. The configuration can be replaced while
+/// clients are connected.
 ///
-/// Clones refer to the same gateway.
+/// Clones share the same gateway.
 ///
 /// # Examples
 ///
@@ -70,12 +70,12 @@ pub struct Gateway(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// The file itself.
+    /// The view at the main path, which uses the sections of the file itself.
     main: View,
-    /// Held during a reload.
+    /// Locked during a reload, so that reloads run one after another.
     reloading: tokio::sync::Mutex<()>,
-    /// A handle to stop each backend that has not stopped yet, including backends of previous
-    /// files.
+    /// Handles to stop the backends that are still running, including backends of previous
+    /// configurations.
     endings: Mutex<Vec<Ending>>,
     closed: CancellationToken,
 }
@@ -83,16 +83,17 @@ struct Shared {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Starts to connect the backends of a file, and wraps them in the layers of the file.
+    /// Starts connecting to the backends of a file, and wraps them in the layers of the file.
     ///
-    /// Returns immediately. If a backend cannot be reached, the reason is logged, and connecting is
-    /// retried in the background. To add observers or tracing, call [`Config::observer`] or
-    /// [`Config::trace`] before.
+    /// Returns immediately. If a backend cannot be reached, the reason is logged, and the
+    /// connection is retried in the background. To add observers or tracing, call
+    /// [`Config::observer`] or [`Config::trace`] before.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file has no backends, or if a backend needs a transport that is not
-    /// enabled in this build of the crate.
+    /// Returns an error if the file has no backends, if this build of the crate does not support
+    /// the transport of a backend, if the `[auth]` section was not [taken](Config::take_auth), or
+    /// if the lock file of the `[lock]` section cannot be read.
     ///
     /// # Panics
     ///
@@ -109,21 +110,22 @@ impl Gateway {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Returns the view of the file at this path, such as `/team-a`. `None` if the running
-    /// configuration has no such view.
+    /// Returns the view of the file at the given path, such as `/team-a`. Returns `None` if the
+    /// running configuration has no such view.
     #[must_use]
     pub fn view(&self, path: &str) -> Option<View> {
         self.0.main.views().get(path)
     }
 
-    /// Returns the file itself as a view.
+    /// Returns the view that uses the sections of the file itself, which is usually served at
+    /// `/mcp`.
     #[must_use]
     pub fn main(&self) -> View {
         self.0.main.clone()
     }
 
-    /// Returns the service that handles client requests with the configured layers and backends.
-    /// After the configuration is reloaded, the same service uses the new layers and backends.
+    /// Returns a service that applies the configured layers and backends to client requests. After
+    /// a reload, the same service uses the new layers and backends.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
         self.main().service()
@@ -135,8 +137,8 @@ impl Gateway {
         self.main().serve(base)
     }
 
-    /// Returns a limit on the total number of open HTTP sessions and requests. If the configuration
-    /// identifies callers, the number for each caller is limited, too.
+    /// Returns a limit on the number of open HTTP sessions and requests. If the configuration
+    /// identifies callers, there is also a limit for each caller.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {
@@ -158,21 +160,21 @@ impl Gateway {
         self.0.main.views().lock().backends.clone()
     }
 
-    /// Returns the budgets of the running configuration, and how much of each is used. A budget
-    /// that several views share is included once.
+    /// Returns the state of each budget of the running configuration, such as its used amount. A
+    /// budget that several views share is included once.
     pub async fn budgets(&self) -> Vec<BudgetState> {
         let running = self.0.main.views().running();
         running.budgets().await
     }
 
-    /// Returns the channel of changes for notifying clients. See [`View::changes`].
+    /// Returns the channel through which clients are notified of changes. See [`View::changes`].
     #[must_use]
     pub fn changes(&self) -> Changes {
         self.main().changes()
     }
 
-    /// Returns the calls that a composite would make with these arguments, without making them. See
-    /// [`View::preview`].
+    /// Returns the tool calls that a composite would make with the given arguments, without making
+    /// them. See [`View::preview`].
     ///
     /// # Errors
     ///
@@ -185,9 +187,9 @@ impl Gateway {
         self.main().preview(composite, arguments).await
     }
 
-    /// Returns warnings for operators about conflicts between the layers of the file or its
-    /// backends and the current lists of the backends, such as an alias of a missing tool. See
-    /// [`View::warnings`] for those of a view.
+    /// Returns warnings for operators about configuration that does not match the backends' current
+    /// lists, such as an alias of a missing tool. Includes the layers of the file and those of each
+    /// backend. To get the warnings of a view, see [`View::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.main().warnings(), self.backends().warnings()].concat()
@@ -237,13 +239,13 @@ impl Gateway {
         shared.note(&backends);
         let running = Running::new(config, backends, Some(&shared.main.views().running()));
         let stacks = running.stacks();
-        // Closing the gateway does not wait for new backends.
+        // If the gateway is closed in the meantime, stops waiting for the new backends.
         let ready = shared.closed.run_until_cancelled(running.warm(&stacks));
         ready.await.ok_or_else(ConnectError::closed)?;
 
         running.backends.take_over(&before);
         shared.main.views().replace(running, stacks);
-        // Clients are notified after the switch, since they list the items immediately.
+        // Clients are notified after the switch, because they request the new lists immediately.
         let changes = shared.main.views().changes();
         for epoch in [changes.tools(), changes.prompts(), changes.resources()] {
             epoch.bump();
@@ -252,8 +254,8 @@ impl Gateway {
     }
 
     /// Stops all backends and their child processes concurrently, including backends of previous
-    /// files that still serve requests. Then waits up to five seconds for the budget stores to
-    /// save the usage of all calls.
+    /// configurations that still process requests. Then waits up to five seconds until the budget
+    /// stores have saved the usage of all calls.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();
@@ -273,7 +275,7 @@ impl Gateway {
 // === impl Shared ===
 
 impl Shared {
-    /// Registers backends that must be stopped when the gateway is closed.
+    /// Registers backends, so that they are stopped when the gateway is closed.
     fn note(&self, backends: &Backends) {
         let mut endings = self.endings();
         endings.retain(|ending| !ending.has_ended());
@@ -341,7 +343,7 @@ mod tests {
         assert!(!kept());
     }
 
-    /// Counts the events.
+    /// Counts the observed events.
     #[derive(Default)]
     struct Count(AtomicUsize);
 
@@ -395,7 +397,8 @@ mod tests {
         }
     }
 
-    /// A budget store that counts its flushes. If the store is away, flushes never complete.
+    /// A budget store that counts how often it is flushed. If the store is away, a flush never
+    /// completes.
     #[derive(Debug, Default)]
     struct Far {
         flushed: AtomicUsize,
@@ -413,8 +416,8 @@ mod tests {
         }
     }
 
-    /// Closes a gateway over this store. Returns how long closing takes, and how often the store
-    /// was flushed.
+    /// Closes a gateway that uses the given budget store. Returns how long closing takes, and how
+    /// often the store was flushed.
     async fn close(store: Far) -> (Duration, usize) {
         let mut config = file("");
         let store = Arc::new(store);

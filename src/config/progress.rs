@@ -1,21 +1,22 @@
-//! The section `[progress]`.
+//! The `[progress]` section, which configures progress notifications of composites.
 
 use serde::Deserialize;
 
 use super::{duration::Duration, set_some::SetSome};
 use crate::composite::CompositeLayer;
 
-/// Progress notifications of composites.
+/// Configures the progress notifications that clients receive during a run of a composite.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ProgressTable {
-    /// Interval between the notifications that clients receive while a run makes no progress.
+    /// Interval of the progress notifications that clients receive while a run makes no progress.
     /// Defaults to 15 seconds. `0s` disables these notifications.
     heartbeat: Option<Duration>,
 }
 
-/// Sets the layer's heartbeat interval to that of the `[progress]` section, if the section has one.
+/// Sets the heartbeat interval of a composite layer to the value in the `[progress]` section, if
+/// there is one.
 pub(super) fn apply(table: &ProgressTable, layer: CompositeLayer) -> CompositeLayer {
     let every = table.heartbeat.map(|Duration(every)| every);
     layer.set_some(every, CompositeLayer::heartbeat)

@@ -1,7 +1,8 @@
-//! Reads a parsed file, and collects all errors in it.
+//! Reads a parsed TOML file, and collects all errors in the file.
 //!
-//! serde stops deserializing at the first invalid value. So the reader reports and hides the
-//! invalid value, and deserializes the whole type again, until no value is invalid.
+//! serde stops deserializing at the first invalid value. To find all errors, the reader reports the
+//! invalid value, hides it, and deserializes the whole file again, until it finds no more invalid
+//! values.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -28,44 +29,46 @@ use crate::{
     suggest::nearest,
 };
 
-/// Keys that have a second name. Errors are reported at the first name, or at the second name if
-/// the file has only the second.
+/// Keys that have an alternative name. Errors are reported at the first name of the pair, or at the
+/// second name if the file contains only the second.
 const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "parameters")];
-/// Maximum number of characters of an error message. Longer messages, which quote a long text, are
-/// truncated.
+/// Maximum number of characters in an error message. Longer messages, for example because they
+/// quote a long string, are truncated.
 const MAX_MESSAGE: usize = 2000;
-/// The key of the section `[[views]]`. Each view can have sections of its own.
+/// The key of the `[[views]]` section. Each view can contain its own version of other sections.
 pub(super) const VIEWS: &str = "views";
 
-/// Reads a parsed file, and collects all errors in it.
+/// Reads a parsed TOML file, and collects all errors in the file.
 pub(super) struct Reader<'a, 't> {
     pub(super) source: &'a Source<'t>,
     root: &'a Node<'t>,
-    /// The addresses of the invalid values, which are read as if they were absent.
+    /// The addresses of the TOML values that were invalid. They are treated as missing from then
+    /// on.
     hidden: HashSet<usize>,
     /// Maps the path of each array to the indices of its hidden elements.
     hidden_elements: HashMap<String, BTreeSet<usize>>,
-    /// The path of the value that is being read.
+    /// The path of the value that is currently being read.
     pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
-    /// The patterns of tools, with their paths.
+    /// The name patterns of tools in the file, each with its path. They are checked when all
+    /// backends are known.
     tool_patterns: Vec<(Vec<Segment>, String)>,
-    /// The paths of all reported values, and of keys that are missing because of a reported key. No
-    /// more errors are reported at these paths.
+    /// The paths for which no more errors are reported: paths of values that were already reported,
+    /// and of keys that are missing only because the user wrote an invalid key instead.
     reported: BTreeSet<String>,
-    /// The spans of the file that error messages must not display, because they may contain
-    /// secrets: unknown or duplicate keys that are not [plain words](is_word), and the values of
+    /// Spans of the file that may contain secrets, so that error messages must not display them.
+    /// These are unknown or duplicate keys that are not [plain words](is_word), and the values of
     /// such unknown keys.
     masks: Vec<Range<usize>>,
     complete: bool,
-    /// The view that is being read. `None` while the file itself is being read.
+    /// The view that is currently being read. `None` if the file itself is being read.
     view: Option<CurrentView<'a, 't>>,
 }
 
-/// The view that is being read. Paths of its own sections lead to the table of the view, and all
-/// other paths to the sections of the file.
+/// The view that is currently being read. If the view contains a section, paths of the section
+/// refer to the table of the view. All other paths refer to the sections of the file.
 struct CurrentView<'a, 't> {
-    /// The index of the view in the file.
+    /// The index of the view in the file's array of views.
     index: usize,
     /// The path at which the view is served.
     path: String,
@@ -91,8 +94,8 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Calls `read` for the view at `index`, which is served at `path`. The index does not count
-    /// hidden elements.
+    /// Calls `read` while this reader reads the sections of one view. The view has the index
+    /// `index`, not counting hidden elements, and is served at `path`.
     pub(super) fn in_view<T>(
         &mut self,
         index: usize,
@@ -109,24 +112,26 @@ impl<'a, 't> Reader<'a, 't> {
         Some(value)
     }
 
-    /// Returns the path of the view that is being read, if the view has a section of its own with
-    /// this key.
+    /// Returns the path of the view that is being read, if the view replaces the section `section`
+    /// of the file.
     pub(super) fn own_view(&self, section: &str) -> Option<&str> {
         let view = self.view.as_ref().filter(|view| view.table.contains_key(section))?;
         Some(&view.path)
     }
 
-    /// Reports the errors that the TOML parser found in the text that begins at `start`. Returns
-    /// `true` if all of them are duplicate keys, so that the parsed text can be read nevertheless.
+    /// Reports the errors of the TOML parser for the text that begins at the offset `start`.
+    /// Returns `true` if the parsed text can be read despite the errors, because all of them are
+    /// duplicate keys.
     pub(super) fn parsed(&mut self, errors: &[toml::de::Error], start: usize) -> bool {
         const DUPLICATE: &str = "duplicate key";
-        // After any other error, the keys that the parser found are unreliable.
+        // The keys that the parser returns are reliable only if duplicate keys are the only errors.
         let readable = errors.iter().all(|error| error.message() == DUPLICATE);
         for error in errors {
             let span = error.span().unwrap_or(0..0);
             let span = span.start + start..span.end + start;
             let message = match error.message() {
-                // The parser keeps the first of the two keys, and everything else is intact.
+                // For duplicate keys, the parser uses the first value, and the rest of the table is
+                // correct.
                 DUPLICATE => match self.source.slice(&span).trim_matches(['"', '\'']) {
                     key if is_word(key) && readable => format!("duplicate key `{key}`"),
                     key if is_word(key) => {
@@ -144,19 +149,20 @@ impl<'a, 't> Reader<'a, 't> {
         readable
     }
 
-    /// Adds faults that were found while the files were parsed and merged.
+    /// Adds mistakes that were found while the files were parsed and merged.
     pub(super) fn found(&mut self, faults: Vec<Fault>) {
         self.faults.extend(faults);
     }
 
-    /// Reads the whole file by calling `read`. If `read` fails, reports and hides the invalid
-    /// value, and calls `read` again. Returns `T::default()` if 100 errors are found, or if the
-    /// file as a whole is invalid.
+    /// Reads the whole file by calling `read`. If `read` fails, reports the invalid value, hides
+    /// it, and calls `read` again. Returns `T::default()` if 100 errors are found, or if the file
+    /// cannot be read at all.
     pub(super) fn retry<T: Default>(
         &mut self,
         mut read: impl FnMut(&mut Self, &'a Node<'t>) -> Result<T, Failure>,
     ) -> T {
-        // Each failure hides a value, but the table that contains the value may fail once more.
+        // Each failure hides one value. Then the table that contained the value may fail once more,
+        // because it lacks the value. So there are at most two failures for each mistake.
         for _ in 0..2 * MAX_MISTAKES {
             if self.is_full() {
                 break;
@@ -168,7 +174,7 @@ impl<'a, 't> Reader<'a, 't> {
                     Failure { message, culprit: Some(culprit) } if !culprit.path.is_empty() => {
                         self.fail(culprit, message);
                     }
-                    // The whole file failed, so there is nothing left to read.
+                    // The root of the file is invalid, so nothing is left to read.
                     Failure { message, .. } => {
                         self.push(&[], message, root.span());
                         break;
@@ -180,14 +186,14 @@ impl<'a, 't> Reader<'a, 't> {
         T::default()
     }
 
-    /// Reports an invalid value, and hides it from later reads.
+    /// Reports an invalid value, and hides it when the file is read again.
     fn fail(&mut self, Culprit { address, path, span }: Culprit, message: String) {
         self.hidden.insert(address);
         if let [array @ .., Segment::Index(index)] = path.as_slice() {
             let array = DisplayPath(array).to_string();
             self.hidden_elements.entry(array).or_default().insert(*index);
         }
-        // A failure caused by a hidden nested value is not reported.
+        // Skips errors that were caused by a nested value that was reported and hidden before.
         if !self.is_reported_below(&path) {
             let message = if is_masked(&path) { without_word(message) } else { message };
             self.push(&path, message, span);
@@ -200,12 +206,12 @@ impl<'a, 't> Reader<'a, 't> {
         self.faults.push(Fault { path: masked_path(path, false), message, span });
     }
 
-    /// Reports an error in a value that was read successfully. Does nothing if an error in this
-    /// value, or in a table around it, was reported before. So an error in a section that views
-    /// inherit is reported once. If only a view causes the error, the message names the view.
+    /// Reports an error in a value that was read successfully, such as a name that is used twice.
+    /// Does nothing if an error in this value, or in a table that contains it, was reported before.
+    /// So an error in a section that views inherit is reported once. If only a view causes the
+    /// error, the message names the view.
     ///
-    /// The array indices in `path` do not count hidden elements, since the value was read without
-    /// them.
+    /// The array indices in `path` do not count hidden elements, because serde did not see them.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
         let is_told = |end| {
@@ -223,7 +229,8 @@ impl<'a, 't> Reader<'a, 't> {
         self.push(&path, message, span);
     }
 
-    /// Remembers a pattern of tools, to check it when all names of the file are known.
+    /// Stores the name pattern `pattern` for tools. It is checked later, when the backends in the
+    /// file are known.
     pub(super) fn note_tool_pattern(&mut self, path: Vec<Segment>, pattern: String) {
         self.tool_patterns.push((path, pattern));
     }
@@ -232,8 +239,8 @@ impl<'a, 't> Reader<'a, 't> {
         mem::take(&mut self.tool_patterns)
     }
 
-    /// Returns `value`, the value of `key` in the table at `path`. If the value is zero, also
-    /// reports the key.
+    /// Checks that the optional number `value` of the key `key` in the table at `path` is not zero.
+    /// Returns the number unchanged, and reports an error if it is zero.
     pub(super) fn at_least_one(
         &mut self,
         path: &[Segment],
@@ -247,8 +254,8 @@ impl<'a, 't> Reader<'a, 't> {
         value
     }
 
-    /// Returns `value`, a required string of the table at `path`. If the string is missing, reports
-    /// `key` and returns a placeholder that causes no further errors.
+    /// Returns the string, or reports that the required `key` is missing from the table at `path`.
+    /// If the string is missing, returns a placeholder that causes no further errors.
     pub(super) fn required(
         &mut self,
         value: Option<String>,
@@ -261,7 +268,7 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Suppresses later reports about the value at `path`.
+    /// Suppresses later error messages for the value at `path`.
     pub(super) fn mute(&mut self, path: &[Segment]) {
         let (path, _) = self.locate(path);
         self.reported.insert(DisplayPath(&path).to_string());
@@ -284,8 +291,8 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     /// Converts `path`, whose array indices do not count hidden elements, to the path in the file.
-    /// Also returns the span of the value. If the value is not in the file, returns the span of its
-    /// innermost existing parent.
+    /// Also returns the span of the value. If the file does not contain the value, returns the span
+    /// of the innermost table or array that contains a part of the path.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
         let in_view = match path {
             [Segment::Key(section), ..] if self.own_view(section).is_some() => self.view_path(),
@@ -307,7 +314,8 @@ impl<'a, 't> Reader<'a, 't> {
                     };
                     (key.into(), table.get(key))
                 }
-                // The file has a word in place of the table, such as `on_error = "abort"`.
+                // The file contains a string where a table is also possible, such as `on_error =
+                // "abort"`.
                 (Segment::Key(_), Some(DeValue::String(_))) => break,
                 (Segment::Index(index), Some(DeValue::Array(array))) => {
                     let is_view = self.view.is_some() && located == [VIEWS.into()];
@@ -323,8 +331,7 @@ impl<'a, 't> Reader<'a, 't> {
         (located, span)
     }
 
-    /// Converts an array index that does not count hidden elements to the index of the element in
-    /// the file.
+    /// Converts an array index that does not count hidden elements to the index in the file.
     fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
         let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
         let hidden = hidden.into_iter().flatten();
@@ -335,7 +342,7 @@ impl<'a, 't> Reader<'a, 't> {
         self.hidden.contains(&address(node))
     }
 
-    /// Returns `true` if the maximum number of mistakes is reached, so that reading must stop.
+    /// Returns `true` if the maximum number of mistakes was found, so that reading stops.
     pub(super) const fn is_full(&mut self) -> bool {
         let is_full = self.faults.len() >= MAX_MISTAKES;
         if is_full {
@@ -344,15 +351,15 @@ impl<'a, 't> Reader<'a, 't> {
         is_full
     }
 
-    /// Reports and hides the invalid value that caused `failure`, which is the value at the current
-    /// path or a value within it.
+    /// Reports and hides the invalid value that caused `failure`: the value at the current path, or
+    /// a value nested in it.
     pub(super) fn fail_here(&mut self, failure: Failure, node: &Node<'t>) {
         if let Failure { message, culprit: Some(culprit) } = failure.of(&self.path, node) {
             self.fail(culprit, message);
         }
     }
 
-    /// Reports an error in the value at the current path, unless an error was reported at this path
+    /// Reports an error in the value at the current path, unless an error at this path was reported
     /// before.
     pub(super) fn report_here(&mut self, message: String, span: Range<usize>) {
         let path = self.path.clone();
@@ -361,8 +368,8 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Reads a section with `read`, unless it is missing or hidden. If the view that is being read
-    /// has the section, reads it there, and otherwise in the file.
+    /// Calls `read` with a section, which comes from the current view if the view contains the
+    /// section, and otherwise from the file. Returns `None` if the section is missing or hidden.
     pub(super) fn with_section<T>(
         &mut self,
         key: &str,
@@ -381,14 +388,16 @@ impl<'a, 't> Reader<'a, 't> {
         Some(value)
     }
 
-    /// Returns the path of the view that is being read. Empty if there is none.
+    /// Returns the path of the table of the current view. The path is empty if no view is being
+    /// read.
     fn view_path(&self) -> Vec<Segment> {
         let view = self.view.as_ref();
         view.map_or_else(Vec::new, |view| vec![VIEWS.into(), view.index.into()])
     }
 
-    /// Reports and hides the keys of a table that are not in `fields`. `elsewhere` returns the
-    /// error message for a key that is valid in other tables, and `None` for any other key.
+    /// Reports and hides all keys of a table that are not in `fields`. For a key that is valid in
+    /// other tables, `elsewhere` returns a specific error message. For all other keys, it returns
+    /// `None`.
     pub(super) fn check_keys(
         &mut self,
         table: &'a DeTable<'t>,
@@ -410,7 +419,7 @@ impl<'a, 't> Reader<'a, 't> {
             };
             self.hidden.insert(address(node));
             let mut path = self.path.clone();
-            // The keys that the user probably meant are not reported as missing.
+            // If the key is a misspelling of a valid key, the valid key is not reported as missing.
             let near = nearest(key.get_ref(), fields).filter(|_| !is_foreign);
             let meant = hint.map_or(&[][..], |hint| hint.keys).iter().copied().chain(near);
             for near in meant.filter(|near| !table.contains_key(*near)) {
@@ -429,20 +438,21 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Returns the spans that error messages must not display, in addition to those that the source
-    /// masks.
+    /// Returns the spans that error messages must not display, because they may contain secrets.
+    /// The source already masks other spans.
     pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
         mem::take(&mut self.masks)
     }
 
-    /// Returns all mistakes, and whether the whole file was checked for mistakes.
+    /// Returns all mistakes. The Boolean is `true` if the whole file was checked for mistakes.
     pub(super) fn finish(self) -> (Vec<Fault>, bool) {
         (self.faults, self.complete)
     }
 }
 
-/// Returns a placeholder for a text that is missing in the table at `path`. Each table has a
-/// different placeholder, so that it causes no further errors, such as duplicate names.
+/// Returns a placeholder for the required string `key` that is missing from the table at `path`.
+/// The placeholder is different for each table, so that it causes no further errors, such as
+/// duplicate names.
 pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     let places = path.iter().map(|segment| match segment {
         Segment::Index(index) => format!("_{index}"),
@@ -451,7 +461,8 @@ pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     format!("missing_{key}{}", places.collect::<String>())
 }
 
-/// Removes the quoted value from an `unknown value` error message, since the value may be secret.
+/// Removes the quoted value from an error message that begins with `unknown value`, because the
+/// value may be secret.
 fn without_word(message: String) -> String {
     const UNKNOWN: &str = "unknown value";
     let rest = message.strip_prefix(UNKNOWN).and_then(|rest| rest.strip_prefix(" `"));
@@ -461,8 +472,8 @@ fn without_word(message: String) -> String {
     }
 }
 
-/// Replaces unprintable characters in an error message, and truncates it. The message may quote any
-/// text of the file.
+/// Makes an error message safe to print: truncates it, and replaces unprintable characters. The
+/// message may quote any string of the file.
 fn harmless(message: String) -> String {
     if message.len() <= MAX_MESSAGE && !message.contains(is_unprintable) {
         return message;

@@ -1,22 +1,25 @@
-//! The text of a configuration, with its lines, files and masked spans.
+//! The text of a configuration, with the positions of its lines and files, and the spans that must
+//! not be displayed.
 
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
-/// Maximum number of characters displayed before the marked span.
+/// Maximum number of displayed characters before the marked span of a line.
 const BEFORE: usize = 60;
-/// Maximum number of characters displayed of a line.
+/// Maximum number of displayed characters of a line.
 const SHOWN: usize = 100;
 
-/// Replaces masked text.
+/// The text that is displayed instead of a masked span.
 const MASK: &str = "***";
 
-/// The concatenated text of all files, with the offsets of its lines and the spans to mask.
+/// The concatenated text of all configuration files. It also contains the offsets of lines, and the
+/// spans that must not be displayed.
 pub(super) struct Source<'t> {
     text: &'t str,
-    /// The files whose texts are concatenated; at least one.
+    /// The files in the concatenated text. There is at least one.
     files: Vec<File>,
     starts: Vec<usize>,
-    /// The spans to mask with `***`, sorted and disjoint.
+    /// The spans that are displayed as `***`, because they may contain secrets. They are sorted,
+    /// and do not overlap.
     masks: Vec<Range<usize>>,
 }
 
@@ -28,20 +31,21 @@ pub(super) struct File {
     pub(super) start: usize,
 }
 
-/// The location of a mistake, with the part of its line that is displayed.
+/// The location of a mistake in a configuration file, with the part of the line that an error
+/// message displays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceLocation {
     /// The path of the file. `None` if the configuration was read from a string.
     pub(super) file: Option<PathBuf>,
-    /// The number of the line in its file, starting at one.
+    /// The line number in the file, starting at one.
     pub(super) line: usize,
     /// The column in characters, starting at one.
     pub(super) column: usize,
-    /// The displayed part of the line.
+    /// The part of the line that is displayed.
     pub(super) excerpt: String,
-    /// The number of characters of the excerpt before the marked span.
+    /// The number of characters in the excerpt before the marked span.
     pub(super) before: usize,
-    /// The number of characters that are marked; at least one.
+    /// The number of characters in the excerpt that are marked. At least one.
     pub(super) marked: usize,
 }
 
@@ -59,20 +63,20 @@ impl<'t> Source<'t> {
         Self { text, files, starts, masks: Vec::new() }
     }
 
-    /// Returns the index of the file that contains the start of a span.
+    /// Returns the index of the file in which a span begins.
     pub(super) fn file_of(&self, span: &Range<usize>) -> usize {
         self.files.partition_point(|file| file.start <= span.start).saturating_sub(1)
     }
 
-    /// Adds spans that are masked with `***` when text is displayed.
+    /// Adds spans that are displayed as `***`.
     pub(super) fn masked(mut self, masks: Vec<Range<usize>>) -> Self {
         self.masks.extend(masks);
         self.masks = apart(self.masks);
         self
     }
 
-    /// Returns the location of a span. If the span has several lines, only its part in the first
-    /// line is marked.
+    /// Returns the location of a span. If the span has several lines, only its first line is
+    /// marked.
     pub(super) fn place(&self, span: &Range<usize>) -> SourceLocation {
         let file = &self.files[self.file_of(span)];
         let line_at = |byte| self.starts.partition_point(|start| *start <= byte).saturating_sub(1);
@@ -80,7 +84,7 @@ impl<'t> Source<'t> {
         let begin = self.starts[line];
         let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
         let text = self.text[begin..end].trim_end_matches('\r');
-        // A byte order mark is invisible.
+        // Skips a byte order mark, because editors do not display it.
         let mark =
             if line == top && text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
 
@@ -116,8 +120,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Appends `part` to the excerpt, with masked spans replaced by `***`. `part` begins at `start`
-    /// in the concatenated text.
+    /// Appends `part`, a part of a line, to the excerpt, and replaces masked spans with `***`.
+    /// `part` begins at the offset `start` in the concatenated text.
     fn push_masked(&self, excerpt: &mut String, part: &str, start: usize) {
         let first = self.masks.partition_point(|mask| mask.end <= start);
         let mut rest = part;
@@ -128,7 +132,8 @@ impl<'t> Source<'t> {
                 break;
             }
             push_shown(excerpt, &rest[..floor(rest, from)]);
-            // The previous part may have ended within this mask, and shows it already.
+            // Omits the `***` if the previous part ended within the same mask, and therefore
+            // already displays it.
             if mask.start >= start || !excerpt.ends_with(MASK) {
                 excerpt.push_str(MASK);
             }
@@ -137,7 +142,7 @@ impl<'t> Source<'t> {
         push_shown(excerpt, rest);
     }
 
-    /// Returns the sanitized text of a span, or `***` if a part of the span is masked.
+    /// Returns the sanitized text of a span, or `***` if any part of the span is masked.
     pub(super) fn sanitized(&self, span: &Range<usize>) -> Cow<'t, str> {
         let first = self.masks.partition_point(|mask| mask.end <= span.start);
         if self.masks.get(first).is_some_and(|mask| mask.start < span.end) {
@@ -146,15 +151,16 @@ impl<'t> Source<'t> {
         sanitized(self.slice(span))
     }
 
-    /// Returns the text of a span without masking it. The text may be secret.
+    /// Returns the text of a span as it is in the file. The text may be secret, because it is not
+    /// masked.
     pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }
 
-/// Sorts and merges spans.
+/// Sorts spans, and merges those that overlap or touch.
 pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    // Nodes that the parser made up have an empty span.
+    // Removes the empty spans of nodes that do not occur in the text, but that the parser added.
     masks.retain(|mask| !mask.is_empty());
     masks.sort_by_key(|mask| mask.start);
     let mut apart: Vec<Range<usize>> = Vec::new();
@@ -167,7 +173,8 @@ pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
     apart
 }
 
-/// Truncates a text of the file and replaces its unprintable characters, for an error message.
+/// Truncates a string of the file, and replaces unprintable characters, so that an error message
+/// can quote the string.
 pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     let cut = first(text, BEFORE);
     if cut.len() == text.len() && !text.contains(is_unprintable) {
@@ -181,7 +188,7 @@ pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Appends `text` with tabs expanded and unprintable characters replaced.
+/// Appends `text` to the excerpt. Expands tabs, and replaces unprintable characters.
 fn push_shown(excerpt: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -192,7 +199,8 @@ fn push_shown(excerpt: &mut String, text: &str) {
     }
 }
 
-/// Returns `true` if a terminal would interpret the character, or reorder text because of it.
+/// Returns `true` if a terminal would interpret the character as a command, or display text in
+/// another order because of it.
 pub(super) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')

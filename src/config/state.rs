@@ -1,4 +1,4 @@
-//! The section `[state]`.
+//! The `[state]` section, which configures the store of runs that wait for user input.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,67 +23,70 @@ use crate::{
 /// The key of the `[state]` section in a configuration file.
 const SECTION: &str = "state";
 
-/// Where the state of a run is stored while the run waits for a user's input.
+/// Configures where the state of a run is stored while the run waits for user input.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StateTable {
-    /// The store of waiting runs. By default, clients keep the states, which are signed.
+    /// The store of waiting runs. By default, each state is signed and sent to the client, which
+    /// returns it with the user's input.
     store: Option<StoreName>,
-    /// Keys for signed states. The first key signs new states, and all keys verify states. Defaults
-    /// to a random key of this process.
+    /// Keys for signed states. The first key signs new states, and all keys verify returned states.
+    /// Defaults to a random key, which is lost when the process ends.
     keys: Option<Secret<Vec<KeyTable>>>,
-    /// How long a run may wait for a user's input. Defaults to 1 hour.
+    /// How long a run may wait for user input. Defaults to 1 hour.
     ttl: Option<Duration>,
-    /// Maximum size in bytes of the state of one run. Defaults to 65536 for signed states, and to
-    /// 4194304 in other stores.
+    /// Maximum size in bytes of the state of one run. Defaults to 65536 in the `signed` store, and
+    /// to 4194304 in other stores.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_state_bytes: Option<usize>,
-    /// Maximum total size in bytes of all states in memory. Defaults to 67108864.
+    /// Maximum total size in bytes of all states in the `memory` store. Defaults to 67108864.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
-    /// Maximum total size in bytes of the states of one caller, in memory or in Redis. Needs
-    /// `[caller]`. Defaults to a quarter of `max_total_bytes` in memory, and to 16777216 in Redis.
+    /// Maximum total size in bytes of the states of one caller in the `memory` or `redis` store.
+    /// Needs `[caller]`. Defaults to a quarter of `max_total_bytes` in memory, and to 16777216 in
+    /// Redis.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_caller_bytes: Option<usize>,
 }
 
-/// The store of runs.
+/// The store of runs that wait for user input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// Clients keep the states. Each state is signed: clients can read it, but not change it.
+    /// Clients store the states. Each state is signed, so that clients can read it but not change
+    /// it.
     #[default]
     Signed,
-    /// In the memory of this process.
+    /// The memory of this process.
     Memory,
-    /// In the Redis server of `[redis]`.
+    /// The Redis server of the `[redis]` section.
     Redis,
 }
 
-/// A key that signs and verifies states.
+/// A key that signs and verifies the states of waiting runs.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["id", "key"])))]
 #[serde(default, deny_unknown_fields)]
 struct KeyTable {
-    /// The id of the key, which is part of each signed state.
+    /// The ID of the key. Each signed state contains the ID of the key that signed it.
     id: Option<String>,
     /// The secret, of at least 32 bytes. Each `${VAR}` is replaced by the value of an environment
     /// variable.
     key: Option<Secret<String>>,
 }
 
-/// The configured store of runs that wait for a user's input.
+/// The `[state]` settings of a file, and the store of runs that wait for user input.
 #[derive(Clone, Debug)]
 pub(super) struct StateConfig {
     settings: Settings,
     store: Arc<dyn Store>,
 }
 
-/// The settings of the store of waiting runs. If a reload does not change them, the store stays in
-/// use.
+/// The settings of the store of waiting runs. If a reload does not change them, the store and its
+/// contents stay in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     store: StoreName,
@@ -92,10 +95,10 @@ struct Settings {
     limits: StoreLimits,
 }
 
-/// Converts the `[state]` section to a store of waiting runs. Errors in the section are recorded in
+/// Converts the `[state]` section to a store of waiting runs, and reports errors in the section to
 /// `reader`.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,
@@ -176,7 +179,8 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Takes over the store of another file or view (`before`) if its settings are the same.
+    /// Replaces the store by the store of `before`, if both have the same settings. `before` comes
+    /// from a previous configuration or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();
@@ -188,7 +192,7 @@ impl StateConfig {
         self.store.clone()
     }
 
-    /// Makes a composite layer keep its waiting runs in the configured store.
+    /// Makes a composite layer use the configured store for runs that wait for user input.
     pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
         layer.state(self.store.clone())
     }
@@ -201,7 +205,8 @@ impl Settings {
         match self.store {
             StoreName::Signed => {
                 let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.expose().as_str()));
-                // Without keys, or after a mistake in them, which was reported, a random key signs.
+                // Uses a random key if no keys are configured, or if they are invalid, which was
+                // reported.
                 let store = SignedStore::ring(keys).unwrap_or_else(|_| SignedStore::ephemeral());
                 Arc::new(
                     store
@@ -245,7 +250,7 @@ mod tests {
             .state
     }
 
-    /// Returns `true` if the store of `to` accepts a state that was created by the store of `from`.
+    /// Returns `true` if the store of `to` accepts a state that the store of `from` created.
     fn goes_on(from: &StateConfig, to: &StateConfig) -> bool {
         let text = from.store().put(b"state".to_vec(), b"", None).now_or_never().unwrap().unwrap();
         to.store().take(&text, b"", None).now_or_never().unwrap().is_ok()

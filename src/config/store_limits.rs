@@ -1,4 +1,5 @@
-//! The keys that `[state]` and `[results]` have in common, and the stores that they configure.
+//! The limits that the sections `[state]` and `[results]` have in common, and the in-memory stores
+//! that they configure.
 
 use std::{sync::Arc, time};
 
@@ -8,14 +9,14 @@ use crate::{
     store::{MemoryStore, Store},
 };
 
-/// The kind of values that a store keeps: waiting runs or full results.
+/// What a store contains: waiting runs or full tool results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreOf {
     Runs,
     Results,
 }
 
-/// The limits of a store. If a limit is `None`, the store uses its default.
+/// The limits of a store. If a limit is `None`, the default of the store applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreLimits {
     pub(super) ttl: Option<time::Duration>,
@@ -45,8 +46,8 @@ impl StoreOf {
 // === impl StoreLimits ===
 
 impl StoreLimits {
-    /// Builds the limits from three maximum sizes in bytes: of one item, of all items, and of the
-    /// items of one caller. Reports invalid limits to `reader`.
+    /// Creates the limits of a store. The array contains the maximum sizes in bytes of one item, of
+    /// all items, and of all items of one caller. Reports invalid limits to `reader`.
     pub(super) fn build(
         of: StoreOf,
         ttl: Option<Duration>,
@@ -71,7 +72,7 @@ impl StoreLimits {
         }
     }
 
-    /// Creates a store in memory with these limits.
+    /// Creates an in-memory store with these limits.
     pub(super) fn in_memory(&self, of: StoreOf) -> Arc<dyn Store> {
         let store = match of {
             StoreOf::Runs => MemoryStore::for_runs(),

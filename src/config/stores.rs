@@ -1,12 +1,13 @@
-//! The stores of a file, and the identification of callers.
+//! The stores that a configuration file defines, and the header that identifies callers.
 
 use super::{
     budget::BudgetConfig, caller::CallerConfig, state::StateConfig, truncate::TruncateConfig,
 };
 use crate::{composite::CompositeLayer, stack::StackLayer};
 
-/// The configured stores, each with the layer that uses it, and the header that identifies callers.
-/// If a reload does not change the settings of a store, the store stays in use.
+/// The stores of a configuration, each with the settings of its layer, and the header that
+/// identifies callers. If a reload does not change the settings of a store, the store and its
+/// contents stay in use.
 #[derive(Clone, Debug)]
 pub(super) struct Stores {
     pub(super) caller: CallerConfig,
@@ -18,15 +19,16 @@ pub(super) struct Stores {
 // === impl Stores ===
 
 impl Stores {
-    /// Takes over each store of another file or view (`before`) that has the same settings.
+    /// Replaces each store by the store of `before`, if both have the same settings. `before` comes
+    /// from a previous configuration or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);
         self.truncate.take_over(&before.truncate);
     }
 
-    /// Makes a composite layer keep its waiting runs in the configured store, and identify callers
-    /// as configured.
+    /// Configures a composite layer: the store for runs that wait for user input, and the header
+    /// that identifies callers.
     pub(super) fn composite(&self, layer: CompositeLayer) -> CompositeLayer {
         let layer = self.state.apply(layer);
         match self.caller.key() {
@@ -35,8 +37,8 @@ impl Stores {
         }
     }
 
-    /// Adds the composite, budget and truncate layers to a stack. They use the configured stores,
-    /// and identify callers as configured.
+    /// Adds the composite, budget and truncate layers to a stack. The layers use these stores, and
+    /// identify callers by the configured header.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
         let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
         if let Some(caller) = self.caller.key() {

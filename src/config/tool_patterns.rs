@@ -1,4 +1,4 @@
-//! Checks the patterns of tools in sections that apply to all backends.
+//! Checks name patterns of tools in all sections except `[[backends]]`.
 
 use super::{
     backend::BackendConfig, backends, read::Reader, router::RouterConfig, source::sanitized,
@@ -7,9 +7,10 @@ use crate::{
     adapter::router::Conflicts, alias::AliasLayer, composite::CompositeTool, message::ItemKind,
 };
 
-/// Reports each pattern such as `github/delete_*`, the form in which composites name the tools of a
-/// backend. Patterns match names with the backend's prefix, such as `github_delete_repository`. So
-/// a deny list with this form would deny nothing.
+/// Reports name patterns such as `github/delete_*`, in which the user separated the backend and the
+/// tool by a `/` or `.`, as is possible in composites. Such a pattern matches nothing, because tool
+/// names begin with the backend's prefix, as in `github_delete_repository`. Without the error, a
+/// deny list would have no effect.
 pub(super) fn check(
     backends: &[BackendConfig],
     router: &RouterConfig,
@@ -18,12 +19,13 @@ pub(super) fn check(
     reader: &mut Reader<'_, '_>,
 ) {
     if router.conflicts() != Conflicts::Prefix {
-        // The own name of a tool may begin with the name of a backend.
+        // Without prefixes, the original name of a tool may begin with the name of a backend, so
+        // the pattern may be valid.
         return;
     }
     for (path, pattern) in reader.take_tool_patterns() {
         if path.first() == Some(&backends::SECTION.into()) {
-            // The layers of a backend use the backend's own names.
+            // Patterns in the table of a backend match the backend's original names.
             continue;
         }
         let named = backends.iter().filter_map(|backend| {

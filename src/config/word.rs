@@ -1,5 +1,5 @@
-//! Plain words: short texts of letters, digits, `_` and `-`. Error messages may quote them, since
-//! they are unlikely to be secrets.
+//! Plain words: short strings of ASCII letters, digits, `_` and `-`. Error messages may quote them,
+//! because they are unlikely to be secrets.
 
 /// Maximum length of a plain word in characters.
 const MAX_WORD: usize = 64;
