@@ -1,4 +1,4 @@
-//! Reads the section `[[aliases]]`, and the tables `[[backends.aliases]]` of each backend.
+//! Reads the `[[aliases]]` section, and the `[[backends.aliases]]` tables of each backend.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,44 @@ use crate::{
     message::ItemKind,
 };
 
-/// The key of the section `[[aliases]]`, and of the aliases of a backend.
+/// The key of the `[[aliases]]` section, and of the aliases in the table of a backend.
 pub(super) const SECTION: &str = "aliases";
 
-/// The keys that determine the kind of an alias. An alias has exactly one of them.
+/// The keys that determine whether an alias is for a tool, a prompt or a resource. Each alias has
+/// exactly one of them.
 const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
 
-/// Changes how clients see a tool, prompt or resource: its name or URI, its texts, and the
-/// arguments and annotations of a tool.
+/// Changes how clients see a tool, prompt or resource: its name or URI, its title and description,
+/// and the arguments and annotations of a tool.
 #[derive(Clone, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AliasTable {
-    /// The name of the tool on the server.
+    /// The original name of the tool, which the alias replaces.
     tool: Option<String>,
-    /// Another name of `tool`.
+    /// An alternative key for `tool`.
     from: Option<String>,
-    /// The name of the prompt on the server.
+    /// The original name of the prompt, which the alias replaces.
     prompt: Option<String>,
-    /// The URI or URI template of the resource on the server.
+    /// The original URI or URI template of the resource.
     resource: Option<String>,
-    /// The new name of the tool, prompt or resource.
+    /// The new name of the tool, prompt or resource, as clients see it.
     name: Option<String>,
-    /// Another name of `name`.
+    /// An alternative key for `name`.
     to: Option<String>,
-    /// The new URI or URI template of the resource.
+    /// The new URI or URI template of the resource, as clients see it.
     uri: Option<String>,
-    /// The new title, which clients see instead of the server's.
+    /// The new title, which replaces the backend's title.
     title: Option<String>,
-    /// The new description, which clients see instead of the server's.
+    /// The new description, which replaces the backend's description.
     description: Option<String>,
-    /// Annotations of the tool, which override those that the server sets.
+    /// Annotations of the tool, which override the backend's annotations.
     annotations: Option<AnnotationsTable>,
-    /// Overrides for the arguments of the tool. The keys are the names of the arguments on the
-    /// server.
+    /// Changes to the arguments of the tool. The keys are the original argument names.
     arguments: Option<BTreeMap<String, ArgumentTable>>,
 }
 
-/// Overrides for an argument of a tool.
+/// Changes how clients see an argument of a tool.
 #[derive(Clone, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -57,20 +57,20 @@ struct ArgumentTable {
     hide: Option<bool>,
     /// The new name of the argument, as clients see it.
     rename: Option<String>,
-    /// The value sent to the server if the client does not set the argument.
+    /// The value that the backend receives if the client does not set the argument.
     default: Option<Secret<serde_json::Value>>,
-    /// The new description of the argument, as clients see it.
+    /// The new description of the argument, which replaces the backend's description.
     description: Option<String>,
 }
 
-/// An alias of a tool, a prompt or a resource.
+/// The alias of a tool, a prompt or a resource.
 enum Definition {
     Tool(ToolAlias),
     Prompt(PromptAlias),
     Resource(ResourceAlias),
 }
 
-/// The locations of a section's aliases, grouped by kind: tool, prompt or resource.
+/// The locations of the aliases in a section, grouped by kind: tool, prompt or resource.
 #[derive(Default)]
 struct Places {
     tools: Vec<SourceLocation>,
@@ -78,15 +78,16 @@ struct Places {
     resources: Vec<SourceLocation>,
 }
 
-/// The location of an alias: its index in the section, and the keys that the file uses for its
-/// original name (such as `tool` or `from`) and for its new name (`name` or `to`).
+/// The location of an alias in the file: its index in the section, and the keys that the file uses
+/// for its original name (such as `tool` or `from`) and for its new name (`name` or `to`).
 struct SourceLocation {
     index: usize,
     original: &'static str,
     name: &'static str,
 }
 
-/// Converts the tables at `path` to an [`AliasLayer`], and records their errors in `reader`.
+/// Converts the tables at `path` to an [`AliasLayer`], and reports errors in the tables to
+/// `reader`.
 pub(super) fn build(
     tables: Vec<AliasTable>,
     separator: &str,
@@ -128,7 +129,7 @@ pub(super) fn build(
 
 impl AliasTable {
     /// Converts the table to an alias. Also returns the key that determines the kind of the alias,
-    /// such as `prompt`. Returns `None` unless the table has exactly one such key.
+    /// such as `prompt`. Returns `None` if the table does not have exactly one such key.
     fn into_definition(
         self,
         path: &[Segment],
@@ -165,8 +166,9 @@ impl AliasTable {
         Some((kind, definition))
     }
 
-    /// Returns the key that determines the kind of the alias, such as `prompt`. Returns `None`
-    /// unless there is exactly one such key. Reports keys that are invalid for this kind of alias.
+    /// Returns the key that determines the kind of the alias, such as `prompt`. Reports keys that
+    /// are invalid for this kind. Returns `None` if the table does not have exactly one key for the
+    /// kind.
     fn kind(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<&'static str> {
         let at = |key: &str| [path, &[key.into()]].concat();
         let is_mistaken = KINDS.into_iter().any(|key| reader.has_fault_in(&at(key)));
@@ -218,7 +220,7 @@ impl From<ArgumentTable> for ArgumentAlias {
 // === impl Places ===
 
 impl Places {
-    /// Reports each error, located at the key in the file that caused it.
+    /// Reports the errors of the alias layer, each at the key in the file that caused it.
     fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
         for error in errors.iter() {
             let places = match error.list() {

@@ -1,4 +1,4 @@
-//! Reads the annotations of a tool from a configuration file.
+//! Reads the annotations of a tool, such as `readOnlyHint`, from a configuration file.
 
 use rmcp::model::ToolAnnotations;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! The section `[auth]`.
+//! The `[auth]` section, which configures how callers over HTTP are authenticated.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -18,16 +18,18 @@ use crate::{
 
 /// The key of the `[auth]` section in a configuration file.
 pub(super) const SECTION: &str = "auth";
-/// The minimum length of a static token in bytes.
+/// Minimum length of a static token in bytes.
 const MIN_TOKEN: usize = 16;
-/// The maximum length of the name of a caller in bytes.
+/// Maximum length of a caller's name in bytes.
 const MAX_CALLER: usize = 256;
-/// The default tolerance for the clocks of the authorization server and of this machine.
+/// Default tolerance for the difference between the clocks of the authorization server and this
+/// machine.
 const LEEWAY: Duration = Duration::from_secs(60);
-/// The maximum tolerance.
+/// Maximum tolerance for the difference between the clocks of the authorization server and this
+/// machine.
 const MAX_LEEWAY: Duration = Duration::from_secs(600);
 
-/// Authentication of callers over HTTP. Has either `jwt` or `tokens`.
+/// How callers over HTTP are authenticated. Contains either `jwt` or `tokens`.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -35,48 +37,50 @@ pub(super) struct AuthTable {
     /// Public URL of the MCP endpoint, such as `https://tools.example.com/mcp`. Required with
     /// `jwt`.
     resource: Option<String>,
-    /// Callers have access tokens of an OAuth authorization server, which are JWTs.
+    /// Verifies access tokens that an OAuth authorization server has issued to callers. The tokens
+    /// are JWTs.
     jwt: Option<JwtTable>,
-    /// Callers have static bearer tokens.
+    /// Verifies static bearer tokens, each of which belongs to one caller.
     tokens: Option<Vec<TokenTable>>,
 }
 
-/// How access tokens are verified.
+/// How the access tokens of callers are verified.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["issuer", "jwks"])))]
 #[serde(default, deny_unknown_fields)]
 struct JwtTable {
-    /// The claim `iss` of tokens: the URL of the authorization server.
+    /// Required value of the `iss` claim of tokens: the URL of the authorization server.
     issuer: Option<String>,
-    /// URL or path of the keys that sign tokens, a JSON Web Key Set.
+    /// URL or path of the JSON Web Key Set with which tokens are verified.
     jwks: Option<Secret<String>>,
-    /// The claim `aud` of tokens. Defaults to `resource`.
+    /// Required value of the `aud` claim of tokens. Defaults to `resource`.
     audience: Option<String>,
-    /// Scopes that each token must have. Defaults to none.
+    /// Scopes that each token must have. By default, tokens need no scopes.
     scopes: Vec<String>,
-    /// Tolerance for different clocks, at most 10 minutes. Defaults to 1 minute.
+    /// Tolerance for the difference between the clocks of the authorization server and this
+    /// machine. At most 10 minutes. Defaults to 1 minute.
     leeway: Option<duration::Duration>,
 }
 
-/// A static bearer token.
+/// A static bearer token, which belongs to one caller.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["caller", "token"])))]
 #[serde(default, deny_unknown_fields)]
 struct TokenTable {
-    /// Name of the caller who has this token. Several tokens may have the same caller.
+    /// Name of the caller to whom the token belongs. Several tokens may belong to the same caller.
     caller: Option<String>,
-    /// The token, at least 16 bytes long. Each `${VAR}` is replaced by the value of an environment
-    /// variable.
+    /// The bearer token, at least 16 bytes long. Each `${VAR}` is replaced by the value of an
+    /// environment variable.
     token: Option<Secret<String>>,
 }
 
-/// How a server authenticates its callers over HTTP: the section `[auth]` of a file.
+/// The `[auth]` settings of a file, which define how a server must authenticate callers over HTTP.
 ///
-/// The section only says what to verify. A server that uses this crate verifies the tokens itself,
-/// and then inserts an [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the
-/// extensions of the HTTP request. See [`Config::take_auth`](super::Config::take_auth).
+/// This crate does not verify tokens. A server that uses the crate verifies them itself, and then
+/// inserts an [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of
+/// the HTTP request. See [`Config::take_auth`](super::Config::take_auth).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConfig {
     resource: Option<String>,
@@ -84,17 +88,17 @@ pub struct AuthConfig {
     needs_caller_tokens: bool,
 }
 
-/// How the bearer token of a request is verified.
+/// How a server verifies the bearer token of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthMethod {
-    /// The token is a JWT that an authorization server has issued.
+    /// The token must be a JWT that a certain authorization server has issued.
     Jwt(JwtConfig),
-    /// The token is one of these. There is at least one.
+    /// The token must be equal to one of these tokens. There is at least one.
     Tokens(Vec<StaticToken>),
 }
 
-/// The required properties of a JWT.
+/// The required properties of a JWT access token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtConfig {
     issuer: String,
@@ -106,28 +110,27 @@ pub struct JwtConfig {
 
 /// The location of the JSON Web Key Set that contains the keys of an authorization server.
 ///
-/// The `Debug` output contains only the server of a URL, since the rest may be secret.
+/// The `Debug` output of a URL contains only the server, because the other parts may be secret.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JwksSource {
-    /// The key set is served at this URL.
+    /// The key set is downloaded from this URL.
     Url(String),
-    /// The key set is in this file.
+    /// The key set is read from this file.
     File(PathBuf),
 }
 
-/// A bearer token and the name of its caller.
+/// A static bearer token, and the name of the caller to whom it belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticToken {
     caller: String,
     token: Secret<String>,
 }
 
-/// Converts the `[auth]` section to an [`AuthConfig`]. With `needs_caller_tokens`, a backend
-/// exchanges the tokens of callers. Errors in the section are recorded in
-/// `reader`.
+/// Converts the `[auth]` section to an [`AuthConfig`], and reports errors in the section to
+/// `reader`. `needs_caller_tokens` is `true` if a backend exchanges the access tokens of callers.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     table: Option<AuthTable>,
     environment: Environment<'_>,
@@ -170,7 +173,7 @@ impl Build<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Returns a value with its variables replaced. Reports an empty value.
+    /// Expands the variables in the string at `keys`. Reports the string if it is empty.
     fn text(&mut self, keys: &[&str], written: String) -> Option<String> {
         match Text::expand(written, self.environment) {
             Ok(Text { value, .. }) if value.trim().is_empty() => {
@@ -185,8 +188,8 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    /// Returns a URL of a web server. Reports a URL over plain HTTP, unless it is one of this
-    /// machine.
+    /// Returns `url` if it is the URL of a web server. Reports a plain HTTP URL, unless its host is
+    /// this machine.
     fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.text(keys, url)?;
         match Url::parse_secure(&url) {
@@ -198,7 +201,8 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    /// Returns a URL that identifies a server, and is sent to clients in a header.
+    /// Returns `url` if it can identify a server in an HTTP header that clients receive. Otherwise,
+    /// reports the URL.
     fn identifier(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.web_url(keys, url)?;
         let parts = Url::parse(&url)?;
@@ -222,7 +226,7 @@ impl Build<'_, '_, '_> {
 
     fn jwt(&mut self, table: JwtTable, resource: Option<&str>) -> JwtConfig {
         let JwtTable { issuer, jwks, audience, scopes, leeway } = table;
-        // The metadata that clients read contains the resource.
+        // `resource` is required because clients read it in the metadata of the MCP endpoint.
         if resource.is_none() && !self.reader.has_fault_in(&[SECTION.into(), "resource".into()]) {
             self.report(&["resource"], "missing key `resource`, which `[auth.jwt]` needs");
         }
@@ -298,7 +302,8 @@ impl Build<'_, '_, '_> {
     }
 }
 
-/// Returns an error message unless all texts are scopes, as defined in [RFC 6749, section 3.3].
+/// Returns an error message if a string is not a valid scope, as defined in [RFC 6749, section
+/// 3.3].
 ///
 /// [RFC 6749, section 3.3]: https://www.rfc-editor.org/rfc/rfc6749#section-3.3
 pub(super) fn check_scopes(scopes: &[String]) -> Result<(), &'static str> {
@@ -313,28 +318,28 @@ pub(super) fn check_scopes(scopes: &[String]) -> Result<(), &'static str> {
 // === impl AuthConfig ===
 
 impl AuthConfig {
-    /// Returns the public URL of the MCP endpoint. Present if the method is
+    /// Returns the public URL of the MCP endpoint. It is always present if the method is
     /// [`Jwt`](AuthMethod::Jwt).
     #[must_use]
     pub fn resource(&self) -> Option<&str> {
         self.resource.as_deref()
     }
 
-    /// Returns how the bearer tokens of requests are verified.
+    /// Returns how the server must verify the bearer tokens of requests.
     #[must_use]
     pub const fn method(&self) -> &AuthMethod {
         &self.method
     }
 
-    /// Returns `true` if a backend exchanges the tokens of callers. The server then also inserts a
-    /// `CallerToken` into the extensions of each request.
+    /// Returns `true` if a backend exchanges the access tokens of callers. Then the server must
+    /// also insert a `CallerToken` into the extensions of each request.
     #[must_use]
     pub const fn needs_caller_tokens(&self) -> bool {
         self.needs_caller_tokens
     }
 
-    /// Returns the static tokens, and the parts of the URL of the key set that may be secret. Logs
-    /// must not contain them.
+    /// Returns the secrets of the section, which must not appear in logs: the static tokens, and
+    /// the parts of the key set's URL that may be secret.
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         match &self.method {
@@ -363,31 +368,33 @@ impl fmt::Debug for JwksSource {
 // === impl JwtConfig ===
 
 impl JwtConfig {
-    /// Returns the required value of the claim `iss`, which is the URL of the authorization server.
+    /// Returns the required value of the `iss` claim, which is the URL of the authorization server.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Returns the location of the keys that sign tokens.
+    /// Returns the location of the key set with which tokens are verified.
     #[must_use]
     pub const fn jwks(&self) -> &JwksSource {
         &self.jwks
     }
 
-    /// Returns the value that the claim `aud` must be or contain.
+    /// Returns the required value of the `aud` claim. If the claim is a list, it must contain the
+    /// value.
     #[must_use]
     pub fn audience(&self) -> &str {
         &self.audience
     }
 
-    /// Returns the scopes that each token must have.
+    /// Returns the scopes that each access token must have.
     #[must_use]
     pub fn scopes(&self) -> &[String] {
         &self.scopes
     }
 
-    /// Returns the tolerance for the claims `exp` and `nbf`. It is a number of seconds.
+    /// Returns the tolerance in seconds for the `exp` and `nbf` claims, because the clocks of the
+    /// authorization server and this machine may differ.
     #[must_use]
     pub const fn leeway(&self) -> Duration {
         self.leeway
@@ -397,13 +404,13 @@ impl JwtConfig {
 // === impl StaticToken ===
 
 impl StaticToken {
-    /// Returns the name of the caller who has this token.
+    /// Returns the name of the caller to whom the token belongs.
     #[must_use]
     pub fn caller(&self) -> &str {
         &self.caller
     }
 
-    /// Returns the token, which must not be displayed.
+    /// Returns the bearer token. It must not be displayed or logged.
     #[must_use]
     pub fn token(&self) -> &str {
         self.token.expose()

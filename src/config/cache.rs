@@ -1,4 +1,4 @@
-//! The section `[[cache]]`.
+//! The `[[cache]]` section, which configures the cache of tool results.
 
 #[cfg(feature = "cache")]
 use std::{mem, time};
@@ -12,25 +12,27 @@ use super::{caller::CallerConfig, duration::Duration, filter::selection, read::R
 use crate::cache::{CacheLayer, CacheRule, MAX_TTL, Per};
 use crate::{composite::Segment, stack::StackLayer};
 
-/// The key of the section `[[cache]]` in a configuration file.
+/// The key of the `[[cache]]` section in a configuration file.
 const SECTION: &str = "cache";
 
-/// Caches the results of some tools. Only tools with the annotation `readOnlyHint: true` are
-/// cached.
+/// Caches the results of the matching tools. Only tools with the annotation `readOnlyHint: true`
+/// are cached.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools", "ttl"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CacheTable {
-    /// Patterns of the tools. They match the names before `[[aliases]]` renames the tools. The
-    /// first entry of `[[cache]]` that matches a tool determines how its results are cached.
+    /// Name patterns of the tools whose results are cached. They match the tool names before
+    /// `[[aliases]]` renames the tools. The first entry of `[[cache]]` that matches a tool
+    /// determines how its results are cached.
     tools: Option<Vec<String>>,
     /// How long a result is cached, at most 365 days.
     ttl: Option<Duration>,
-    /// Whether each caller has its own results, or all callers share them. Defaults to results per
-    /// caller if `[auth]` or `[caller]` identifies callers. Otherwise, all calls share results.
+    /// Whether each caller has separate cached results, or all callers share them. By default, each
+    /// caller has separate results if `[auth]` or `[caller]` identifies callers. Otherwise, all
+    /// calls share results.
     per: Option<PerName>,
-    /// Maximum total size of the cached results and their arguments, in bytes. Defaults to 64 MiB.
+    /// Maximum total size in bytes of the cached results and their arguments. Defaults to 64 MiB.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_bytes: Option<usize>,
 }
@@ -40,23 +42,22 @@ pub(super) struct CacheTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum PerName {
-    /// The calls of one caller, as identified by `[auth]` or `[caller]`.
+    /// Calls of the same caller, as identified by `[auth]` or `[caller]`.
     Caller,
-    /// All calls.
+    /// Calls of all callers.
     All,
 }
 
-/// The configured cache.
+/// The cache layer of a configuration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CacheConfig {
     #[cfg(feature = "cache")]
     layer: CacheLayer,
 }
 
-/// Converts the `[[cache]]` tables to a cache layer. Errors in the section are recorded in
-/// `reader`.
+/// Converts the `[[cache]]` tables to a cache layer, and reports errors in the tables to `reader`.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     tables: Vec<CacheTable>,
     caller: &CallerConfig,
@@ -83,7 +84,7 @@ pub(super) fn build(
 // === impl CacheConfig ===
 
 impl CacheConfig {
-    /// Adds the cache to a stack.
+    /// Adds the cache layer to a stack of layers.
     pub(super) fn apply(self, stack: StackLayer) -> StackLayer {
         #[cfg(feature = "cache")]
         let stack = stack.cache(self.layer);

@@ -1,4 +1,4 @@
-//! The section `[[composite_tools]]`.
+//! The `[[composite_tools]]` section, which defines composite tools.
 
 use serde::Deserialize;
 
@@ -19,10 +19,10 @@ use crate::composite::{
     Pipeline, Race, Segment, Step, Strategy, Success, Target, Workflow,
 };
 
-/// The key of the section `[[composite_tools]]` in a configuration file.
+/// The key of the `[[composite_tools]]` section in a configuration file.
 pub(super) const SECTION: &str = "composite_tools";
 
-/// The keys that a composite can have with any strategy.
+/// The keys that a composite of any strategy can have.
 pub(super) const COMPOSITE: [&str; 14] = [
     "name",
     "description",
@@ -39,10 +39,10 @@ pub(super) const COMPOSITE: [&str; 14] = [
     "trace",
     "strict",
 ];
-/// The keys that a target of a composite can have.
+/// The keys that a target in the `targets` of a composite can have.
 pub(super) const TARGET: [&str; 6] = ["id", "tool", "arguments", "timeout", "optional", "on_error"];
-/// The strategies. Each has the additional keys that a composite with this strategy accepts, and
-/// the function that reads these keys.
+/// The strategies of composites. Each strategy has a list of additional keys that its composites
+/// can have, and a function that reads these keys.
 pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
     (
         "parallel",
@@ -58,11 +58,11 @@ pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
     ("workflow", &["steps", "output", "report", "max_parallel"], |table| workflow(table).into()),
 ];
 
-/// Reads a strategy.
+/// A function that reads the keys of a strategy.
 type ReadStrategy = fn(&mut TableReader<'_, '_, '_>) -> Strategy;
 
-/// Reads the `[[composite_tools]]` section, whose targets are still those of the file, and records
-/// its errors in `reader`.
+/// Reads the `[[composite_tools]]` section, and reports errors in it to `reader`. Targets are
+/// returned as they are written in the file.
 pub(super) fn read(reader: &mut Reader<'_, '_>) -> Vec<CompositeTool> {
     let tools = reader.with_section(SECTION, |reader, tables| {
         TableReader::of_array(reader, SECTION, tables, composite)
@@ -70,9 +70,9 @@ pub(super) fn read(reader: &mut Reader<'_, '_>) -> Vec<CompositeTool> {
     tools.unwrap_or_default()
 }
 
-/// Resolves the targets of composites and builds their layer. Errors are recorded in `reader`.
+/// Resolves the targets of composites, and builds the composite layer. Reports errors to `reader`.
 ///
-/// If the layer is `None`, at least one error was reported.
+/// If this returns `None` instead of a layer, at least one error was reported.
 pub(super) fn build(
     mut tools: Vec<CompositeTool>,
     backends: &[BackendConfig],
@@ -95,10 +95,11 @@ pub(super) fn build(
     (tools, layer)
 }
 
-/// Replaces each target such as `backend/tool` by the name of the tool that clients see, and
-/// reports invalid targets.
+/// Replaces each target of the form `backend/tool` by the tool name that clients see, and reports
+/// invalid targets.
 fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Reader<'_, '_>) {
-    // A name that could not be read may be the one that a target refers to.
+    // Unknown targets are reported only if all names were read successfully. Otherwise, a target
+    // may refer to a name that is missing because of another error.
     let known =
         !["backends", "router", "aliases"].iter().any(|&key| reader.has_fault_in(&[key.into()]))
             && !(0..tools.len()).any(|index| reader.has_fault_in(&at(index, &["name".into()])));
@@ -126,13 +127,13 @@ fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Read
     }
 }
 
-/// Reports a composite's definition error, located at the key that caused it.
+/// Reports an error in the definition of a composite, at the location of the key that caused it.
 fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     let (index, path) = match error.path() {
         [Segment::Index(index), path @ ..] => (*index, path),
         path => (usize::MAX, path),
     };
-    // Targets that could not be read are missing from the count.
+    // The composite may have too few targets or steps only because some of them could not be read.
     let counts = matches!(
         error.kind(),
         DefinitionErrorKind::NoTargets
@@ -149,12 +150,12 @@ fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     reader.report(&at(index, path), error.kind().to_string());
 }
 
-/// Converts a path within the composite at `index` to a path in the file.
+/// Converts a path in the composite at `index` to a path in the file.
 fn at(index: usize, path: &[Segment]) -> Vec<Segment> {
     [&[SECTION.into(), index.into()], path].concat()
 }
 
-/// Reads a composite.
+/// Reads one composite from its table.
 fn composite(table: &mut TableReader<'_, '_, '_>) -> CompositeTool {
     let strategy = table.tag("strategy", Some("parallel"), &COMPOSITE, STRATEGIES);
     let name = table.text("name");
@@ -179,9 +180,9 @@ fn composite(table: &mut TableReader<'_, '_, '_>) -> CompositeTool {
     tool
 }
 
-/// Reads the strategy of a composite with `read`. If the name of the strategy is invalid, `read` is
-/// `None`. Then the table is read as a workflow if it has `steps`, and as a fan-out otherwise, to
-/// find errors in the other keys.
+/// Reads the keys of a composite's strategy with `read`. If the strategy's name is invalid, `read`
+/// is `None`. Then the table is read as a workflow if it has `steps`, and otherwise as a fan-out,
+/// to find errors in the other keys.
 fn strategy(read: Option<ReadStrategy>, table: &mut TableReader<'_, '_, '_>) -> Strategy {
     match read {
         Some(read) => read(table),
@@ -248,7 +249,7 @@ fn targets(table: &mut TableReader<'_, '_, '_>) -> Vec<Target> {
     targets.unwrap_or_else(|| tools.into_iter().map(Target::new).collect())
 }
 
-/// The success rule as it is written in a file.
+/// The success rule of a fan-out, as it is written in a configuration file.
 #[derive(Deserialize)]
 #[serde(
     remote = "Success",

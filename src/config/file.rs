@@ -1,4 +1,4 @@
-//! Reads the configuration of a whole file.
+//! Reads the configuration of a whole file, and builds its layers.
 
 use std::{env, path::Path, sync::Arc};
 
@@ -40,7 +40,7 @@ use crate::{
     trace::TraceLayer,
 };
 
-/// A configuration that was read from a file or a string.
+/// A configuration that was read from a TOML file or string.
 ///
 /// See the [module docs](crate::config) for an example.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct Config {
     auth: Option<AuthConfig>,
     backends: Vec<BackendConfig>,
     router: RouterConfig,
-    /// The layers of the file itself.
+    /// The layers of the file itself, without those of its views.
     pub(super) layers: Layers,
     views: Vec<ViewConfig>,
     lock: Option<LockConfig>,
@@ -61,54 +61,58 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileTable {
     /// Paths and patterns of files that define more composites, such as `workflows/*.toml`.
+    /// Relative to this file.
     include: Vec<String>,
-    /// How the backends are merged into one server.
+    /// Defines how the router merges the backends into one server.
     router: RouterTable,
-    /// The backend servers.
+    /// The MCP servers whose tools, prompts and resources clients can use.
     backends: Vec<BackendTable>,
-    /// The approved definitions of the backends' tools. By default, all definitions are accepted.
+    /// Compares the backends' tools with approved definitions. By default, all definitions are
+    /// accepted.
     lock: Option<LockTable>,
-    /// Limits on each call of a composite.
+    /// Limits on each run of a composite, such as the maximum number of tool calls.
     limits: LimitsTable,
-    /// Where the state of a run is stored while the run waits for a user's input.
+    /// Configures where the state of a run is stored while the run waits for user input.
     state: StateTable,
-    /// Authentication of callers over HTTP.
+    /// Configures the authentication of callers over HTTP.
     auth: Option<AuthTable>,
-    /// Identification of callers.
+    /// Configures how callers are identified, for example for limits per caller.
     caller: CallerTable,
-    /// A Redis or Valkey server that replicas share.
+    /// The Redis or Valkey server in which several replicas share their state.
     redis: Option<RedisTable>,
-    /// Progress notifications of composites.
+    /// Configures the progress notifications that clients receive during a run of a composite.
     progress: ProgressTable,
-    /// Validation of requests.
+    /// Limits the size of client requests, and checks tool arguments.
     validate: ValidateTable,
-    /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
+    /// Allows or hides tools, prompts and resources by name, URI or annotation.
     filter: FilterTable,
     /// Caches the results of read-only tools.
     cache: Vec<CacheTable>,
-    /// Removes parts of tool results.
+    /// Removes parts of tool results, such as personal data.
     redactions: Vec<RedactionTable>,
-    /// Budgets that calls share.
+    /// Limits the total usage of tools, for example to a number of calls per minute.
     budget: BudgetTable,
-    /// Truncates results to a maximum size.
+    /// Truncates tool results to a maximum size.
     truncate: TruncateTable,
-    /// Where the full versions of truncated results are stored. By default, they are not stored.
+    /// Configures where the full versions of truncated results are stored. By default, they are not
+    /// stored.
     results: Option<ResultsTable>,
-    /// Renames and overrides of tools, prompts and resources.
+    /// Renames tools, prompts and resources, and changes how clients see them.
     aliases: Vec<AliasTable>,
-    /// Selects the tools that clients see, and whether clients list them or search for them.
+    /// Selects the tools that clients see, and whether clients list these tools or search for them.
     advertise: AdvertiseTable,
-    /// Tools composed of other tools.
+    /// Composite tools, which call other tools.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
     composite_tools: Unread,
-    /// Views of the same backends with other layers and composites, served at paths of their own.
+    /// Views, which offer the same backends at other paths with different layers and composites.
     views: Vec<ViewTable>,
 }
 
 // === impl Config ===
 
 impl Config {
-    /// The JSON Schema (draft 7) of a configuration file, for editors.
+    /// The JSON Schema (draft 7) of a configuration file. Editors use it to check and complete the
+    /// file.
     ///
     /// Save the schema as `mcp-composite.schema.json` next to your file, and begin your file with
     /// the following line. Editors with [Taplo](https://taplo.tamasfe.dev) then complete and
@@ -118,14 +122,14 @@ impl Config {
     /// #:schema ./mcp-composite.schema.json
     /// ```
     ///
-    /// With the schema, editors report unknown keys and values of a wrong type. All other mistakes
-    /// are only reported when the file is read.
+    /// With the schema, editors report unknown keys and values of a wrong type. Other mistakes are
+    /// reported only when `mcp-composite` reads the file.
     pub const JSON_SCHEMA: &str = JSON_SCHEMA;
 
     /// Reads the file at `path` and the files that it includes. Each `${VAR}` is replaced by the
     /// value of an environment variable of this process.
     ///
-    /// A variable whose value is not valid UTF-8 is treated as if it were not set.
+    /// A variable is treated as not set if its value is not valid UTF-8.
     ///
     /// # Errors
     ///
@@ -135,8 +139,8 @@ impl Config {
         Self::load_with_env(path, |name| env::var(name).ok())
     }
 
-    /// Reads the file at `path` and the files that it includes. Calls `env` to look up each
-    /// `${VAR}`, as [`from_toml_str_with_env`](Self::from_toml_str_with_env) does.
+    /// Reads the file at `path` and the files that it includes. Calls `env` to look up the value of
+    /// each `${VAR}`, like [`from_toml_str_with_env`](Self::from_toml_str_with_env).
     ///
     /// # Errors
     ///
@@ -152,23 +156,22 @@ impl Config {
         }
     }
 
-    /// Reads a configuration from the text of a file. Each `${VAR}` is replaced by the value of an
+    /// Reads a configuration from a TOML string. Each `${VAR}` is replaced by the value of an
     /// environment variable of this process.
     ///
-    /// A variable whose value is not valid UTF-8 is treated as if it were not set. The paths in
-    /// `include` are relative to a file, and the text has no path, so the key `include` is
-    /// rejected.
+    /// A variable is treated as not set if its value is not valid UTF-8. The key `include` is
+    /// rejected, because its paths are relative to a file, and a string has no path.
     ///
     /// # Errors
     ///
-    /// Returns all mistakes in the text, but at most 100. A mistake is an unknown key or section, a
-    /// value of a wrong type, or an invalid definition. If the text is not valid TOML, only the
+    /// Returns the first 100 mistakes in the string. A mistake is an unknown key or section, a
+    /// value of a wrong type, or an invalid definition. If the string is not valid TOML, only the
     /// syntax errors are returned.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         Self::from_toml_str_with_env(text, |name| env::var(name).ok())
     }
 
-    /// Reads a configuration from the text of a file. Calls `env` to look up each `${VAR}`.
+    /// Reads a configuration from a TOML string. Calls `env` to look up the value of each `${VAR}`.
     ///
     /// `env` receives the name of the variable, and must return `None` if the variable is not set.
     ///
@@ -239,7 +242,8 @@ impl Config {
             advertise: file.advertise,
             composite_tools: composite_tools::read(reader),
         };
-        // First, so that a mistake in a section that views inherit is one of the file.
+        // The file's own layers are built first. So a mistake in a section that views inherit is
+        // reported for the file, not for a view.
         let layers = sections.clone().build(&shared, None, reader);
         let views = views::build(file.views, &sections, layers.as_ref(), &shared, reader);
         let Shared { auth, backends, router, .. } = shared;
@@ -248,10 +252,11 @@ impl Config {
         Some(Self { sources, auth, backends, router, layers: layers?, views, lock })
     }
 
-    /// Adds an [observer](crate::observe), which is notified of the runs of composites.
+    /// Adds an [observer](crate::observe), which is notified when composites run.
     ///
-    /// A file cannot define observers. Add them to each configuration that you pass to
-    /// [`Gateway::reload`](super::Gateway), or the reload removes them.
+    /// A configuration file cannot define observers. If you pass a new configuration to
+    /// [`Gateway::reload`](super::Gateway), add the observers to it first. Otherwise, the reload
+    /// removes them.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         let observer = Arc::new(observer);
@@ -262,11 +267,11 @@ impl Config {
         self
     }
 
-    /// Sets the layer that propagates the trace context, and records spans and metrics. In each
-    /// view, it records the path of the view.
+    /// Sets the layer that propagates the trace context and records spans and metrics. The spans
+    /// and metrics of a view contain the path of the view.
     ///
-    /// A file cannot define this layer. Like an [observer](Self::observer), set it on each
-    /// configuration that you pass to a reload.
+    /// A configuration file cannot define this layer. If you pass a new configuration to a reload,
+    /// set the layer on it first, like an [observer](Self::observer).
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         for view in &mut self.views {
@@ -282,42 +287,42 @@ impl Config {
         &self.views
     }
 
-    /// Returns the configuration of the view at this path: the file, with the layers and composites
-    /// of the view, and without views. `None` if there is no such view.
+    /// Returns the configuration of the view at the given path: the file, with the sections that
+    /// the view replaces, and without views. Returns `None` if there is no such view.
     #[must_use]
     pub fn view(&self, path: &str) -> Option<Self> {
         let view = self.views.iter().find(|view| view.path() == path)?;
         Some(Self { layers: view.layers.clone(), views: Vec::new(), ..self.clone() })
     }
 
-    /// Returns the path of the view whose [configuration](Self::view) this is. `None` if this is
-    /// the configuration of a file.
+    /// Returns the path of the view, if this is the [configuration of a view](Self::view). Returns
+    /// `None` if it is the configuration of a file.
     #[must_use]
     pub fn view_path(&self) -> Option<&str> {
         self.layers.view()
     }
 
-    /// Returns the files that the configuration was read from.
+    /// Returns the configuration files, for example to detect that they have changed.
     #[must_use]
     pub const fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// Returns how callers over HTTP must be authenticated. `None` if the file has no `[auth]`
-    /// section, or if the section was [taken](Self::take_auth).
+    /// Returns how the server must authenticate callers over HTTP. Returns `None` if the file has
+    /// no `[auth]` section, or if the section was [taken](Self::take_auth).
     #[must_use]
     pub const fn auth(&self) -> Option<&AuthConfig> {
         self.auth.as_ref()
     }
 
-    /// Takes the `[auth]` section out of the configuration, for a server that authenticates
-    /// callers. Returns `None` if the file has no such section.
+    /// Removes the `[auth]` section from the configuration and returns it, for a server that
+    /// authenticates callers. Returns `None` if the file has no `[auth]` section.
     ///
-    /// This crate does not authenticate callers. [`connect`](Self::connect) fails while the
+    /// This crate does not authenticate callers itself. [`connect`](Self::connect) fails while the
     /// configuration contains the section, so that no gateway ignores it by mistake. A server that
     /// takes the section must verify the token of each HTTP request, and insert an
     /// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the
-    /// request. The program `mcp-composite` does so.
+    /// request. The program `mcp-composite` is such a server.
     pub const fn take_auth(&mut self) -> Option<AuthConfig> {
         self.auth.take()
     }
@@ -328,16 +333,17 @@ impl Config {
         &self.backends
     }
 
-    /// Returns the settings of the lock with which the tools of the backends are compared. `None`
-    /// if the file has no `[lock]` section, or if the section was [taken](Self::take_lock).
+    /// Returns the `[lock]` settings, which restrict the backends' tools to approved definitions.
+    /// Returns `None` if the file has no `[lock]` section, or if the section was
+    /// [taken](Self::take_lock).
     #[must_use]
     pub const fn lock(&self) -> Option<&LockConfig> {
         self.lock.as_ref()
     }
 
-    /// Takes the `[lock]` section out of the configuration, so that [`connect`](Self::connect) does
-    /// not read the lock, and all tools are available. Returns `None` if the file has no such
-    /// section.
+    /// Removes the `[lock]` section from the configuration and returns it, so that
+    /// [`connect`](Self::connect) does not read the lock file, and all tools are available. Returns
+    /// `None` if the file has no `[lock]` section.
     pub const fn take_lock(&mut self) -> Option<LockConfig> {
         self.lock.take()
     }

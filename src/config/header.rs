@@ -1,7 +1,7 @@
-//! Validation of HTTP headers.
+//! Validates HTTP headers in a configuration file.
 
-/// Headers that a file cannot set, since rmcp's transport or its HTTP client sets them. All names
-/// are in lower case.
+/// Headers that a configuration file cannot set, because rmcp's transport or its HTTP client sets
+/// them. The names are in lower case.
 const SET_BY_TRANSPORT: [&str; 10] = [
     "accept",
     "connection",
@@ -15,16 +15,16 @@ const SET_BY_TRANSPORT: [&str; 10] = [
     "transfer-encoding",
 ];
 
-/// The prefix of the headers that the transport adds to repeat arguments of a call.
+/// The prefix of headers in which rmcp's transport repeats arguments of a tool call.
 const MCP_PARAM: &str = "mcp-param-";
 
-/// Returns `true` if `name` is a valid header name, which HTTP calls a token.
+/// Returns `true` if `name` is a valid HTTP header name.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Returns `true` if `value` is a valid value of an HTTP header.
+/// Returns `true` if `value` is a valid HTTP header value.
 pub(super) fn is_value(value: &str) -> bool {
     value.chars().all(|c| c == '\t' || !c.is_ascii_control())
 }

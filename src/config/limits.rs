@@ -1,19 +1,20 @@
-//! The section `[limits]`.
+//! The `[limits]` section, which limits each run of a composite.
 
 use serde::Deserialize;
 
 use super::{read::Reader, set_some::SetSome};
 use crate::composite::CallLimits;
 
-/// Limits on each call of a composite, including the calls of nested composites.
+/// Limits on each run of a composite. Calls of nested composites count towards the limits of the
+/// outer run.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LimitsTable {
-    /// Maximum number of tool calls in each call of a composite. Defaults to 10000.
+    /// Maximum number of tool calls in each run of a composite. Defaults to 10000.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_calls: Option<usize>,
-    /// Maximum total size in bytes of the tool results in each call of a composite. Defaults to
+    /// Maximum total size in bytes of the tool results in each run of a composite. Defaults to
     /// 4194304.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
@@ -22,7 +23,7 @@ pub(super) struct LimitsTable {
     max_rounds: Option<usize>,
 }
 
-/// Converts the `[limits]` section to [`CallLimits`]. Errors in the section are recorded in
+/// Converts the `[limits]` section to [`CallLimits`], and reports errors in the section to
 /// `reader`.
 pub(super) fn build(table: &LimitsTable, reader: &mut Reader<'_, '_>) -> CallLimits {
     let mut at_least_one = |key, value| reader.at_least_one(&["limits".into()], key, value);

@@ -27,14 +27,14 @@ pub(super) struct LockTable {
     /// Path of the lock file, such as `tools.lock`, relative to this file. The command
     /// `mcp-composite lock` writes the lock file.
     file: Option<String>,
-    /// What happens to a tool whose definition differs from its approved definition in the lock
+    /// The treatment of tools whose definitions differ from the approved definitions in the lock
     /// file. Defaults to `hide`.
     on_drift: Option<OnDriftName>,
-    /// What happens to a tool that is not in the lock file. Defaults to `hide`.
+    /// The treatment of tools that are not in the lock file. Defaults to `hide`.
     on_new: Option<OnNewName>,
 }
 
-/// What happens to a tool whose definition differs from its approved definition in the lock file.
+/// The treatment of tools whose definitions differ from the approved definitions in the lock file.
 #[derive(Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -47,7 +47,7 @@ enum OnDriftName {
     Fail,
 }
 
-/// What happens to a tool that is not in the lock file.
+/// The treatment of tools that are not in the lock file.
 #[derive(Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -1,4 +1,4 @@
-//! Locks the tools that backends list.
+//! Creates a lock with the tool definitions that the backends list.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// The error returned if the tools of a backend cannot be locked.
+/// The error returned if the tools of a backend cannot be added to a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockingError(Kind);
 
@@ -27,8 +27,8 @@ enum Kind {
 // === impl Backends ===
 
 impl Backends {
-    /// Lists the tools of all backends, and returns a lock with their current definitions. The
-    /// layers of the file do not affect it.
+    /// Lists the tools of all backends, and returns a lock that contains their current definitions.
+    /// The layers of the file do not affect the definitions.
     ///
     /// # Errors
     ///

@@ -1,28 +1,28 @@
-//! Configuration of backends, layers and composite tools in a TOML file.
+//! Configures backends, layers and composite tools in a TOML file.
 //!
 //! A file has the following sections, all of them optional:
 //!
-//! - [`[[composite_tools]]`](#composite-tools): the composites, which are tools that call other
-//!   tools;
-//! - [`[limits]` and `[progress]`](#pipelines-and-workflows): limits on each call of a composite,
+//! - [`[[composite_tools]]`](#composite-tools): composites, which are tools that call other tools;
+//! - [`[limits]` and `[progress]`](#pipelines-and-workflows): limits on each run of a composite,
 //!   and its progress notifications;
-//! - [`[auth]`](#authentication): the bearer tokens of callers over HTTP;
+//! - [`[auth]`](#authentication): the authentication of callers over HTTP;
 //! - [`[state]` and `[caller]`](#state): the store of runs that wait for user input, and the header
 //!   that identifies callers;
 //! - [`[budget]`, `[truncate]`, `[results]`, `[[cache]]` and
-//!   `[[redactions]]`](#budgets-and-results): limits on the usage of tools and the size of results,
-//!   the store of full results, the cache of results, and the removal of data from results;
-//! - [`[redis]`](#what-replicas-share): the Redis server that several processes share;
+//!   `[[redactions]]`](#budgets-and-results): limits on the usage of tools and the size of tool
+//!   results, the store of full results, the result cache, and the removal of data from results;
+//! - [`[redis]`](#what-replicas-share): the Redis server in which several processes share their
+//!   state;
 //! - [`[[backends]]` and `[router]`](#backends): the backend servers, and how they are merged into
 //!   one server;
-//! - [`[lock]`](#approved-tools): the approved definitions of the backends' tools;
+//! - [`[lock]`](#approved-tools): the approved tool definitions of the backends;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): validation, filtering,
 //!   renaming and advertising of tools, prompts and resources;
-//! - [`[[views]]`](#views): other layers and composites over the same backends, at other paths;
-//! - [`include`](#several-files): the paths of files with more composites.
+//! - [`[[views]]`](#views): different layers and composites over the same backends, at other paths;
+//! - [`include`](#several-files): the paths of other files that define more composites.
 //!
-//! [`Config::stack_layer`] returns the layers of all sections except `[[backends]]`, `[router]` and
-//! `[lock]`, in their [fixed order](crate::stack).
+//! [`Config::stack_layer`] returns the layers that implement the sections of a file, in their
+//! [fixed order](crate::stack). It ignores `[[backends]]`, `[router]` and `[lock]`.
 //!
 //! # Composite tools
 //!
@@ -60,9 +60,9 @@
 //! on_error = { action = "retry", retry_count = 2 } # also `delay` and `max_delay`
 //! ```
 //!
-//! Each key is documented at the setter of the same name of
+//! To find the documentation of a key, look for the setter of the same name of
 //! [`CompositeTool`](crate::composite::CompositeTool), [`FanOut`](crate::composite::FanOut) or
-//! [`Target`](crate::composite::Target), and `on_error` at
+//! [`Target`](crate::composite::Target). The key `on_error` is documented at
 //! [`Target::retry`](crate::composite::Target::retry). The syntax of references in `arguments`,
 //! such as `$input.query`, is documented in [`expr`](crate::expr).
 //!
@@ -143,7 +143,7 @@
 //! heartbeat = "15s"                            # while a run makes no progress; "0s": never
 //! ```
 //!
-//! The keys of steps are documented in [`composite`](crate::composite#pipelines-and-workflows).
+//! The keys of a step are documented in [`composite`](crate::composite#pipelines-and-workflows).
 //!
 //! # State
 //!
@@ -158,8 +158,9 @@
 //! header = "x-forwarded-user"                  # identifies the caller, who alone can resume a run
 //! ```
 //!
-//! [`store`](crate::store) describes the stores and key rotation. With `store = "redis"`, the
-//! states are stored in the Redis server that [`[redis]`](#what-replicas-share) configures.
+//! The [`store`](crate::store) module describes the stores and key rotation. With `store =
+//! "redis"`, the states of waiting runs are stored in the Redis server of the
+//! [`[redis]`](#what-replicas-share) section.
 //!
 //! Some keys are only valid with certain stores:
 //!
@@ -170,17 +171,18 @@
 //!   `[caller]`. It limits the total size of the states of one caller. It defaults to a quarter of
 //!   `max_total_bytes` in memory, and to 16777216 in Redis.
 //!
-//! A `key` is used as it is written: base64 and hex are not decoded. It must have at least 32
-//! bytes. As in [backends](#backends), `${VAR}` is replaced by the value of an environment
-//! variable, which never appears in error messages or `Debug` output. Without `keys`, this process
-//! signs with a random key of its own. Then waiting runs do not survive a restart, and no other
-//! process can resume them.
+//! The value of a `key` is used as it is written: base64 and hex are not decoded. It must have at
+//! least 32 bytes. As in [backends](#backends), `${VAR}` is replaced by the value of an environment
+//! variable, which never appears in error messages or `Debug` output. If there are no `keys`, this
+//! process creates a random key. Then waiting runs do not survive a restart, and other processes
+//! cannot resume them.
 //!
-//! The `header` of `[caller]` names the HTTP header that identifies the caller of a request. A
-//! proxy in front of this process must set this HTTP header, and *remove it from the requests of
-//! clients*. The key `header` needs the feature `http`. Without the key, all clients are treated as
-//! one caller. With the key, all requests that lack the HTTP header belong to one caller, and the
-//! subscriptions, sessions and open requests of each caller are [limited](crate::guide::limits).
+//! The `header` of `[caller]` is the name of the HTTP header that identifies the caller of a
+//! request. A proxy in front of this process must set this HTTP header, and *remove it from the
+//! requests of clients*. The key `header` needs the feature `http`. If the key is missing, all
+//! clients are treated as one caller. If the key is set, all requests without the HTTP header
+//! belong to one caller, and the subscriptions, sessions and open requests of each caller are
+//! [limited](crate::guide::limits).
 //!
 //! # Budgets and results
 //!
@@ -222,13 +224,13 @@
 //!
 //! These sections are documented in [`budget`](crate::budget), [`truncate`](crate::truncate),
 //! [`cache`](crate::cache) and [`redact`](crate::redact). `[[cache]]` needs the feature `cache`. As
-//! in `[filter]`, their patterns match the names that tools have in the router. Such a name has the
-//! prefix of the tool's backend, and the alias that the backend defines. Clients can call a tool by
-//! an alias of `[[aliases]]`, but these sections still match the name in the router. A pattern that
+//! in `[filter]`, the patterns match the tool names of the router. These names have the prefix of
+//! the backend, and contain the alias that the backend's own `aliases` define. They do not contain
+//! the aliases of `[[aliases]]`, even if a client calls a tool by such an alias. A pattern that
 //! matches no tool is reported in the log and by `mcp-composite check`.
 //!
-//! With `store = "memory"`, `[budget]` may have `max_callers`, the maximum number of callers whose
-//! balances are kept for each budget. It defaults to 100000.
+//! With `store = "memory"`, `[budget]` may have the key `max_callers`: the maximum number of
+//! callers whose balances are kept for each budget. It defaults to 100000.
 //!
 //! # Authentication
 //!
@@ -244,7 +246,7 @@
 //! leeway = "1m"                                # tolerance for different clocks
 //! ```
 //!
-//! Instead of `jwt`, the section can have static tokens:
+//! Instead of `jwt`, the `[auth]` section can have static tokens:
 //!
 //! ```toml
 //! [[auth.tokens]]
@@ -252,11 +254,11 @@
 //! token = "${CI_TOKEN}"                        # required, at least 16 bytes
 //! ```
 //!
-//! The program `mcp-composite` verifies these tokens for requests over HTTP. This crate does not:
-//! a server that uses the crate verifies them itself, and [takes](Config::take_auth) the section
-//! before it connects the backends. The name of the verified caller replaces the `header` of
-//! `[caller]`. In all texts of the section except `caller` and `scopes`, each `${VAR}` is replaced
-//! by the value of an environment variable.
+//! The program `mcp-composite` verifies these tokens for requests over HTTP. This crate does not
+//! verify them: a server that uses the crate must do so itself, and [take](Config::take_auth) the
+//! section before it connects the backends. The name of the verified caller replaces the value of
+//! the `[caller]` header. In all strings of the section except `caller` and `scopes`, each `${VAR}`
+//! is replaced by the value of an environment variable.
 //!
 //! # What replicas share
 //!
@@ -273,9 +275,9 @@
 //! ```
 //!
 //! `[redis]` needs the feature `redis`, whose [docs](crate::redis) describe the requirements on the
-//! server. If `[state]` or `[results]` has `store = "redis"`, the same server stores them, too.
-//! `${VAR}` in `url` is replaced by the value of an environment variable. The `url` never appears
-//! in logs, errors or `Debug` output.
+//! Redis server. If `[state]` or `[results]` has `store = "redis"`, its data is stored in the same
+//! server. `${VAR}` in `url` is replaced by the value of an environment variable. The `url` never
+//! appears in logs, errors or `Debug` output.
 //!
 //! # Backends
 //!
@@ -322,60 +324,64 @@
 //! idle_timeout = "5m"                          # of a connection; only with `exchange`
 //! ```
 //!
-//! With `auth`, requests to a backend have an access token from an OAuth authorization server. With
-//! `client_credentials`, one token of this program is used for all requests. With `exchange`, which
-//! needs `[auth]`, the token of each caller is exchanged for a token of the backend, and each
-//! caller has a connection of its own. The [guide](crate::guide::deployment#tokens-for-backends)
-//! describes both. A `token_url` must use `https`, unless the server is on the same machine.
+//! If a backend has the key `auth`, requests to it contain an access token from an OAuth
+//! authorization server. With `client_credentials`, all requests use one token that is issued to
+//! this program. With `exchange`, which needs `[auth]`, the token of each caller is exchanged for a
+//! token for the backend, and each caller has a separate connection. The
+//! [guide](crate::guide::deployment#tokens-for-backends) describes both. A `token_url` must use
+//! `https`, unless the authorization server is on the same machine.
 //!
-//! In `command`, `args`, `cwd`, `url`, the values of `env` and `headers`, and the texts of `auth`
-//! except `scopes`, each `${VAR}` is replaced by the value of an environment variable. This value
-//! is not expanded again. A variable that is not set is an error, but an empty variable is not.
+//! In `command`, `args`, `cwd`, `url`, the values of `env` and `headers`, and the strings of `auth`
+//! except `scopes`, each `${VAR}` is replaced by the value of an environment variable. If this
+//! value contains `${…}`, it is not expanded again. A variable may be empty, but a variable that is
+//! not set is an error.
 //!
 //! To write a literal `$` directly before a `{`, double it: `$${VAR}` is the text `${VAR}`, and
 //! `$$${VAR}` is a `$` followed by the value of the variable. Everywhere else, a `$` is literal.
 //!
-//! The following are secret: the values of `env` and `headers`, all of a `url` and `token_url`
-//! except its server, the `client_secret`, and the values of variables. Secrets never appear in
-//! error messages or `Debug` output, and [`BackendConfig::secrets`] redacts them in the output of
-//! the backend. The [defaults of arguments](#layers) never appear in error messages or `Debug`
-//! output either.
+//! The following values are secret: the values of `env` and `headers`, all parts of `url` and
+//! `token_url` except the server, the `client_secret`, and the values of variables. Secrets never
+//! appear in error messages or `Debug` output, and [`BackendConfig::secrets`] redacts them in the
+//! output of the backend. The [defaults of arguments](#layers) never appear in error messages or
+//! `Debug` output either.
 //!
-//! An error is displayed with its line of the file, in which `***` replaces everything that may be
-//! secret. If the file is not valid TOML, that is nearly the whole line. An unknown key is
-//! displayed only if it is a plain word of at most 64 letters, digits, `_` and `-`. Any other
-//! unknown key may be a fragment of a secret value.
+//! An error message quotes the line of the file that contains the mistake, and replaces everything
+//! that may be secret with `***`. If the file is not valid TOML, nearly the whole line is replaced.
+//! An unknown key is quoted only if it is a plain word of at most 64 letters, digits, `_` and `-`.
+//! Other unknown keys may be fragments of a secret value.
 //!
-//! `Config::connect` connects the backends, and returns them with a
-//! [`Router`](crate::adapter::Router) over them. This method needs the feature `stdio` or `http`.
-//! Each backend needs the feature of its transport, and `tls` for an `https://` URL.
+//! `Config::connect` connects to the backends, and returns them with a
+//! [`Router`](crate::adapter::Router) that merges them into one server. This method needs the
+//! feature `stdio` or `http`. Each backend needs the feature of its transport, and an `https://`
+//! URL needs the feature `tls`.
 //!
-//! If a file has backends, each target of a composite is one of the following:
+//! If a file has backends, a target of a composite has one of the following forms:
 //!
 //! - the name of another composite;
 //! - a backend and a tool, such as `github/search` or `github.search`. Both mean the tool `search`
-//!   of the backend `github`, with any separator of the router;
+//!   of the backend `github`, regardless of the router's separator;
 //! - the name of a tool as clients see it, such as `gh_search`.
 //!
-//! In `github/search`, `search` is the tool's name on the backend, or an alias that the backend's
-//! `aliases` define. A target that `[[aliases]]` has renamed is an error, since clients no longer
-//! see the old name. The error message suggests the new name.
+//! In `github/search`, the part `search` is the tool's name on the backend, or an alias that the
+//! backend's own `aliases` define. If `[[aliases]]` renames a tool, the old name is an invalid
+//! target, because clients no longer see it. The error message suggests the new name.
 //!
-//! The three forms are tried in this order, but a name that `[[aliases]]` defines is not parsed as
-//! a backend and a tool. If a target begins with both a backend's name and a backend's prefix, the
-//! longer of the two determines the backend. If both are equally long, the prefix does. A target
-//! such as `github/search` is replaced by the name that clients see. A target that has none of the
-//! three forms is an error. If the file has no backends, any name that `[[aliases]]` has not
-//! replaced is accepted.
+//! The three forms are tried in this order, but a name that `[[aliases]]` defines is never parsed
+//! as a backend and a tool. If a target begins with both a backend's name and a backend's prefix,
+//! the longer one determines the backend. If both have the same length, the prefix does. A target
+//! such as `github/search` is replaced by the name that clients see. A target in none of the three
+//! forms is an error. If the file has no backends, a target can be any name that `[[aliases]]` has
+//! not replaced.
 //!
 //! A composite may have the same name as a tool of a backend, such as `github_search`. Then the
 //! targets `github.search` and `github/search` still refer to the tool. With the separator `/`,
 //! `github/search` is the name of this composite itself, and only `github.search` refers to the
 //! tool.
 //!
-//! With `conflicts = "priority"` or `"manual"`, names have no prefix. So a target can be any name,
-//! and the router determines the backend that is called. If there are several backends, a target
-//! cannot select one of them: targets such as `github/search` are errors.
+//! With `conflicts = "priority"` or `"manual"`, tool names have no prefix. Therefore a target can
+//! be any name, and the router selects the backend at runtime. If there are several backends,
+//! targets such as `github/search` are errors, because a name without a prefix cannot select a
+//! backend.
 //!
 //! # Approved tools
 //!
@@ -386,10 +392,11 @@
 //! on_new = "hide"                              # or "warn", "allow"
 //! ```
 //!
-//! The [lock](crate::lock) contains the approved definitions of the backends' tools. A tool that
-//! differs from the lock, or that is not in the lock, is hidden before any other layer applies. The
-//! command `mcp-composite lock` writes the file, and so does [`Lock::to_toml_string`]. The file is
-//! read when the backends are connected, which fails if the file is not valid.
+//! The [lock](crate::lock) file contains the approved tool definitions of the backends. If a tool
+//! differs from its definition in the file, or is not in the file, the tool is hidden before any
+//! other layer applies. The lock file is written by the command `mcp-composite lock`, or by code
+//! that calls [`Lock::to_toml_string`]. It is read when the backends are connected. If it is not
+//! valid, connecting fails.
 //!
 //! [`Lock::to_toml_string`]: crate::lock::Lock::to_toml_string
 //!
@@ -443,16 +450,17 @@
 //!
 //! The keys are documented in [`limit`](crate::limit), [`validate`](crate::validate),
 //! [`filter`](crate::filter), [`alias`](crate::alias) and [`advertise`](crate::advertise). The
-//! elements of lists are [patterns](crate::pattern): exact texts, globs or regular expressions. An
-//! empty list of exposed or allowed items allows no items. A pattern that is in two opposite lists,
-//! such as `expose_tools` and `hide_tools`, is an error. So is one that begins with the name of a
-//! backend, such as `docs/search`, if names have prefixes: write `docs_search`.
+//! elements of lists are [patterns](crate::pattern): exact strings, globs or regular expressions.
+//! If a list of exposed or allowed items is empty, no items are allowed. It is an error if two
+//! opposite lists, such as `expose_tools` and `hide_tools`, contain the same pattern. If names have
+//! prefixes, it is also an error if a pattern begins with the name of a backend and a `/`, such as
+//! `docs/search`: write `docs_search`.
 //!
-//! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, since a composite can
-//! only be denied by its exact name.
+//! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, because composites are
+//! denied only by their exact names.
 //!
-//! A backend can have its own filter, validation and aliases, with all keys of `[filter]`, the
-//! table `validate`, and the tables `aliases`:
+//! A backend can have its own filter, validation and aliases. Its table accepts all keys of
+//! `[filter]`, the table `validate`, and the tables `aliases`:
 //!
 //! ```toml
 //! [[backends]]
@@ -466,19 +474,20 @@
 //! to = "search"
 //! ```
 //!
-//! The sections refer to tools by different names:
+//! The name of a tool depends on the section that refers to it:
 //!
-//! - The keys of a backend use the backend's own names, without its prefix.
-//! - `[filter]` and `[validate]` use the names of the router. For example, `delete_*` in the
-//!   `hide_tools` of the backend `github` would be `github_delete_*` in `[filter]`.
-//! - `[[aliases]]` maps the names of the router to the names that clients see. For example, it can
+//! - The keys of a backend use the names that the backend itself uses, without the prefix.
+//! - `[filter]` and `[validate]` use the names in the router, which have the backend's prefix. For
+//!   example, the pattern `delete_*` in the `hide_tools` of the backend `github` corresponds to
+//!   `github_delete_*` in `[filter]`.
+//! - `[[aliases]]` maps the names in the router to the names that clients see. For example, it can
 //!   rename `github_search`, which is the tool `search` of the backend `github`. The new name gets
 //!   no prefix.
 //! - `[advertise]` and composites use the names that clients see.
 //!
-//! The default of an argument may be secret, such as a key for the server. Defaults never appear in
-//! error messages or `Debug` output. The server receives them unchanged. If the server repeats a
-//! default in its output, the default is not redacted.
+//! The default of an argument may be secret, such as an API key for the backend. Defaults never
+//! appear in error messages or `Debug` output. The backend receives them unchanged. If the backend
+//! repeats a default in its output, the default is not redacted.
 //!
 //! # Views
 //!
@@ -500,24 +509,25 @@
 //! tools = ["docs_search"]
 //! ```
 //!
-//! A view is the file with some sections replaced: `composite_tools`, `limits`, `progress`,
-//! `validate`, `filter`, `aliases`, `advertise`, `cache`, `redactions`, `budget`, `truncate` and
-//! `results`.
-//! Each of these sections that the view has replaces the whole section of the file, even if it is
-//! empty. All other sections are those of the file. So a view without `redactions` redacts what the
-//! file redacts. An inherited section must also be valid in the view: if the view replaces
-//! `aliases`, the targets of inherited composites are the names that its aliases define.
+//! A view is a copy of the file's configuration in which some sections are replaced. A view can
+//! replace the sections `composite_tools`, `limits`, `progress`, `validate`, `filter`, `aliases`,
+//! `advertise`, `cache`, `redactions`, `budget`, `truncate` and `results`. If a view contains one
+//! of these sections, even an empty one, it replaces the whole section of the file. All other
+//! sections are inherited from the file. For example, a view without `redactions` redacts the same
+//! data as the file. An inherited section must also be valid in the view: if the view replaces
+//! `aliases`, the targets of inherited composites must be names that the view's aliases define.
 //!
-//! All views share the backends and their connections, callers, waiting runs, and the stores of
-//! inherited sections. A view with its own `[budget]` or `[results]` has a separate store with the
-//! settings of its section; with `store = "redis"`, its budgets have their own keys. A waiting run
-//! can be resumed in another view only if that view has exactly the same composite.
+//! All views share the backends and their connections, the callers, the waiting runs, and the
+//! stores of inherited sections. A view with its own `[budget]` or `[results]` section has a
+//! separate store with the settings of that section. With `store = "redis"`, the budgets of such a
+//! view are stored under separate keys. A waiting run can be resumed in another view only if that
+//! view has exactly the same composite.
 //!
-//! A `path` consists of `/` and letters, digits, `-`, `.`, `_` and `~`. It must not begin with
-//! `/mcp`, `/healthz`, `/readyz`, `/metrics` or `/.well-known`. The program `mcp-composite` serves
-//! the view at exactly this path, and the file itself at `/mcp`. In code, [`Config::view`] returns
-//! the configuration of a view, and `Gateway::view` a running view. A server of your own must check
-//! the `scopes`.
+//! The `path` of a view consists of `/` and letters, digits, `-`, `.`, `_` and `~`. It must not
+//! begin with `/mcp`, `/healthz`, `/readyz`, `/metrics` or `/.well-known`. The program
+//! `mcp-composite` serves the view at exactly this path, and the file itself at `/mcp`. In code,
+//! [`Config::view`] returns the configuration of a view, and `Gateway::view` returns a running
+//! view. If you write your own server, it must check the `scopes` of the view.
 //!
 //! # Several files
 //!
@@ -525,19 +535,20 @@
 //! include = ["workflows/*.toml"]               # relative to this file
 //! ```
 //!
-//! The key `include` adds the composites of other files after those of this file, in the order of
-//! the list. Files that match the same pattern are sorted by name. Included files may contain only
-//! `[[composite_tools]]`. Targets in them follow the same rules as in this file. A file that is
-//! found twice is read once. The path of a missing file is an error, but a pattern without matches
-//! is not. Use [`Config::sources`] to detect changes of these files.
+//! The key `include` adds the composites of other files after the composites of this file, in the
+//! order of the list. If a pattern matches several files, they are sorted by name. Included files
+//! may contain only `[[composite_tools]]`. The rules for targets are the same as in this file. A
+//! file that is matched twice is read once. It is an error if the file at a path is missing, but
+//! not if a pattern matches no files. Use [`Config::sources`] to detect changes of the included
+//! files.
 //!
 //! # Mistakes
 //!
-//! A file is accepted as a whole or not at all. All mistakes are reported at once, each with its
+//! A file with mistakes is rejected as a whole. All mistakes are reported at once, each with its
 //! line and column. Unknown keys are mistakes. An empty file is valid, and has no backends and no
 //! composites.
 //!
-//! With [`Config::JSON_SCHEMA`], editors report some mistakes while you write.
+//! With [`Config::JSON_SCHEMA`], editors report some mistakes while you edit the file.
 //!
 //! # Examples
 //!
@@ -573,7 +584,7 @@
 //! # Ok::<(), mcp_composite::config::ConfigError>(())
 //! ```
 //!
-//! A file with a backend, and a composite that calls a tool of the backend:
+//! A file that defines a backend, and a composite that calls a tool of the backend:
 //!
 //! ```
 //! use mcp_composite::config::{Config, Transport};

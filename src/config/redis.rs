@@ -1,4 +1,4 @@
-//! The section `[redis]`.
+//! The `[redis]` section, which configures the Redis server in which replicas share their state.
 
 use std::{sync::Arc, time};
 
@@ -24,7 +24,7 @@ use crate::{
 /// The key of the `[redis]` section in a configuration file.
 const SECTION: &str = "redis";
 
-/// A Redis or Valkey server that replicas share.
+/// The Redis or Valkey server in which several replicas share their state.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["url"])))]
@@ -33,13 +33,14 @@ pub(super) struct RedisTable {
     /// URL of the server, such as `redis://cache:6379`. Each `${VAR}` is replaced by the value of
     /// an environment variable.
     url: Option<Secret<String>>,
-    /// Prefix of all keys in the server. Defaults to `mcp-composite`.
+    /// Prefix of all Redis keys that are used. Defaults to `mcp-composite`.
     prefix: Option<String>,
-    /// Timeout of each command to the server. Defaults to 1 second.
+    /// Timeout of each Redis command. Defaults to 1 second.
     timeout: Option<Duration>,
 }
 
-/// The Redis server that replicas share, if the file configures one.
+/// The Redis server in which replicas share their state. Empty if the file has no `[redis]`
+/// section.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RedisConfig {
     settings: RedisSettings,
@@ -47,8 +48,8 @@ pub(super) struct RedisConfig {
     server: Option<RedisServer>,
 }
 
-/// The settings of a Redis server. If a reload does not change them, the stores in the server stay
-/// in use.
+/// The settings of the Redis server. If a reload does not change them, the stores in Redis stay in
+/// use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisSettings {
     url: Secret<String>,
@@ -56,10 +57,10 @@ pub(super) struct RedisSettings {
     timeout: Option<Duration>,
 }
 
-/// Converts the `[redis]` section to a [`RedisConfig`]. Errors in the section are recorded in
+/// Converts the `[redis]` section to a [`RedisConfig`], and reports errors in the section to
 /// `reader`.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     table: Option<RedisTable>,
     environment: Environment<'_>,
@@ -111,7 +112,8 @@ impl RedisConfig {
         &self.settings
     }
 
-    /// If the file has no `[redis]`, reports that the value at `path` requires it.
+    /// Reports an error at `path` if the file has no `[redis]` section, because the value at `path`
+    /// requires it.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = "missing section `[redis]` with its `url`";
@@ -119,8 +121,8 @@ impl RedisConfig {
         }
     }
 
-    /// Returns the store of runs or results in the Redis server. If an error was reported because
-    /// the file defines no valid server, returns a store in memory.
+    /// Returns a Redis store for waiting runs or full results. Returns an in-memory store if the
+    /// file defines no valid Redis server, which was reported as an error.
     pub(super) fn store(&self, of: StoreOf, limits: &StoreLimits) -> Arc<dyn Store> {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
@@ -138,9 +140,9 @@ impl RedisConfig {
         limits.in_memory(of)
     }
 
-    /// Returns the store of budgets in the Redis server. The budgets of a view have keys of their
-    /// own, which contain the path of the view. If an error was reported because the file defines
-    /// no valid server, returns a store in memory.
+    /// Returns a Redis store for budgets. In a view with its own budgets, the keys in Redis contain
+    /// the path of the view. Returns an in-memory store if the file defines no valid Redis server,
+    /// which was reported as an error.
     pub(super) fn budgets(
         &self,
         view: Option<&str>,
@@ -177,7 +179,7 @@ impl RedisSettings {
                 Some(server.set_some(timeout, RedisServer::timeout))
             }
             Err(error) => {
-                // The error does not contain the URL.
+                // The message of this error does not contain the URL, which may be secret.
                 reader.report(&[SECTION.into(), "url".into()], error.to_string());
                 None
             }

@@ -21,17 +21,17 @@ pub(super) struct RouterTable {
     /// Defaults to `_`.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_./-]{1,8}$")))]
     separator: Option<String>,
-    /// What the router does if several backends have an item of the same name. By default, it adds
-    /// a prefix to each name.
+    /// How the router resolves name conflicts, where several backends have an item of the same
+    /// name. By default, it adds a prefix to each name.
     conflicts: Option<ConflictsName>,
 }
 
-/// What the router does if several backends have an item of the same name.
+/// How the router resolves name conflicts, where several backends have an item of the same name.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ConflictsName {
-    /// Each name begins with the prefix of its backend, so that names do not conflict.
+    /// The names of tools and prompts begin with the prefix of their backend, to avoid conflicts.
     Prefix,
     /// Names are unchanged. If several backends list an item of the same name, clients use the item
     /// of the backend that comes first in the file.
@@ -76,7 +76,8 @@ impl RouterConfig {
         &self.separator
     }
 
-    /// Returns what the router does if several backends have an item of the same name.
+    /// Returns how the router resolves name conflicts, where several backends have an item of the
+    /// same name.
     #[must_use]
     pub const fn conflicts(&self) -> Conflicts {
         self.conflicts

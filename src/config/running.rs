@@ -1,4 +1,4 @@
-//! The running views of a gateway.
+//! The running views of a gateway, whose layers are replaced by a reload.
 
 use std::{
     collections::BTreeMap,
@@ -22,20 +22,20 @@ use crate::{
     stack::{Stack, StackLayer},
 };
 
-/// The maximum time that a reload waits for new backends to connect and list their items.
+/// Maximum time that a reload waits until new backends have connected and listed their items.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum additional time that a reload waits for the layers to process the backends' lists.
+/// Maximum additional time that a reload waits until the layers have processed the backends' lists.
 const WARMTH: Duration = Duration::from_secs(1);
 
-/// A view of a [`Gateway`](super::Gateway), which clients use at one path: its backends with the
-/// layers and composites of a view of the file, or of the file itself.
+/// A view of a [`Gateway`](super::Gateway), which clients use at one path. It consists of the
+/// gateway's backends, and of the layers and composites of one view in the file, or of the file
+/// itself.
 ///
-/// A reload replaces the layers of all views at the same time. If a reload removes the view from
-/// the file, this handle and its services remain, but have no tools, prompts and resources until
-/// another reload adds the view again. Meanwhile,
-/// [`Gateway::view`](super::Gateway::view) returns `None`.
+/// A reload replaces the layers of all views at the same time. If a reload removes the view, this
+/// handle and its services stay valid, but offer no tools, prompts and resources until another
+/// reload adds the view again. Meanwhile, [`Gateway::view`](super::Gateway::view) returns `None`.
 ///
-/// Clones refer to the same view.
+/// Clones share the same view.
 #[derive(Clone, Debug)]
 pub struct View {
     views: Arc<Views>,
@@ -43,29 +43,29 @@ pub struct View {
     reloader: Reloader<Stack<Router>>,
 }
 
-/// The path of a view. `None` for the file itself.
+/// The path of a view. `None` stands for the file itself.
 pub(super) type ViewPath = Option<Arc<str>>;
 
 type Reloaders = BTreeMap<ViewPath, Reloader<Stack<Router>>>;
 
-/// The running views of a gateway, with a service for each.
+/// The running views of a gateway, each with the service that clients use.
 #[derive(Debug)]
 pub(super) struct Views {
     running: Mutex<Running>,
-    /// The services of the views, and those of removed views that are still in use.
+    /// The services of the current views, and of removed views that are still in use.
     reloaders: Mutex<Reloaders>,
     changes: Changes,
 }
 
-/// The backends of the current configuration, and its views.
+/// The backends and views of the current configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) backends: Backends,
-    /// The views by their paths, and the file itself.
+    /// The views by path. The key `None` stands for the file itself.
     views: BTreeMap<ViewPath, RunningView>,
 }
 
-/// The layers and stores of a view.
+/// The running layers and stores of a view.
 #[derive(Clone, Debug)]
 pub(super) struct RunningView {
     pub(super) layer: StackLayer,
@@ -80,30 +80,31 @@ impl View {
         &self.views
     }
 
-    /// Returns the path at which the view is served. `None` for the file itself.
+    /// Returns the path at which the view is served. Returns `None` for the file itself.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
     /// Returns the scopes that an access token must have to use the view, in addition to those of
-    /// [`JwtConfig::scopes`](super::JwtConfig::scopes). A server that serves the view checks them.
+    /// [`JwtConfig::scopes`](super::JwtConfig::scopes). The server that serves the view must check
+    /// them.
     #[must_use]
     pub fn scopes(&self) -> Arc<[String]> {
         let running = self.views.lock();
         running.views.get(&self.path).map(|view| view.scopes.clone()).unwrap_or_default()
     }
 
-    /// Returns the service that handles client requests with the layers of the view. After the
-    /// configuration is reloaded, the same service uses the new layers and backends.
+    /// Returns a service that applies the view's layers to client requests. After a reload, the
+    /// same service uses the new layers and backends.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
         self.reloader.service()
     }
 
-    /// Returns an rmcp server for clients. Its description is `base`, extended with the
-    /// capabilities and instructions of the backends. The server notifies clients of changes. If
-    /// the file identifies callers, the server limits the subscriptions of each caller.
+    /// Returns an rmcp server for clients of the view. The server's description is `base`, extended
+    /// with the capabilities and instructions of the backends. The server notifies clients of
+    /// changes. If the file identifies callers, the server limits the subscriptions of each caller.
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
         let (this, views) = (self.clone(), self.views.clone());
@@ -112,9 +113,9 @@ impl View {
             .caller_of(move |context| views.lock().stores()?.caller.account(context))
     }
 
-    /// Adds the capabilities and instructions of the backends to a server description. If full
-    /// results are stored, adds the resources capability, too, since clients read these results as
-    /// resources. See [`Router::describe`].
+    /// Adds the capabilities and instructions of the backends to a server description. If the view
+    /// stores full results, also adds the resources capability, because clients read full results
+    /// as resources. See [`Router::describe`].
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         let Running { backends, views } = self.views.running();
@@ -124,8 +125,8 @@ impl View {
         description
     }
 
-    /// Returns the channel of changes for notifying clients. Backends report these changes, or
-    /// reloads cause them. Updates of resources that the view hides are left out.
+    /// Returns the channel through which clients are notified of changes that backends report or
+    /// that reloads cause. It omits updates of resources that the view hides.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let (views, path) = (self.views.clone(), self.path.clone());
@@ -136,8 +137,8 @@ impl View {
         self.views.changes.for_listeners(Arc::new(known))
     }
 
-    /// Returns the calls that a composite would make with these arguments, without making them. See
-    /// [`Composite::preview`](crate::composite::Composite::preview).
+    /// Returns the tool calls that a composite would make with the given arguments, without making
+    /// them. See [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///
@@ -150,9 +151,8 @@ impl View {
         self.views.running().stack(&self.path).preview(composite, arguments).await
     }
 
-    /// Returns warnings for operators about conflicts between the layers of the view and the
-    /// current lists of the backends, such as an alias of a missing tool. See
-    /// [`StackLayer::warnings`].
+    /// Returns warnings for operators about layers of the view that do not match the backends'
+    /// current lists, such as an alias of a missing tool. See [`StackLayer::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let Running { views, .. } = self.views.running();
@@ -163,7 +163,7 @@ impl View {
 // === impl Views ===
 
 impl Views {
-    /// Creates the services of all views, and returns the file itself as a view.
+    /// Creates the services of all views, and returns the view of the file itself.
     pub(super) fn start(running: Running) -> View {
         let changes = running.backends.changes().clone();
         let stacks = running.stacks().into_iter();
@@ -192,18 +192,19 @@ impl Views {
         self.reloaders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a view of the current configuration.
+    /// Returns the view at the given path, if the current configuration has one.
     pub(super) fn get(self: &Arc<Self>, path: &str) -> Option<View> {
         let path: ViewPath = Some(path.into());
-        // Locked during the look-up, so that a concurrent reload does not remove the service.
+        // Locks the services first, so that a concurrent reload does not remove the service of this
+        // view.
         let reloaders = self.reloaders();
         self.lock().views.get(&path)?;
         let reloader = reloaders.get(&path)?.clone();
         Some(View { views: self.clone(), path, reloader })
     }
 
-    /// Replaces the layers of all views at the same time. `stacks` are those of the new
-    /// configuration.
+    /// Replaces the layers of all views at the same time. `stacks` contains the layers of each view
+    /// in the new configuration.
     pub(super) fn replace(&self, running: Running, stacks: Vec<(ViewPath, Stack<Router>)>) {
         let mut reloaders = self.reloaders();
         let is_removed = |path: &ViewPath| !running.views.contains_key(path);
@@ -228,14 +229,15 @@ impl Views {
 // === impl Running ===
 
 impl Running {
-    /// Creates the views of a configuration. Each view takes over the stores of `before` whose
-    /// settings are unchanged.
+    /// Creates the views of a configuration. Each view reuses the stores of `before`, the previous
+    /// configuration, if their settings are unchanged.
     pub(super) fn new(config: &Config, backends: Backends, before: Option<&Self>) -> Self {
         let views = config.views().iter();
         let views = views.map(|view| (Some(view.path().into()), &view.layers, view.scopes()));
         let views = views.chain([(None, &config.layers, &[][..])]).map(|(path, layers, scopes)| {
             let mut stores = layers.stores.clone();
-            // The view may have inherited a store, or may have had its own.
+            // In the previous configuration, the view used either a store of the file or its own
+            // store.
             for path in [&None, &path] {
                 if let Some(before) = before.and_then(|before| before.views.get(path)) {
                     stores.take_over(&before.stores);
@@ -249,12 +251,13 @@ impl Running {
         Self { backends, views }
     }
 
-    /// Returns the stores of the file itself.
+    /// Returns the stores of the file itself, without those of its views.
     pub(super) fn stores(&self) -> Option<&Stores> {
         self.views.get(&None).map(|view| &view.stores)
     }
 
-    /// Returns the budgets of all views. Those that views share are included once.
+    /// Returns the state of each budget in all views. A budget that several views share is included
+    /// once.
     pub(super) async fn budgets(&self) -> Vec<BudgetState> {
         let views = self.views.iter();
         let own =
@@ -262,18 +265,18 @@ impl Running {
         join_all(own.map(|(_, view)| view.stores.budget.states())).await.concat()
     }
 
-    /// Returns the views, and the file itself.
+    /// Returns all views, including the view of the file itself.
     pub(super) fn views(&self) -> impl Iterator<Item = &RunningView> {
         self.views.values()
     }
 
-    /// Returns the backends with the layers of each view around them.
+    /// Returns the router of the backends, wrapped in the layers of each view.
     pub(super) fn stacks(&self) -> Vec<(ViewPath, Stack<Router>)> {
         self.views.keys().map(|path| (path.clone(), self.stack(path))).collect()
     }
 
-    /// Returns the backends with the layers of a view around them. If there is no such view,
-    /// everything is hidden.
+    /// Returns the router of the backends, wrapped in the layers of the view at `path`. If there is
+    /// no such view, the layers hide everything.
     fn stack(&self, path: &ViewPath) -> Stack<Router> {
         let router = self.backends.router().clone();
         match self.views.get(path) {
@@ -282,18 +285,18 @@ impl Running {
         }
     }
 
-    /// Fills the router and the layers with the lists of all backends. Returns after six seconds at
-    /// the latest, even if some lists are missing.
+    /// Fills the router and the layers with the current lists of all backends. Returns after at
+    /// most six seconds, even if some lists are missing.
     pub(super) async fn warm(&self, stacks: &[(ViewPath, Stack<Router>)]) {
         self.backends.recall().await;
-        // Missing lists are fetched when they are needed.
+        // Continues without the missing lists, because they are fetched when they are needed.
         let _ = timeout(PATIENCE, self.backends.list()).await;
         let warm = join_all(stacks.iter().map(|(_, stack)| stack.warm()));
         let _ = timeout(WARMTH, warm).await;
     }
 }
 
-/// Returns the layers of a removed view, which hide everything.
+/// Returns layers that hide everything, for a view that was removed.
 fn nothing() -> StackLayer {
     let none = || Selection::default().allow([""; 0]).expect("an empty list has no mistakes");
     let filter = FilterLayer::new().tools(none()).prompts(none()).resources(none());

@@ -9,7 +9,7 @@ use crate::{
     store::{MemoryStore, Store},
 };
 
-/// What a store contains: waiting runs or full tool results.
+/// The contents of a store: waiting runs or full tool results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreOf {
     Runs,

@@ -1,4 +1,5 @@
-//! The sections `[truncate]` and `[results]`.
+//! The `[truncate]` and `[results]` sections, which limit the size of results and store the full
+//! results.
 
 use std::sync::Arc;
 
@@ -17,29 +18,30 @@ use crate::{composite::Segment, store::Store, truncate::TruncateLayer};
 /// The key of the `[results]` section in a configuration file.
 const RESULTS: &str = "results";
 
-/// Truncates results to a maximum size.
+/// Truncates tool results to a maximum size.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TruncateTable {
-    /// Maximum size of a result in bytes. Larger results are truncated.
+    /// Maximum size of a tool result in bytes. Larger results are truncated.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
 }
 
-/// Where the full versions of truncated results are stored.
+/// Configures where the full versions of truncated results are stored, so that clients can read
+/// them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ResultsTable {
     /// The store of the full results. Defaults to the memory of this process.
     store: Option<StoreName>,
-    /// How long full results are kept. Defaults to 10 minutes.
+    /// How long full results are stored. Defaults to 10 minutes.
     ttl: Option<Duration>,
     /// Maximum size in bytes of one full result. Defaults to 16777216.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
-    /// Maximum total size in bytes of all full results in memory. Defaults to 67108864.
+    /// Maximum total size in bytes of all full results in the `memory` store. Defaults to 67108864.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
     /// Maximum total size in bytes of the full results of one caller. Needs `[caller]`. Defaults to
@@ -53,14 +55,14 @@ pub(super) struct ResultsTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// In the memory of this process.
+    /// The memory of this process.
     #[default]
     Memory,
-    /// In the Redis server of `[redis]`.
+    /// The Redis server of the `[redis]` section.
     Redis,
 }
 
-/// The layer that truncates results, and the store of full results.
+/// The layer that truncates tool results, and the store of full results.
 #[derive(Clone, Debug)]
 pub(super) struct TruncateConfig {
     layer: TruncateLayer,
@@ -70,16 +72,17 @@ pub(super) struct TruncateConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The path of the view that has the section, and so a store of its own.
+    /// The path of the view whose own `[results]` section configures the store. `None` if the
+    /// section belongs to the file.
     view: Option<String>,
     redis: Option<RedisSettings>,
     limits: StoreLimits,
 }
 
-/// Converts the `[truncate]` and `[results]` sections to a layer and a store, and records their
-/// errors in `reader`.
+/// Converts the `[truncate]` and `[results]` sections to a layer and a store, and reports errors in
+/// the sections to `reader`.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     truncate: &TruncateTable,
     results: Option<ResultsTable>,
@@ -105,7 +108,7 @@ pub(super) fn build(
 // === impl TruncateTable ===
 
 impl TruncateTable {
-    /// Returns `true` if results are truncated.
+    /// Returns `true` if the layer truncates results.
     pub(super) const fn is_set(&self) -> bool {
         self.max_result_bytes.is_some()
     }
@@ -114,7 +117,8 @@ impl TruncateTable {
 // === impl TruncateConfig ===
 
 impl TruncateConfig {
-    /// Takes over the store of another file or view (`before`) if its settings are the same.
+    /// Replaces the store by the store of `before`, if both have the same settings. `before` comes
+    /// from a previous configuration or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
             (&mut self.results, &before.results)
@@ -129,7 +133,8 @@ impl TruncateConfig {
         self.results.as_ref().map(|(_, store)| store)
     }
 
-    /// Returns the layer that truncates results, with the store of full results if there is one.
+    /// Returns the layer that truncates results. If full results are stored, the layer contains the
+    /// store.
     pub(super) fn layer(&self) -> TruncateLayer {
         match &self.results {
             Some((_, store)) => self.layer.clone().keep(store.clone()),

@@ -1,4 +1,4 @@
-//! Reads the section `[validate]`, and the table `validate` of a backend.
+//! Reads the `[validate]` section, and the `validate` table of a backend.
 
 use serde::Deserialize;
 
@@ -9,51 +9,51 @@ use crate::{
     validate::{SchemaMode, ValidateLayer},
 };
 
-/// Validation of requests.
+/// Limits the size of requests, and checks tool arguments against the input schemas.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ValidateTable {
-    /// Maximum size of a request in bytes. The first 1024 bytes of each name and the first 16 KiB
-    /// of `_meta` are not counted. Defaults to 4194304 in `[validate]`, and to no limit for a
+    /// Maximum size in bytes of a request. Does not include the first 1024 bytes of each name and
+    /// the first 16 KiB of `_meta`. Defaults to 4194304 in `[validate]`, and to no limit for a
     /// backend.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_argument_bytes: Option<usize>,
-    /// Maximum nesting depth of arrays and objects in a request. A larger value than 128 is
-    /// reduced to 128.
+    /// Maximum nesting depth of arrays and objects in a request. Values above 128 are reduced to
+    /// 128.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_depth: Option<usize>,
-    /// Whether calls whose arguments do not match the tool's input schema are accepted, logged or
-    /// rejected.
+    /// Whether tool calls are accepted, logged or rejected if their arguments do not match the
+    /// input schema of the tool.
     schema: Option<SchemaName>,
 }
 
-/// Whether calls whose arguments do not match the tool's input schema are accepted, logged or
-/// rejected.
+/// Whether tool calls are accepted, logged or rejected if their arguments do not match the input
+/// schema of the tool.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum SchemaName {
-    /// Do not check arguments.
+    /// Do not check the arguments.
     Off,
-    /// Log the mismatch.
+    /// Accept the call, but log that the arguments do not match.
     Warn,
-    /// Reject the call.
+    /// Reject the call if the arguments do not match.
     Strict,
 }
 
-/// Default maximum size of a client request in bytes. rmcp has the same limit over HTTP. Over
-/// pipes, rmcp reads requests of four times this size, and each target of a composite may receive a
-/// copy.
+/// Default maximum size of a client request in bytes, which equals rmcp's limit for HTTP requests.
+/// Over pipes, rmcp accepts four times this size. A lower limit matters because each target of a
+/// composite may receive a copy of the request.
 const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
-/// Returns the default limits on client requests, for a file that sets no limits.
+/// Returns the default limits on client requests, which apply if the file sets no limits.
 pub(super) const fn door() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(MAX_ARGUMENT_BYTES)
 }
 
-/// Converts the table at `path` to the layers that limit and validate requests, and records its
-/// errors in `reader`. A limit that the table does not set is copied from `limit`.
+/// Converts the table at `path` to the layers that limit and validate requests, and reports errors
+/// in the table to `reader`. Limits that the table does not set are copied from `limit`.
 pub(super) fn build(
     table: &ValidateTable,
     limit: LimitLayer,
