@@ -5,16 +5,16 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use super::{backend_auth::BackendAuth, secret::Secret, variables::Text};
 use crate::{adapter::secrets::Secrets, stack::BackendLayer, url};
 
-/// The timeout of each call of a backend if the file sets none.
+/// The default timeout of each request to a backend.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The timeout for connecting to a backend if the file sets none.
+/// The default timeout for connecting to a backend.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The configuration of one backend server.
 ///
 /// The `Debug` output contains no secrets. It omits the values of `args`, `env`, `headers` and
-/// variables, and shows only the scheme and the host of a URL. To redact other texts, use
-/// [`secrets`](Self::secrets).
+/// variables, and displays only the scheme and the host of a URL. To redact secrets in other texts,
+/// such as log messages, use [`secrets`](Self::secrets).
 #[derive(Clone, Debug)]
 pub struct BackendConfig {
     pub(super) name: String,
@@ -27,13 +27,13 @@ pub struct BackendConfig {
     pub(super) secrets: Secrets,
 }
 
-/// How a backend is reached: as a child process or over HTTP.
+/// How this program communicates with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// A child process that communicates over its standard streams.
+    /// The backend is a child process that communicates over its standard input and output.
     Stdio(StdioConfig),
-    /// A streamable HTTP server.
+    /// The backend is a streamable HTTP server.
     Http(HttpConfig),
 }
 
@@ -63,13 +63,13 @@ impl BackendConfig {
         &self.name
     }
 
-    /// Returns the transport by which the backend is reached.
+    /// Returns the transport that connects this program to the backend.
     #[must_use]
     pub const fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// Returns the timeout of a single call of the backend. Defaults to 60 seconds.
+    /// Returns the timeout of each request to the backend. Defaults to 60 seconds.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(CALL_TIMEOUT)
@@ -81,29 +81,29 @@ impl BackendConfig {
         self.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
     }
 
-    /// Returns `true` if the backend may request input from the caller during a call, such as the
-    /// answer of a user. Defaults to `true`.
+    /// Returns `true` if the backend may request input during a tool call, for example from a user.
+    /// Defaults to `true`.
     #[must_use]
     pub const fn elicitation(&self) -> bool {
         self.elicitation
     }
 
-    /// Returns the prefix that the router adds to the names of the backend's tools and prompts.
-    /// Defaults to the backend's name followed by the router's separator. Empty if the router
+    /// Returns the prefix that the router adds to the backend's tool and prompt names. Defaults to
+    /// the backend's name followed by the router's separator. The prefix is empty if the router
     /// resolves name conflicts without prefixes.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns the layers that wrap only this backend: its aliases, filter and validation. In these
-    /// layers, tools have the backend's own names, without the prefix.
+    /// Returns the layers that wrap only this backend: aliases, filter and validation. In these
+    /// layers, tools have the backend's original names, without the prefix.
     #[must_use]
     pub const fn layer(&self) -> &BackendLayer {
         &self.layer
     }
 
-    /// Returns `true` if the tokens of callers are exchanged for tokens of the backend.
+    /// Returns `true` if the access token of each caller is exchanged for a token for the backend.
     pub(super) const fn exchanges_tokens(&self) -> bool {
         match &self.transport {
             Transport::Http(http) => matches!(http.auth(), Some(BackendAuth::Exchange(_))),
@@ -111,8 +111,8 @@ impl BackendConfig {
         }
     }
 
-    /// Returns `true` if the connection of a backend with one of the two configurations can be
-    /// reused with the other configuration.
+    /// Returns `true` if the connection settings of both configurations are equal, so that a reload
+    /// can reuse the connection.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn is_reached_like(&self, other: &Self) -> bool {
         self.name == other.name
@@ -122,18 +122,19 @@ impl BackendConfig {
             && self.secrets == other.secrets
     }
 
-    /// Returns the secrets to redact from every text about the backend.
+    /// Returns the secrets of the backend, which must be redacted in every text about the backend,
+    /// such as log messages.
     ///
-    /// The following texts are secrets. The arguments of a program are not.
+    /// The following values are secrets. The arguments of a program are not secrets.
     ///
     /// - The value of each `${VAR}` variable.
-    /// - Each value of `env` and `headers`, and the part of a header's value after its first word,
-    ///   such as the token after `Bearer`.
+    /// - Each value of `env` and `headers`. In a header such as `Authorization: Bearer …`, the part
+    ///   after the first word is also a secret by itself.
     /// - The `client_secret` of `auth`.
-    /// - The user information, the query and the fragment of each URL, each as a whole.
-    /// - The user name and the password in a URL, and each value in the query.
-    /// - Each segment in the path of a URL that may be a token. Such a segment has at least 20
-    ///   characters, or at least 8 characters if one of them is a digit.
+    /// - The user information, the query and the fragment of each URL, each as a whole string.
+    /// - The user name and the password in a URL, and each value in its query.
+    /// - Each segment in the path of a URL that may be a token: segments of at least 20 characters,
+    ///   or of at least 8 characters if one of them is a digit.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
         &self.secrets
@@ -143,27 +144,27 @@ impl BackendConfig {
 // === impl StdioConfig ===
 
 impl StdioConfig {
-    /// Returns the program to start.
+    /// Returns the program that is started as a child process.
     #[must_use]
     pub fn command(&self) -> &str {
         &self.command.value
     }
 
-    /// Returns the arguments of the program.
+    /// Returns the command-line arguments of the program.
     #[must_use]
     pub fn args(&self) -> &[String] {
         self.args.expose()
     }
 
-    /// Returns the environment variables to set for the program, in addition to those that the
-    /// program inherits from this process.
+    /// Returns the environment variables to set for the program, in addition to the variables that
+    /// it inherits from this process.
     #[must_use]
     pub const fn env(&self) -> &BTreeMap<String, String> {
         self.env.expose()
     }
 
-    /// Returns the working directory of the program. `None` if the program inherits the working
-    /// directory of this process.
+    /// Returns the working directory of the program. If it is `None`, the program inherits the
+    /// working directory of this process.
     #[must_use]
     pub fn cwd(&self) -> Option<&str> {
         self.cwd.as_ref().map(|cwd| cwd.value.as_str())
@@ -179,20 +180,20 @@ impl HttpConfig {
         &self.url.value
     }
 
-    /// Returns `true` if the URL begins with `https://`, so that the server is reached over TLS.
+    /// Returns `true` if the URL begins with `https://`, so that the connection uses TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         url::is_https(self.url())
     }
 
-    /// Returns the names and values of the headers to send with every request.
+    /// Returns the headers to send with every request to the server.
     #[must_use]
     pub const fn headers(&self) -> &BTreeMap<String, String> {
         self.headers.expose()
     }
 
-    /// Returns how the access tokens for the server are obtained. `None` if the file has no `auth`
-    /// for the backend.
+    /// Returns how this program obtains access tokens for the server. Returns `None` if the backend
+    /// has no `auth` key.
     #[must_use]
     pub const fn auth(&self) -> Option<&BackendAuth> {
         self.auth.as_ref()

@@ -1,4 +1,4 @@
-//! The section `[[backends]]`.
+//! The `[[backends]]` section, which defines the backend servers.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -31,100 +31,105 @@ use crate::{
     url::Url,
 };
 
-/// The key of the section `[[backends]]` in a configuration file.
+/// The key of the `[[backends]]` section in a configuration file.
 pub(super) const SECTION: &str = "backends";
 
-/// A backend server.
+/// An MCP server whose tools, prompts and resources clients can use. It is a child process, or is
+/// reached over HTTP.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["name"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BackendTable {
-    /// The name of the backend, which is unique in the file. The default of `prefix` is derived
-    /// from the name.
+    /// The name of the backend, which must be unique in the file. It also determines the default of
+    /// `prefix`.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$")))]
     name: Option<String>,
-    /// How the backend is reached. Defaults to `stdio` if `command` is set, and to `http` if `url`
-    /// is set.
+    /// How this program communicates with the backend. Defaults to `stdio` if `command` is set, and
+    /// to `http` if `url` is set.
     transport: Option<TransportName>,
-    /// Timeout of each call of the backend. Defaults to 60 seconds.
+    /// Timeout of each request to the backend. Defaults to 60 seconds.
     timeout: Option<Duration>,
     /// Timeout for connecting to the backend. Defaults to 30 seconds.
     connect_timeout: Option<Duration>,
-    /// Whether the backend may request input from the caller during a call, such as the answer of a
-    /// user. Defaults to `true`.
+    /// Whether the backend may request input during a tool call, for example from a user. Defaults
+    /// to `true`.
     elicitation: Option<bool>,
-    /// Prefix of the backend's tools and prompts in the names that clients see. Defaults to the
-    /// name of the backend followed by the separator of `[router]`.
+    /// Prefix of the backend's tool and prompt names, as clients see them. Defaults to the name of
+    /// the backend followed by the separator of `[router]`.
     prefix: Option<String>,
-    /// The program to start. Each `${VAR}` is replaced by the value of an environment variable.
+    /// The program to start as a child process. Each `${VAR}` is replaced by the value of an
+    /// environment variable.
     command: Option<String>,
-    /// The arguments of the program. Each `${VAR}` is replaced by the value of an environment
-    /// variable.
+    /// The command-line arguments of the program. Each `${VAR}` is replaced by the value of an
+    /// environment variable.
     args: Option<Secret<Vec<String>>>,
-    /// Environment variables to set for the program, in addition to those that it inherits.
+    /// Environment variables to set for the program, in addition to the variables that it inherits.
     env: Option<Secret<BTreeMap<String, String>>>,
     /// The working directory of the program.
     cwd: Option<String>,
-    /// The URL of a server. Each `${VAR}` is replaced by the value of an environment variable.
+    /// The URL of a streamable HTTP server. Each `${VAR}` is replaced by the value of an
+    /// environment variable.
     url: Option<Secret<String>>,
-    /// Headers to send to the server at `url` with every request.
+    /// Headers to send with every request to the server at `url`.
     headers: Option<Secret<BTreeMap<String, String>>>,
-    /// How access tokens for the server at `url` are obtained from an authorization server.
+    /// How this program obtains access tokens for the server at `url` from an authorization server.
     auth: Option<BackendAuthTable>,
-    /// Patterns of the backend's tools that clients may see and call. Defaults to all tools.
+    /// Name patterns of the backend's tools that clients may see and call. Defaults to all tools.
     expose_tools: Option<Vec<String>>,
-    /// Patterns of the backend's tools that clients may neither see nor call.
+    /// Name patterns of the backend's tools that clients may neither see nor call.
     hide_tools: Option<Vec<String>>,
-    /// Patterns of the backend's prompts that clients may see and get. Defaults to all prompts.
+    /// Name patterns of the backend's prompts that clients may see and get. Defaults to all
+    /// prompts.
     expose_prompts: Option<Vec<String>>,
-    /// Patterns of the backend's prompts that clients may neither see nor get.
+    /// Name patterns of the backend's prompts that clients may neither see nor get.
     hide_prompts: Option<Vec<String>>,
-    /// Patterns of the URIs of the backend's resources that clients may see and read. Defaults to
-    /// all resources.
+    /// URI patterns of the backend's resources that clients may see and read. Defaults to all
+    /// resources.
     expose_resources: Option<Vec<String>>,
-    /// Patterns of the URIs of the backend's resources that clients may neither see nor read.
+    /// URI patterns of the backend's resources that clients may neither see nor read.
     hide_resources: Option<Vec<String>>,
-    /// Patterns of the backend's resource templates that clients may see. Defaults to all
+    /// Patterns of the backend's resource URI templates that clients may see. Defaults to all
     /// templates.
     expose_resource_templates: Option<Vec<String>>,
-    /// Patterns of the backend's resource templates that clients may not see.
+    /// Patterns of the backend's resource URI templates that clients may not see.
     hide_resource_templates: Option<Vec<String>>,
-    /// Whether to allow only tools that are annotated as read-only.
+    /// Whether to hide all tools that are not annotated as read-only.
     read_only_only: Option<bool>,
-    /// Whether to allow only tools that are annotated as non-destructive.
+    /// Whether to hide all tools that are not annotated as non-destructive.
     hide_destructive: Option<bool>,
-    /// Aliases of the backend's tools, prompts and resources.
+    /// Renames the backend's tools, prompts and resources, and changes how clients see them.
     aliases: Vec<AliasTable>,
-    /// Validation of the arguments of the backend's tools.
+    /// Limits the size of requests to the backend, and checks tool arguments.
     validate: ValidateTable,
 }
 
-/// How a backend is reached: as a child process or over HTTP.
+/// How this program communicates with a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum TransportName {
-    /// A child process that communicates over its standard streams.
+    /// The backend is a child process that communicates over its standard input and output.
     Stdio,
-    /// A streamable HTTP server.
+    /// The backend is a streamable HTTP server.
     Http,
 }
 
-/// Builds the configuration of one backend from its table, and reports errors in the table.
+/// Converts the table of one backend to its configuration, and reports errors in the table.
 struct Builder<'b, 'a, 't> {
     index: usize,
     environment: Environment<'b>,
-    /// Whether the file has the section `[auth]`.
+    /// Whether the file has an `[auth]` section.
     has_callers: bool,
-    /// The secrets found in the table of the backend so far.
+    /// The secrets that were found in the table of the backend so far.
     secrets: Vec<String>,
     reader: &'b mut Reader<'a, 't>,
 }
 
-/// Converts the `[[backends]]` tables to configurations, and records their errors in `reader`.
+/// Converts the `[[backends]]` tables to configurations, and reports errors in the tables to
+/// `reader`.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,
@@ -145,7 +150,8 @@ pub(super) fn build(
             && let Some((other, other_own)) =
                 prefixes.insert(backend.prefix.clone(), (index, own_prefix))
         {
-            // At least one of the two backends sets its prefix, since their names differ.
+            // The names of the two backends differ, so at least one of them sets a prefix. The
+            // error is reported at a backend that does.
             builder.index = if own_prefix || !other_own { index } else { other };
             let prefix = &backend.prefix;
             builder.report(["prefix"], format!("two backends have the prefix `{prefix}`"));
@@ -184,7 +190,7 @@ impl Builder<'_, '_, '_> {
         })
     }
 
-    /// Builds the layers that wrap only this backend: its aliases, filter and validation.
+    /// Builds the layers that wrap only this backend: aliases, filter and validation.
     fn layer(
         &mut self,
         table: &mut BackendTable,
@@ -229,7 +235,7 @@ impl Builder<'_, '_, '_> {
         None
     }
 
-    /// Returns the prefix for the backend's tool and prompt names. Reports an invalid `prefix`.
+    /// Returns the prefix of the backend's tool and prompt names. Reports an invalid `prefix`.
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
@@ -297,8 +303,8 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    /// Reports those of the `keys` that the backend's table has. They are only valid with
-    /// `transport`, which the backend does not use.
+    /// Reports each of the `keys` that the backend's table contains. These keys are valid only with
+    /// `transport`, but the backend uses another transport.
     fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
         for (key, given) in keys {
             if *given {
@@ -390,8 +396,9 @@ impl Builder<'_, '_, '_> {
                 env.insert(name, value);
             }
         }
-        // Reported last, since this mistake in the whole table suppresses later mistakes within the
-        // table. The message omits the name, which may be a complete `TOKEN=…`.
+        // Reports this error last, because an error at the whole table suppresses later errors
+        // within the table. The message omits the name, because it may contain a secret, as in
+        // `TOKEN=…`.
         if illegal {
             let message =
                 "illegal name of a variable: expected one without `=`, as in `NAME = \"value\"`";
@@ -440,7 +447,8 @@ impl Builder<'_, '_, '_> {
             self.secrets.push(text.value.clone());
             headers.insert(name, text.value);
         }
-        // Reported last and without the names, like illegal names of variables.
+        // Reports this error last and without the header names, for the same reasons as illegal
+        // variable names.
         if illegal {
             let message = "illegal name of a header: expected letters, digits and `-`, as in `Name = \"value\"`";
             self.report(["headers"], message);
@@ -448,7 +456,8 @@ impl Builder<'_, '_, '_> {
         headers
     }
 
-    /// Expands the variables in a string. Reports an error if the result is blank or contains NUL.
+    /// Expands the variables in a string. Reports an error if the result is blank or contains a NUL
+    /// character.
     fn filled(&mut self, key: &'static str, written: String) -> Option<Text> {
         let text = self.plain(&[key.into()], written)?;
         if text.value.trim().is_empty() {
@@ -458,7 +467,7 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Expands the variables in a string. Reports an error if the result contains NUL.
+    /// Expands the variables in a string. Reports an error if the result contains a NUL character.
     fn plain(&mut self, path: &[Segment], written: String) -> Option<Text> {
         let text = self.expand(path, written)?;
         if text.value.contains('\0') {
@@ -469,8 +478,8 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Replaces the variables in a string by their values, and records the values as secrets.
-    /// Reports an error if a variable is invalid or not set.
+    /// Expands the variables in a string, and records their values as secrets. Reports an error if
+    /// a variable is invalid or not set.
     fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -490,7 +499,7 @@ impl Builder<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Converts a path within this backend's table to a path in the file.
+    /// Converts a path in the table of this backend to a path in the file.
     fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
         let backend = [SECTION.into(), self.index.into()];
         backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
@@ -503,9 +512,9 @@ fn named(header: &str) -> String {
     if is_word(header) { format!(" `{header}`") } else { String::new() }
 }
 
-/// Returns `true` if `command` seems to include arguments, as in `npx server`. If the first word is
-/// a path, the words after it may be parts of the path. So they are arguments only if one of them
-/// begins with `-`.
+/// Returns `true` if `command` seems to contain arguments, as in `npx server`. If the first word is
+/// a path, the other words may belong to the path. In this case, they are considered arguments only
+/// if one of them begins with `-`.
 fn is_command_line(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let is_path = words.next().is_none_or(|program| program.contains(['/', '\\']));

@@ -1,4 +1,4 @@
-//! The section `[budget]`.
+//! The `[budget]` section, which limits the total usage of tools.
 
 use std::{collections::HashSet, sync::Arc, time};
 
@@ -25,143 +25,141 @@ use crate::{
 
 /// The key of the `[budget]` section in a configuration file.
 const SECTION: &str = "budget";
-/// A reserved name that no budget can have. Clients see it in the error of a run that exceeds its
-/// own `max_cost`.
+/// A reserved name that no budget can have. It is the name in the error message if a run exceeds
+/// its own `max_cost`.
 const MAX_COST: &str = "max_cost";
 
-/// Budgets that calls share.
+/// Limits the total usage of tools, for example to a number of calls per minute.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BudgetTable {
-    /// Where the balances of the budgets are stored. Defaults to the memory of this process.
+    /// Where the used amounts of the budgets are stored. Defaults to the memory of this process.
     store: Option<StoreName>,
-    /// Whether calls are rejected or admitted while the store is unavailable. Defaults to rejecting
-    /// them.
+    /// Whether calls are rejected or admitted while the store is unavailable. By default, they are
+    /// rejected.
     when_away: Option<AwayName>,
-    /// How long the store keeps the reservation of a call if the replica that made the call dies.
-    /// Must be longer than any call. Defaults to 10 minutes.
+    /// How long the store keeps the reserved amount of a call if the replica that made the call
+    /// fails. Must be longer than any call. Defaults to 10 minutes.
     lease: Option<Duration>,
-    /// Maximum number of callers whose balances this process keeps for each budget. Defaults to
-    /// 100000.
+    /// Maximum number of callers for which this process stores the used amount of each budget.
+    /// Defaults to 100000.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_callers: Option<usize>,
-    /// The budgets.
+    /// The budgets, each of which limits the calls of certain tools.
     limits: Vec<LimitTable>,
-    /// The costs of calls of certain tools. All other calls cost one unit.
+    /// The costs of calls, by tool. Calls of tools that are not listed cost one unit.
     costs: Vec<CostTable>,
 }
 
-/// A budget, which limits the total usage of the calls that share it.
+/// A budget, which limits the total usage of certain tools.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["name", "limit"])))]
 #[serde(default, deny_unknown_fields)]
 struct LimitTable {
-    /// The name of the budget, which clients see in the error of a rejected call.
+    /// The name of the budget. Error messages of rejected calls contain the name.
     name: Option<String>,
-    /// The unit in which the budget is counted: calls, bytes of results, or cost. Defaults to
-    /// calls.
+    /// The unit of the budget: calls, bytes of results, or cost. Defaults to calls.
     count: Option<UnitName>,
-    /// The amount of the budget, in the unit that `count` selects.
+    /// The total amount of the budget, in the unit of `count`.
     #[cfg_attr(test, schemars(range(min = 1)))]
     limit: Option<u64>,
-    /// Patterns of the tools whose calls are charged. They match the names before `[[aliases]]`
-    /// renames the tools. Defaults to all tools.
+    /// Name patterns of the tools whose calls are charged to the budget. They match the tool names
+    /// before `[[aliases]]` renames the tools. Defaults to all tools.
     tools: Option<Vec<String>>,
-    /// Whether all calls share one balance, or each caller or each run has its own. Defaults to one
-    /// balance for all calls.
+    /// Whether the budget is shared by all calls, or exists separately for each caller or each run.
+    /// By default, all calls share it.
     per: Option<PerName>,
-    /// How often and by how much the budget is refilled. By default, it is never refilled.
+    /// When and by how much the budget is refilled. By default, it is never refilled.
     refill: Option<RefillTable>,
-    /// Maximum amount that one call is charged, even if its server reports a higher cost. Defaults
-    /// to `limit`.
+    /// Maximum amount that is charged for one call, even if the backend reports a higher cost.
+    /// Defaults to `limit`.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_per_call: Option<u64>,
 }
 
-/// How often and by how much a budget is refilled.
+/// When and by how much a budget is refilled.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["every"])))]
 #[serde(default, deny_unknown_fields)]
 struct RefillTable {
-    /// The amount that each refill adds. Defaults to the `limit` of the budget.
+    /// The amount that is added at each refill. Defaults to the `limit` of the budget.
     #[cfg_attr(test, schemars(range(min = 1)))]
     amount: Option<u64>,
     /// The interval between refills.
     every: Option<Duration>,
 }
 
-/// The cost of each call of certain tools.
+/// The cost of each call of the matching tools.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools", "cost"])))]
 #[serde(default, deny_unknown_fields)]
 struct CostTable {
-    /// Patterns of the tools. They match the names before `[[aliases]]` renames the tools. The
-    /// first entry of `costs` that matches a tool determines the cost of its calls.
+    /// Name patterns of the tools. They match the tool names before `[[aliases]]` renames the
+    /// tools. The first entry of `costs` that matches a tool determines the cost of its calls.
     tools: Option<Vec<String>>,
-    /// The cost that is reserved before each call. If it is `0` and no actual cost is read, calls
-    /// are free.
+    /// The cost that is reserved before each call. If it is `0` and the result contains no actual
+    /// cost, the call is free.
     cost: Option<u64>,
-    /// JSON Pointer to the actual cost in the result of a call, such as
-    /// `/_meta/usage/total_tokens`.
+    /// JSON Pointer to the actual cost in a tool result, such as `/_meta/usage/total_tokens`.
     actual: Option<String>,
 }
 
-/// The store of budgets.
+/// Where the used amounts of the budgets are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// In the memory of this process.
+    /// The memory of this process.
     #[default]
     Memory,
-    /// In the Redis server of `[redis]`.
+    /// The Redis server of the `[redis]` section.
     Redis,
 }
 
-/// Whether calls are rejected or admitted while the store is unavailable.
+/// Whether calls are rejected or admitted while the store of the budgets is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum AwayName {
     /// Reject calls.
     Refuse,
-    /// Admit calls without charging them to the budgets.
+    /// Admit calls, and do not charge them to the budgets.
     Admit,
 }
 
-/// The unit in which a budget is counted.
+/// The unit of a budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum UnitName {
-    /// Calls.
+    /// The number of calls.
     #[default]
     Calls,
-    /// Bytes of results.
+    /// The size of results in bytes.
     Bytes,
-    /// The cost of calls.
+    /// The cost of calls, as defined in `costs`.
     Cost,
 }
 
-/// The calls that share one balance of a budget.
+/// The calls that share a budget. Other calls are counted separately.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum PerName {
-    /// All calls of one run, which begins with a client's call.
+    /// The calls of one run. A run consists of a client's call and the tool calls that it causes.
     Run,
-    /// All calls of one caller, as identified by `[caller]`.
+    /// The calls of one caller, as identified by `[caller]`.
     Caller,
     /// All calls.
     #[default]
     Global,
 }
 
-/// The configured budgets, and the store of their balances.
+/// The budget layer of a configuration, and the store of the used amounts.
 #[derive(Clone, Debug)]
 pub(super) struct BudgetConfig {
     layer: BudgetLayer,
@@ -169,10 +167,11 @@ pub(super) struct BudgetConfig {
     pub(super) store: Arc<dyn BudgetStore>,
 }
 
-/// The settings of the budget store. A reload that does not change these settings keeps the store.
+/// The settings of the budget store. If a reload does not change them, the store stays in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The path of the view that has the section. Its budgets are counted separately.
+    /// The path of the view whose own `[budget]` section configures the budgets. They are counted
+    /// separately from those of the file.
     view: Option<String>,
     redis: Option<RedisSettings>,
     admit: bool,
@@ -180,10 +179,10 @@ struct Settings {
     max_callers: Option<usize>,
 }
 
-/// Converts the `[budget]` section to a budget layer and its store. Errors in the section are
-/// recorded in `reader`.
+/// Converts the `[budget]` section to a budget layer and its store, and reports errors in the
+/// section to `reader`.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     table: BudgetTable,
     redis: &RedisConfig,
@@ -221,7 +220,8 @@ pub(super) fn build(
     BudgetConfig { layer, store: settings.build(store, redis), settings }
 }
 
-/// Builds the budget layer from the tables of budgets and costs, without setting its store.
+/// Builds the budget layer from the tables of budgets and costs. Does not set the store of the
+/// layer.
 fn layer(
     limits: Vec<LimitTable>,
     costs: Vec<CostTable>,
@@ -272,24 +272,26 @@ impl Settings {
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Takes over the store of another file or view (`before`) if its settings are the same.
+    /// Replaces the store by the store of `before`, if both have the same settings. `before` comes
+    /// from a previous configuration or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();
         }
     }
 
-    /// Returns the path of the view that has the section. `None` if it is that of the file.
+    /// Returns the path of the view whose own `[budget]` section configures the budgets. Returns
+    /// `None` if the section belongs to the file.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn view(&self) -> Option<&str> {
         self.settings.view.as_deref()
     }
 
-    /// Returns the budgets, with the amounts that are left.
+    /// Returns the state of each budget, with its remaining amount.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) async fn states(&self) -> Vec<BudgetState> {
         let states = self.layer.budgets().map(move |budget| async move {
-            // The store does not know the budgets of runs.
+            // Each run has a separate balance, which the store does not contain.
             let usage = match budget.shared_per() {
                 Per::Run => None,
                 _ => self.store.usage(budget).await,
@@ -300,7 +302,7 @@ impl BudgetConfig {
         join_all(states).await
     }
 
-    /// Returns the budget layer, which keeps the balances in the configured store.
+    /// Returns the budget layer, which stores the used amounts in the configured store.
     pub(super) fn layer(&self) -> BudgetLayer {
         self.layer.clone().store(self.store.clone())
     }
@@ -315,7 +317,7 @@ impl LimitTable {
         if name.trim().is_empty() {
             reader.report(&at("name"), "blank name".to_owned());
         } else if name == MAX_COST {
-            // Clients see this name when a run has exhausted its `max_cost`.
+            // The error message contains this name if a run has exceeded its `max_cost`.
             let message = format!("`{MAX_COST}` is a key of composites: expected another name");
             reader.report(&at("name"), message);
         }
@@ -400,8 +402,8 @@ impl CostTable {
     }
 }
 
-/// Returns `true` if the text is a valid JSON Pointer. The empty pointer, which refers to a whole
-/// value, is not accepted.
+/// Returns `true` if the string is a valid JSON Pointer. Rejects the empty pointer, which refers to
+/// a whole value.
 fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && json_pointer::invalid_escape(text).is_none()
 }

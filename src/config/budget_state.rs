@@ -1,8 +1,8 @@
-//! The state of a budget.
+//! The state of a budget in a running configuration.
 
 use crate::budget::{Budget, BudgetUsage};
 
-/// A budget of a running configuration, and how much of it is used.
+/// A budget of a running configuration, and the amount that is already used.
 #[derive(Clone, Debug)]
 pub struct BudgetState {
     pub(super) view: Option<String>,
@@ -13,8 +13,8 @@ pub struct BudgetState {
 // === impl BudgetState ===
 
 impl BudgetState {
-    /// Returns the path of the view whose own `[budget]` section has the budget. `None` if it is
-    /// the section of the file, which other views may share.
+    /// Returns the path of the view whose own `[budget]` section defines the budget. Returns `None`
+    /// if the section belongs to the file, so that several views may share the budget.
     #[must_use]
     pub fn view(&self) -> Option<&str> {
         self.view.as_deref()
@@ -26,8 +26,8 @@ impl BudgetState {
         &self.budget
     }
 
-    /// Returns how much of the budget is used. `None` if each run has a balance of its own, or if
-    /// the store does not know.
+    /// Returns the used amount of the budget. Returns `None` if each run has a separate balance, or
+    /// if the amount is unknown to the store.
     #[must_use]
     pub const fn usage(&self) -> Option<BudgetUsage> {
         self.usage

@@ -1,4 +1,4 @@
-//! The section `[caller]`.
+//! The `[caller]` section, which configures how callers are identified.
 
 #[cfg(any(feature = "stdio", feature = "http"))]
 use std::sync::Arc;
@@ -16,33 +16,34 @@ use crate::{composite::Segment, message::Context};
 
 /// The key of the `[caller]` section in a configuration file.
 const SECTION: &str = "caller";
-/// Maximum length of a caller's name in bytes. A longer name is replaced by its hash.
+/// Maximum length in bytes of a caller's name. Longer names are replaced by a hash.
 #[cfg(feature = "http")]
 const MAX_CALLER: usize = 256;
 
-/// Identification of callers.
+/// Configures how callers are identified, for example for limits per caller.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CallerTable {
-    /// The HTTP header that identifies the caller of a request.
+    /// The HTTP header whose value identifies the caller of a request.
     header: Option<String>,
 }
 
-/// How callers are identified.
+/// How the caller of a request is identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum CallerConfig {
     /// Callers are not identified.
     #[default]
     Unknown,
-    /// The value of this header identifies the caller.
+    /// The caller is identified by the value of this HTTP header.
     Header(String),
-    /// The [`AuthenticatedCaller`] in the extensions of the HTTP request identifies the caller.
+    /// The caller is identified by the [`AuthenticatedCaller`] in the extensions of the HTTP
+    /// request.
     Authenticated,
 }
 
-/// Converts the `[caller]` section to a [`CallerConfig`]. With `is_authenticated`, the file has an
-/// `[auth]` section. Errors in the section are recorded in `reader`.
+/// Converts the `[caller]` section to a [`CallerConfig`], and reports errors in the section to
+/// `reader`. `is_authenticated` is `true` if the file has an `[auth]` section.
 pub(super) fn build(
     table: CallerTable,
     is_authenticated: bool,
@@ -79,8 +80,9 @@ impl CallerConfig {
         !matches!(self, Self::Unknown)
     }
 
-    /// If the file has neither `[caller]` nor `[auth]`, reports that the key at `path` requires one
-    /// of them. The message suggests `instead` as an alternative.
+    /// Reports an error at `path` if the file has neither a `[caller]` nor an `[auth]` section,
+    /// because the key at `path` requires one of them. The message suggests `instead` as an
+    /// alternative.
     pub(super) fn required(&self, path: &[Segment], instead: &str, reader: &mut Reader<'_, '_>) {
         if !self.is_known() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = format!(
@@ -90,22 +92,22 @@ impl CallerConfig {
         }
     }
 
-    /// Returns the name that identifies the caller when requests are counted against limits. `None`
-    /// if callers are not identified.
+    /// Returns the account to which a request is charged when requests of a caller are limited.
+    /// Returns `None` if callers are not identified.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller(context)))
     }
 
-    /// Returns the name that identifies the caller when HTTP requests are counted against limits.
-    /// `None` if callers are not identified.
+    /// Returns the account to which an HTTP request is charged when requests of a caller are
+    /// limited. Returns `None` if callers are not identified.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller_in(parts)))
     }
 
-    /// Returns a function that reads the caller of a request from its context. `None` if callers
-    /// are not identified.
+    /// Returns a function that determines the caller of a request from the request's context.
+    /// Returns `None` if callers are not identified.
     pub(super) fn key(
         &self,
     ) -> Option<impl Fn(&Context) -> Option<String> + Clone + Send + Sync + 'static> {
@@ -113,7 +115,8 @@ impl CallerConfig {
         Some(move |context: &Context| this.caller(context))
     }
 
-    /// Returns the caller of a request. `None` if the request does not identify its caller.
+    /// Returns the name of the caller of a request. Returns `None` if the request does not identify
+    /// its caller.
     #[cfg(feature = "http")]
     fn caller(&self, context: &Context) -> Option<String> {
         self.caller_in(context.extensions().get::<http::request::Parts>()?)
@@ -137,16 +140,18 @@ impl CallerConfig {
     }
 }
 
-/// Returns the caller that a header names. `None` if the request lacks the header.
+/// Returns the caller's name from the HTTP header `header`. Returns `None` if the request does not
+/// have the header.
 #[cfg(feature = "http")]
 fn named_by(parts: &http::request::Parts, header: &str) -> Option<String> {
-    // All values of the header together identify the caller, unaltered. A name that is not UTF-8
-    // identifies a caller as well, and a request with an additional value has a different caller.
+    // All values of the header together form the name, so that a request with an additional value
+    // does not have the same caller. A name that is not UTF-8 is also valid.
     let values = parts.headers.get_all(header).iter();
     let values = values.map(|value| value.as_bytes().iter().copied().map(char::from).collect());
     let caller = values.reduce(|all: String, value: String| format!("{all}\n{value}"))?;
-    // The name is stored with the state of the caller, so its length must be bounded. No header
-    // contains a NUL, so a digest never equals a short name.
+    // The name is stored together with the state of the caller, so its length must be limited. A
+    // digest contains a NUL character and headers do not, so a digest is never equal to a short
+    // name.
     let is_short = caller.len() <= MAX_CALLER;
     let digest = || format!("\0{}", random::hex(&Sha256::digest(&caller)));
     Some(if is_short { caller } else { digest() })
@@ -174,7 +179,7 @@ mod tests {
         assert_eq!(config.caller(&Context::default()), None);
         assert_eq!(of(&[("other", b"alice")]), None);
 
-        // All callers are distinct, and each request has one.
+        // The callers of all these requests are different.
         let values: [&[(&str, &[u8])]; 6] = [
             &[("x-forwarded-user", b"alice")],
             &[("x-forwarded-user", b"")],
@@ -183,7 +188,7 @@ mod tests {
             &[("x-forwarded-user", b"alice"), ("x-forwarded-user", b"bob")],
             &[("x-forwarded-user", b"alice, bob")],
         ];
-        // A long name is replaced by its digest, which is still distinct from others.
+        // A long name is replaced by its digest, which differs from the digests of other names.
         let long = [b'a'; 100_000];
         let [one, other] = [&long[..], &long[1..]].map(|name| of(&[("x-forwarded-user", name)]));
         assert!(one != other && one.is_some_and(|name| name.len() == 65));

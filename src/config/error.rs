@@ -1,4 +1,4 @@
-//! Errors of configuration files.
+//! Errors in configuration files.
 
 use std::{
     fmt, io,
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::composite::{DisplayPath, Segment};
 
-/// The error returned if a file cannot be read or is not a valid configuration.
+/// The error returned if a configuration file cannot be read or contains mistakes.
 ///
-/// Displays the first 100 [mistakes](Mistake), each with its file, line, column and an excerpt of
-/// the line:
+/// `Display` prints the first 100 [mistakes](Mistake), each with its file, line and column, and an
+/// excerpt of the line:
 ///
 /// ```text
 /// 1 mistake in composites.toml
@@ -27,13 +27,13 @@ use crate::composite::{DisplayPath, Segment};
 ///   | ^^^^
 /// ```
 ///
-/// `Debug` prints the same text, since an error that `main` returns is printed with `Debug`.
+/// `Debug` prints the same text, because Rust prints an error with `Debug` if `main` returns it.
 pub struct ConfigError {
     file: Option<PathBuf>,
     kind: ErrorKind,
 }
 
-/// One mistake in a configuration file.
+/// A mistake in a configuration file, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     path: String,
@@ -45,7 +45,7 @@ enum ErrorKind {
     Unreadable(io::Error),
     Mistaken {
         mistakes: Vec<Mistake>,
-        /// The number of mistakes beyond the first 100, which are not displayed.
+        /// The number of mistakes after the first 100, which are omitted.
         untold: usize,
         /// Whether the whole file was checked for mistakes.
         complete: bool,
@@ -59,7 +59,8 @@ impl ConfigError {
         Self { file: Some(file), kind: ErrorKind::Unreadable(error) }
     }
 
-    /// Creates an error from the faults, sorted by position, each with its file and line.
+    /// Creates an error from the given faults. Determines the file and line of each fault, and
+    /// sorts the faults by position.
     pub(super) fn mistaken(
         texts: &Texts,
         source: &Source<'_>,
@@ -81,8 +82,8 @@ impl ConfigError {
         Self { file, kind: ErrorKind::Mistaken { mistakes, untold, complete } }
     }
 
-    /// Returns the first 100 mistakes, sorted by position in the file. Empty if the file cannot be
-    /// read.
+    /// Returns the first 100 mistakes, sorted by their position in the file. Returns an empty slice
+    /// if the file cannot be read.
     #[must_use]
     pub fn mistakes(&self) -> &[Mistake] {
         match &self.kind {
@@ -91,8 +92,8 @@ impl ConfigError {
         }
     }
 
-    /// Returns the path of the configuration file. `None` if the configuration was read from a
-    /// string.
+    /// Returns the path of the configuration file. Returns `None` if the configuration was read
+    /// from a string.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -133,8 +134,9 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Prints the text of `Display`, followed by the [source](std::error::Error::source) of the error
-/// if there is one. If `main` returns the error, Rust prints only this text.
+/// Prints the same text as `Display`, followed by the [source](std::error::Error::source) of the
+/// error if there is one. If `main` returns an error, Rust prints it with `Debug`, and does not
+/// print its source.
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -153,8 +155,8 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// Converts a path in the merged configuration to a path in the file that defines the composite.
-/// `before` is the number of composites in the files before this file.
+/// Converts a path in the merged configuration to a path in the included file that defines the
+/// composite. `before` is the number of composites in the files before the included file.
 fn own_path(mut path: Vec<Segment>, before: usize) -> String {
     if let [Segment::Key(_), Segment::Index(index), ..] = path.as_mut_slice() {
         *index = index.saturating_sub(before);
@@ -165,23 +167,23 @@ fn own_path(mut path: Vec<Segment>, before: usize) -> String {
 // === impl Mistake ===
 
 impl Mistake {
-    /// Returns the path of keys to the invalid value, such as
+    /// Returns the path of the invalid value in the file, such as
     /// `composite_tools[1].targets[0].timeout`.
     ///
-    /// The path is empty if the text is not valid TOML.
+    /// The path is empty if the file is not valid TOML.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the path of the file that contains the mistake. `None` if the configuration was read
-    /// from a string.
+    /// Returns the path of the file that contains the mistake. Returns `None` if the configuration
+    /// was read from a string.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.place.file.as_deref()
     }
 
-    /// Returns the number of the line with the mistake, starting at one.
+    /// Returns the line number of the mistake, starting at one.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.place.line
@@ -193,7 +195,7 @@ impl Mistake {
         self.place.column
     }
 
-    /// Returns the message, which describes the mistake and the expected value.
+    /// Returns the error message, which describes the mistake and the expected value.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use crate::composite::Segment;
 
-/// Maximum number of mistakes that one error reports.
+/// Maximum number of mistakes in one error.
 pub(super) const MAX_MISTAKES: usize = 100;
 
-/// A mistake, with the path of keys to the invalid value, and its span in the file's text.
+/// A mistake in a configuration file: the error message, the path of the invalid value, and its
+/// span in the text.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) path: Vec<Segment>,

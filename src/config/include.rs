@@ -1,8 +1,8 @@
-//! The files that a configuration file includes.
+//! Reads and merges the files that a configuration file includes.
 //!
 //! The texts of all files are concatenated. The included files are parsed and merged into the tree
-//! of the first file, with spans that refer to the concatenated text. So the code that reads the
-//! tree need not know which file a value comes from.
+//! of the first file, with spans that refer to the concatenated text. Therefore the code that reads
+//! the tree does not need to know which file a value comes from.
 
 use std::{
     borrow::Cow,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// The key that lists the files to include.
+/// The key that lists the included files.
 pub(super) const KEY: &str = "include";
 /// The only section that an included file may contain.
 const SECTION: &str = "composite_tools";
@@ -37,56 +37,57 @@ const MAX_FILES: usize = 1_000;
 /// Maximum total size of all files in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The files that a configuration was read from.
+/// The files from which a configuration was read.
 ///
-/// To find out whether the files have changed, compare the current [`stamp`](Self::stamp) with an
-/// earlier one.
+/// To find out whether the files have changed, compare their current [`stamp`](Self::stamp) with an
+/// earlier stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     file: Option<PathBuf>,
     include: Vec<String>,
-    /// The file with the approved definitions of tools.
+    /// The path of the lock file, which contains the approved tool definitions.
     lock: Option<PathBuf>,
 }
 
 /// The modification times and sizes of the files in [`Sources`].
 ///
-/// Two stamps differ if a file was changed, added or removed between them.
+/// Two stamps are different if a file was changed, added or removed in the meantime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
-/// The texts of a file and its included files.
+/// The texts of a configuration file and the files that it includes.
 pub(super) struct Texts {
-    /// The concatenated texts.
+    /// The concatenated texts of all files.
     pub(super) text: String,
-    /// The files, at least one. The first file includes the others.
+    /// The files whose texts were read. There is at least one. The first file includes the others.
     pub(super) files: Vec<File>,
     pub(super) sources: Sources,
-    /// Errors in elements of `include`, each with the index of the element.
+    /// Errors in elements of the `include` key, each with the index of the element.
     pub(super) mistakes: Vec<(usize, String)>,
 }
 
-/// The result of parsing a file and the files that it includes.
+/// The result of parsing a configuration file and the files that it includes.
 pub(super) struct Parsed<'t> {
     pub(super) root: Node<'t>,
-    /// For each file, the offset of its text in the concatenated text, and the parse errors in it.
+    /// The parse errors of each file, with the offset of the file's text in the concatenated text.
     pub(super) errors: Vec<(usize, Vec<Error>)>,
-    /// The spans that error messages must not display, since they may be secret.
+    /// The spans that error messages must not display, because they may be secret.
     pub(super) masks: Vec<Range<usize>>,
-    /// Errors found while the files are parsed and merged, such as a section that cannot be
-    /// included.
+    /// Mistakes that were found while the files were parsed and merged, for example a section that
+    /// an included file must not contain.
     pub(super) faults: Vec<Fault>,
-    /// For each file, the number of composites in the files before it.
+    /// The number of composites in the files before each file.
     pub(super) before: Vec<usize>,
 }
 
 // === impl Sources ===
 
 impl Sources {
-    /// Reads the current stamp of the files. The stamp is empty if the configuration was read from
-    /// a string.
+    /// Returns the current modification times and sizes of the files. The stamp is empty if the
+    /// configuration was read from a string.
     ///
-    /// The stamp also lists missing and inaccessible files. So it changes when such a file appears.
+    /// The stamp contains missing and inaccessible files too, so that it changes when such a file
+    /// appears.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         let Some(file) = &self.file else { return Stamp::default() };
@@ -104,8 +105,8 @@ impl Sources {
         Stamp(files.into_iter().map(stamp).collect())
     }
 
-    /// Returns the directory of the file, to which paths in the file are relative. Empty if the
-    /// configuration was read from a string.
+    /// Returns the directory of the configuration file. Paths in the file are relative to this
+    /// directory. The path is empty if the configuration was read from a string.
     pub(super) fn directory(&self) -> &Path {
         self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))
     }
@@ -118,7 +119,8 @@ impl Sources {
 // === impl Texts ===
 
 impl Texts {
-    /// Reads all files that a file with this `text` and `path` includes.
+    /// Reads all files that the configuration file at `path` includes. `text` is the text of the
+    /// configuration file.
     pub(super) fn gather(text: &str, path: Option<&Path>) -> Self {
         let file = path.map(Path::to_owned);
         let mut texts = Self {
@@ -180,7 +182,7 @@ impl Texts {
         }
     }
 
-    /// Parses the texts of all files, and merges them into one tree.
+    /// Parses the texts of all files, and merges the results into one tree.
     pub(super) fn parse(&self) -> Parsed<'_> {
         let mut parsed = Parsed {
             masks: Vec::new(),
@@ -208,7 +210,7 @@ impl Texts {
     }
 }
 
-/// Reads the first file.
+/// Reads the configuration file that may include other files.
 ///
 /// # Errors
 ///
@@ -218,10 +220,11 @@ pub(super) fn read_first(path: &Path) -> io::Result<String> {
     read_text(path, MAX_FILE_BYTES)
 }
 
-/// Reads a file of at most `room` bytes.
+/// Reads a text file. Returns an error if the file is larger than `room` bytes.
 fn read_text(path: &Path, room: u64) -> io::Result<String> {
     let mut text = Vec::new();
-    // A device may report no size, and never end.
+    // Limits the number of bytes read, because the size of a device is unknown, and reading it may
+    // never end.
     let mut file = fs::File::open(path)?.take(room + 1);
     file.read_to_end(&mut text)?;
     if file.limit() > 0 {
@@ -232,8 +235,8 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
-/// Returns the strings in `include`, numbered from zero. Elements of other types are skipped and
-/// not numbered, since the reader of the whole file reports and hides them.
+/// Returns the strings in `include`, numbered from zero. Skips elements of other types, and does
+/// not number them, because the reader of the whole file reports and hides them.
 fn included(text: &str) -> Vec<(usize, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());
@@ -241,7 +244,7 @@ fn included(text: &str) -> Vec<(usize, String)> {
     texts.map(str::to_owned).enumerate().collect()
 }
 
-/// Returns the paths of the files that `pattern`, an element of `include`, refers to. The paths are
+/// Returns the paths of the files that match `pattern`, an element of `include`. The paths are
 /// sorted by name.
 fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let directory = file.parent().unwrap_or(Path::new(""));
@@ -251,7 +254,8 @@ fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     if !pattern.contains(['*', '?', '[']) {
         return Ok(vec![directory.join(pattern)]);
     }
-    // Only the path as written in the file is a pattern, and not the directory of the file.
+    // Escapes special characters in the directory of the file, because only the path that is
+    // written in the file is a pattern.
     let escaped = PathBuf::from(glob::Pattern::escape(&directory.to_string_lossy()));
     let pattern = escaped.join(pattern);
     let found = glob::glob(&pattern.to_string_lossy())
@@ -270,9 +274,10 @@ fn is_same(a: &Path, b: &Path) -> bool {
 // === impl Parsed ===
 
 impl<'t> Parsed<'t> {
-    /// Parses the text of one file, which begins at `start` in the concatenated text.
+    /// Parses the text of one file. The text begins at the offset `start` in the concatenated text.
     fn parse(&mut self, text: &'t str, start: usize) -> Spanned<DeTable<'t>> {
-        // A TOML file never begins with `{`, and the parser's error would not be helpful.
+        // Detects JSON before parsing, because the parser's error message for JSON would not be
+        // helpful. A TOML file never begins with `{`.
         if let Some(at) = hints::start_of_json(text) {
             let span = start + at..start + at + 1;
             self.masks.push(span.end..start + text.len());
@@ -286,7 +291,7 @@ impl<'t> Parsed<'t> {
         table
     }
 
-    /// Merges an included file.
+    /// Adds the composites of an included file to the tree of the first file.
     fn add(&mut self, main: &mut DeTable<'t>, included: DeTable<'t>) {
         for (key, node) in included {
             if key.get_ref() != SECTION {
@@ -301,8 +306,8 @@ impl<'t> Parsed<'t> {
             };
             match main.get_mut(SECTION).map(Spanned::get_mut) {
                 Some(DeValue::Array(there)) => more.into_iter().for_each(|node| there.push(node)),
-                // The first file has a value of another type, which is reported when the section is
-                // read.
+                // In the first file, the value has a wrong type. This is reported when the section
+                // is read.
                 Some(_) => (),
                 None => {
                     main.insert(key, Spanned::new(span, DeValue::Array(more)));
@@ -311,7 +316,8 @@ impl<'t> Parsed<'t> {
         }
     }
 
-    /// Reports a section that an included file must not contain, and masks its values.
+    /// Reports a section that an included file must not contain, and masks the values in the
+    /// section.
     fn refuse(&mut self, key: &Spanned<Cow<'_, str>>, node: &Node<'_>) {
         let message =
             format!("only `[[{SECTION}]]` can be included: expected it in the first file");
@@ -325,7 +331,7 @@ impl<'t> Parsed<'t> {
     }
 }
 
-/// Returns the number of composites in the table of a file.
+/// Returns the number of composites in the parsed table of a file.
 fn composites(table: &DeTable<'_>) -> usize {
     table.get(SECTION).and_then(|node| node.get_ref().as_array()).map_or(0, |array| array.len())
 }

@@ -1,6 +1,6 @@
-//! Generates the JSON Schema of a configuration file from its table types. The schemas of
-//! composites are in a separate file that is written by hand, since no table types exist for
-//! composites.
+//! Generates the JSON Schema of a configuration file from the table types in this module. The
+//! schemas of composites come from a separate file that is written by hand, because composites have
+//! no table types.
 
 use std::{borrow::Cow, collections::BTreeSet, env, fs, path::Path};
 
@@ -19,9 +19,10 @@ use crate::{
     named::Named,
 };
 
-/// Path of the schema in the package.
+/// Path of the generated schema file in the package.
 const FILE: &str = "src/config/mcp-composite.schema.json";
-/// The environment variable that makes the test write the schema file instead of comparing it.
+/// The environment variable that makes the test write the schema file instead of comparing it with
+/// the generated schema.
 const UPDATE: &str = "UPDATE_SCHEMA";
 
 #[test]
@@ -40,7 +41,7 @@ fn schema_file_matches_the_types() {
 fn every_key_is_described() {
     fn undescribed(path: &str, schema: &Value, found: &mut Vec<String>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            // `quorum`, the only key of `{ quorum = 2 }`, is described by its variant.
+            // The description of `quorum`, the only key of `{ quorum = 2 }`, is in its variant.
             if property.get("description").is_none() && name != "quorum" {
                 found.push(format!("{path}.{name}"));
             }
@@ -55,7 +56,7 @@ fn every_key_is_described() {
     assert_eq!(found, [""; 0]);
 }
 
-/// The definitions of composites.
+/// Returns the schema definitions of composites, which are written by hand.
 fn composites() -> Value {
     serde_json::from_str(include_str!("composite_tools.schema.json")).expect("it is JSON")
 }
@@ -130,13 +131,14 @@ fn generated() -> String {
     format!("{:#}\n", schema)
 }
 
-/// Removes keywords that are of no use for TOML files: the type `null`, default values and integer
+/// Removes keywords that do not apply to TOML files: the type `null`, default values and integer
 /// formats.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             members.retain(|key, value| match key.as_str() {
-                // `default` is also the name of a key.
+                // A property can also be named `default`, so only keyword uses of `default` are
+                // removed.
                 "default" => value.get("description").is_some(),
                 "format" => !value.is_string(),
                 _ => true,
@@ -150,7 +152,7 @@ fn tidy(schema: &mut Value) {
             }
             if let Some(Value::Array(choices)) = members.get_mut("anyOf") {
                 choices.retain(|choice| choice["type"] != "null");
-                // `$ref` overrides its sibling keywords, except in `allOf`.
+                // A `$ref` overrides other keywords next to it, unless it is in `allOf`.
                 if choices.len() == 1
                     && let Some(choice) = members.remove("anyOf")
                 {
@@ -164,8 +166,8 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// Stands for a composite in the generated schema, which refers to the definition in the separate
-/// file.
+/// A placeholder for composites in the generated schema. It refers to the definition in the
+/// separate file.
 pub(super) struct Composite;
 
 impl JsonSchema for Composite {

@@ -1,19 +1,19 @@
-//! Values of a file that are never displayed.
+//! Values of a configuration file that must never be displayed.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 
-/// A value that must not be displayed.
+/// A value that must not be displayed, such as a password.
 ///
-/// A key is secret if its field in a table has this type. Then the JSON Schema marks the key as
-/// `writeOnly`, and [`secret_spans`](super::secret_spans) hides its values in the lines that error
-/// messages quote.
+/// If a key in a configuration file is secret, its field has this type. Then the JSON Schema marks
+/// the key as `writeOnly`, and [`secret_spans`](super::secret_spans) hides its value in the lines
+/// that error messages quote.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Secret<T>(T);
 
-/// Prints as `…`.
+/// Prints as `…` in place of a secret value.
 struct Hidden;
 
 // === impl Secret ===
@@ -46,7 +46,7 @@ impl fmt::Debug for Secret<Vec<String>> {
     }
 }
 
-/// Displays the keys.
+/// Prints the keys, and hides the values.
 impl fmt::Debug for Secret<BTreeMap<String, String>> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.0.keys().map(|key| (key, Hidden))).finish()

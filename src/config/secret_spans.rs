@@ -1,13 +1,13 @@
-//! Finds the spans of a file that error messages must not display, since they may be secret.
+//! Finds the spans of a file that error messages must not display, because they may be secret.
 //!
-//! An error message quotes a line of the file, but without the values of secret keys. The
-//! [schema](super::json_schema) marks these keys as `writeOnly`. A section without secret keys is
-//! called *open*.
+//! An error message quotes a line of the file, but hides the values of secret keys, which the
+//! [schema](super::json_schema) marks as `writeOnly`. A section without secret keys is called
+//! *open*.
 //!
-//! - If the file is valid TOML, a value is displayed if the schema defines its key in this table
-//!   and allows a value of its kind. Other values are hidden if they may be secret.
-//! - If the file is not valid TOML, its structure is unknown. Then the lines of open sections are
-//!   displayed in full. Of other sections, only the headers and keys are displayed.
+//! - If the file is valid TOML, a value is displayed if the schema defines the key in this table
+//!   and allows a value of this kind. Other values are hidden if they may be secret.
+//! - If the file is not valid TOML, the structure of the file is unknown. Then open sections are
+//!   displayed in full. In other sections, only the headers and keys are displayed.
 
 use std::{borrow::Cow, collections::HashSet, ops::Range, ptr, sync::LazyLock};
 
@@ -25,34 +25,33 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// The keyword of the schema that marks secret keys.
+/// The schema keyword that marks secret keys.
 const SECRET: &str = "writeOnly";
 
-/// The key of a backend's program. If the value includes arguments of the program, it may be
-/// secret.
+/// The key of a backend's program. A value that contains arguments of the program may be secret.
 const COMMAND: &str = "command";
 
-/// The keys that the schema defines, grouped by whether their values may be secret.
+/// The keys in the schema, grouped by whether their values may be secret.
 static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
-/// The keys that the schema defines, grouped by whether their values may be secret.
+/// The keys in the schema, grouped by whether their values may be secret.
 struct Keys {
-    /// The keys that are secret in at least one section. Their values are hidden in all sections.
-    /// The reason is that a section header may be missing in an invalid file, so that the section
-    /// of a key is unknown.
+    /// The keys that are secret in at least one section. Their values are hidden in all sections,
+    /// because the section of a key is unknown if a header is missing from an invalid file.
     secret: HashSet<&'static str>,
-    /// The sections without secret keys.
+    /// The names of the sections without secret keys.
     open_sections: HashSet<&'static str>,
-    /// The keys in open sections, at any depth, that are secret in no section.
+    /// All keys in open sections, at any depth, that are not secret in another section.
     known: HashSet<&'static str>,
 }
 
 /// Spans of a file that error messages must not display.
 type Masks = Vec<Range<usize>>;
 
-/// Returns the spans of the text that error messages must not display, sorted and disjoint.
+/// Returns the spans of the text that error messages must not display. The spans are sorted, and do
+/// not overlap.
 ///
-/// If `errors` is `true`, the parser has found errors, so the structure of the file is unknown.
+/// `errors` is `true` if the parser has found errors, so that the structure of the file is unknown.
 pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<usize>> {
     let mut masks = Vec::new();
     sections(root, &mut masks);
@@ -62,9 +61,9 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
     apart(masks)
 }
 
-/// Replaces the keys of a path that may be secret by `…`. Plain words are always kept. In a section
-/// with secret keys, all other keys are replaced. In an open section, only the last key is
-/// replaced, and only if it is `unknown`.
+/// Replaces those keys of a path that may be secret by `…`. Plain words are never replaced. In a
+/// section with secret keys, all other keys are replaced. In an open section, only the last key can
+/// be replaced, and only if `unknown` is `true`.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     let is_open =
         match path.first() {
@@ -96,7 +95,7 @@ impl Keys {
             let mut seen = HashSet::new();
             let mut waiting = schemas_of_key(&[&SCHEMA], section);
             while let Some(schema) = waiting.pop() {
-                // A schema may contain itself.
+                // Skips schemas that were already visited, because a schema may contain itself.
                 if !seen.insert(ptr::from_ref(schema)) {
                     continue;
                 }
@@ -133,12 +132,12 @@ impl Keys {
     }
 }
 
-/// Returns the names of the properties of a schema.
+/// Returns the names of the properties that a schema defines.
 fn properties(schema: &'static Value) -> impl Iterator<Item = &'static str> {
     schema["properties"].as_object().into_iter().flat_map(|members| members.keys()).map(|k| &**k)
 }
 
-/// Returns `true` if a schema marks the values that it describes as secret.
+/// Returns `true` if a schema marks its values as secret.
 fn is_secret(schema: &Value) -> bool {
     schema[SECRET] == true
 }
@@ -152,8 +151,8 @@ fn sections(root: &DeTable<'_>, masks: &mut Masks) {
     }
 }
 
-/// Hides the key and the value of a table's member if they may be secret. `schemas` are the schemas
-/// of the table.
+/// Hides the key and the value of a table member if they may be secret. `schemas` contains the
+/// schemas of the table.
 fn member(
     (key, node): (&Spanned<Cow<'_, str>>, &Node<'_>),
     schemas: &[&'static Value],
@@ -174,10 +173,10 @@ fn member(
     }
 }
 
-/// Hides the parts of a value that may be secret. `schemas` are the schemas of the value.
+/// Hides the parts of a value that may be secret. `schemas` contains the schemas of the value.
 ///
-/// If none of the schemas allows the kind of the value, the value may belong to another key, and is
-/// hidden. Scalars in open sections are not hidden.
+/// If the schemas do not allow the kind of the value, the value is hidden, because it may be meant
+/// for another key. Scalars in open sections are never hidden.
 fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut Masks) {
     let allows = |kind| schemas.iter().any(|schema| allows(schema, kind));
     match node.get_ref() {
@@ -194,7 +193,7 @@ fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut
 }
 
 /// The kinds of TOML values. If the schema of a key does not allow the kind of its value, the value
-/// may belong to another key, and may be secret.
+/// may be meant for another key, and therefore may be secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -222,12 +221,12 @@ fn has_several_words(node: &Node<'_>) -> bool {
     node.get_ref().as_str().is_some_and(|text| text.trim().contains(char::is_whitespace))
 }
 
-/// Hides all scalars in a value, and all keys in it that are not plain words.
+/// Hides all scalars in a value, and all of its keys that are not plain words.
 pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     match node.get_ref() {
         DeValue::Table(table) => {
             for (key, node) in table {
-                // A key such as `"TOKEN=secret"` may contain a value.
+                // A key such as `"TOKEN=secret"` may contain a secret value.
                 if !is_word(key.get_ref()) {
                     masks.push(key.span());
                 }
@@ -245,7 +244,8 @@ pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
 
 // === Unparsed files ===
 
-/// Hides the rest of each line after its key, except in open sections.
+/// Hides the part after the key in each line, except in open sections. Used for files that are not
+/// valid TOML.
 fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     let mut open = false;
     let mut start = 0;
@@ -272,8 +272,8 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Returns the name of the section that a line begins, and the index of the end of the header in
-/// the line. `None` if the line is not a header.
+/// Returns the name of the section whose header is in the line, and the offset of the end of the
+/// header. Returns `None` if the line contains no header.
 fn header(line: &str) -> Option<(&str, usize)> {
     let trimmed = line.trim_start();
     let inner = trimmed.strip_prefix('[')?;
@@ -287,13 +287,13 @@ fn header(line: &str) -> Option<(&str, usize)> {
     Some((name, line.len() - inner.len() + end))
 }
 
-/// Returns the index just past `key =` in a line, or 0 if the line seems to have no key.
+/// Returns the offset after `key =` in a line. Returns 0 if the line seems to have no key.
 fn key(line: &str) -> usize {
     let Some((key, value)) = line.split_once('=') else { return 0 };
     let end = key.len() + 1;
     let spaced = key.ends_with([' ', '\t']);
     let value = value.trim();
-    // Padded base64 looks like a key.
+    // The padding of base64 looks like a key without a value.
     let is_padding = value.is_empty()
         || value.starts_with(['=', ',', ')', ']', '}'])
         || value.starts_with("\"\"\"")
@@ -305,8 +305,8 @@ fn key(line: &str) -> usize {
     }
 }
 
-/// Returns `true` if a line that seems to be in an open section may belong to another section. Then
-/// the lines after it may belong to that section, too.
+/// Returns `true` if a line that seems to be in an open section may belong to another section. In
+/// this case, the following lines may belong to the other section, too.
 fn is_suspicious(line: &str) -> bool {
     let names_secret = words(line).any(|word| KEYS.is_secret(&word.to_ascii_lowercase()));
     names_secret
@@ -316,11 +316,11 @@ fn is_suspicious(line: &str) -> bool {
         || !keys_are_known(line)
 }
 
-/// Returns `true` if each key that is assigned a value in the line is known from an open section.
+/// Returns `true` if all keys that the line assigns values to are known from open sections.
 fn keys_are_known(line: &str) -> bool {
     let bare = without_texts(line);
     let mut parts: Vec<_> = bare.split('=').collect();
-    // The part after the last `=` is not a key.
+    // The part after the last `=` is a value.
     parts.pop();
     parts.iter().all(|part| {
         let key = part.rsplit([',', '{', '[']).next().unwrap_or_default();
@@ -328,8 +328,8 @@ fn keys_are_known(line: &str) -> bool {
     })
 }
 
-/// Removes the contents of quoted strings from a line, so that a quoted key is an unknown key.
-/// Returns the line unchanged if a quote may be unclosed.
+/// Removes the contents of quoted strings from a line, so that the caller treats quoted keys as
+/// unknown keys. Returns the line unchanged if a quote may be unclosed.
 fn without_texts(line: &str) -> String {
     let mut bare = String::new();
     let mut quote = None;
@@ -356,7 +356,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Returns the text with all masks, as it is displayed.
+    /// Returns the text as it is displayed, with all masks.
     fn shown(text: &str) -> String {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut shown = String::new();
@@ -394,7 +394,7 @@ mod tests {
                 "[[composite_tools]]\nname = 'a'\nenv.T = ***",
             ),
             ("[router]\nseparator = '/'", "[router]\nseparator = '/'"),
-            // Keys meant for a section whose header was lost, at any depth.
+            // These keys belong to a section whose header is missing, at any depth.
             (
                 "[router]\ntokn = 's'\nseparator = { tokn = 's' }",
                 "[router]\ntokn = ***\nseparator = { tokn = *** }",
@@ -427,7 +427,7 @@ mod tests {
                 "[aliases.arguments]\nj = 's'\n\"K=s\" = { hide = 1, rename = 2, default = { a = 's' }, description = ['s'] }",
                 "[aliases.arguments]\nj = ***\n*** = { hide = 1, rename = 2, default = { a = *** }, description = [***] }",
             ),
-            // Keys meant for the previous table.
+            // These keys belong to the table before the current table.
             (
                 "[[backends]]\n[backends.validate]\nschema = 'a'\ntoken = 's'\nenv = { T = 's' }",
                 "[[backends]]\n[backends.validate]\nschema = 'a'\ntoken = ***\nenv = { T = *** }",

@@ -1,4 +1,4 @@
-//! The sections that determine what clients see, and the layers that are built from them.
+//! The sections that determine what clients see, and the layers that implement them.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) struct Sections {
     pub(super) results: Option<ResultsTable>,
     pub(super) aliases: Vec<AliasTable>,
     pub(super) advertise: AdvertiseTable,
-    /// The composites. Their targets are those of the file.
+    /// The composites, with their targets as they are written in the file.
     pub(super) composite_tools: Vec<CompositeTool>,
 }
 
@@ -57,10 +57,10 @@ pub(super) struct Shared {
     pub(super) state: StateConfig,
 }
 
-/// The composites, layers and stores of a file or a view.
+/// The composites, layers and stores of a configuration file or a view.
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
-    /// The path of the view. `None` for the file itself.
+    /// The path of the view to which the layers belong. `None` for the file itself.
     view: Option<Arc<str>>,
     pub(super) composite_tools: Vec<CompositeTool>,
     pub(super) composite_layer: CompositeLayer,
@@ -71,11 +71,12 @@ pub(super) struct Layers {
 // === impl Sections ===
 
 impl Sections {
-    /// Builds the layers. Errors are recorded in `reader`. For a view, `file` are the layers of the
-    /// file, whose stores the view shares unless it configures its own.
+    /// Builds the layers from the sections, and reports errors to `reader`. For a view, `file`
+    /// contains the layers of the file. The view shares the stores of the file unless it configures
+    /// its own.
     ///
-    /// If an error is reported, the returned value must not be used. If it is `None`, at least one
-    /// error was reported.
+    /// If an error was reported, the caller must not use the returned value. If the value is
+    /// `None`, at least one error was reported.
     pub(super) fn build(
         self,
         shared: &Shared,
@@ -122,18 +123,19 @@ impl Sections {
 // === impl Layers ===
 
 impl Layers {
-    /// Adds an observer of the runs of composites.
+    /// Adds an observer, which is notified when composites run.
     pub(super) fn observe(&mut self, observer: impl Observer + 'static) {
         self.composite_layer = self.composite_layer.clone().observer(observer);
         self.stack_layer = self.stack_layer.clone().composite(self.composite_layer.clone());
     }
 
-    /// Returns the path of the view that has the layers. `None` for the file itself.
+    /// Returns the path of the view to which the layers belong. Returns `None` for the file itself.
     pub(super) fn view(&self) -> Option<&str> {
         self.view.as_deref()
     }
 
-    /// Sets the path of the view that has the layers. Spans, metrics and events of runs contain it.
+    /// Sets the path of the view to which the layers belong. Spans, metrics and events of runs
+    /// contain the path.
     pub(super) fn set_view(&mut self, path: &str) {
         self.view = Some(path.into());
         self.trace(TraceLayer::new());

@@ -1,8 +1,8 @@
-//! Builder calls for keys that a file may leave out.
+//! Calls the setters of builders for keys that a configuration file may omit.
 
-/// Calls the setters of a builder for optional values.
+/// Extends builders with a method that sets optional values.
 pub(super) trait SetSome: Sized {
-    /// Calls `setter` with the value if there is one. Otherwise, returns the builder unchanged.
+    /// Calls `setter` if there is a value. Otherwise, returns the builder unchanged.
     fn set_some<T>(self, value: Option<T>, setter: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => setter(self, value),

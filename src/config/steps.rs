@@ -1,4 +1,4 @@
-//! The steps of `[[composite_tools]]`.
+//! Reads the steps of composites in the `[[composite_tools]]` section.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use crate::composite::{
 /// The keys that a step of any type can have.
 pub(super) const STEP: [&str; 6] =
     ["id", "depends_on", "condition", "timeout", "on_error", "default_results"];
-/// The keys of a table that only describes a tool call.
+/// The keys of a table that describes only a tool call.
 pub(super) const CALL: [&str; 3] = ["tool", "arguments", "parse"];
-/// The keys that a case of a switch step can have.
+/// The keys of a case in a switch step.
 pub(super) const CASE: [&str; 4] = ["when", "tool", "arguments", "parse"];
-/// The types of steps. Each has the additional keys that a step of this type accepts, and the
+/// The types of steps. Each type has a list of additional keys that its steps can have, and a
 /// function that reads these keys.
 pub(super) const TYPES: &Variants<ReadAction> = &[
     (ToolCall::TYPE, &CALL, |table| Action::Tool(call(table))),
@@ -31,7 +31,8 @@ pub(super) const TYPES: &Variants<ReadAction> = &[
     (ComputedValue::TYPE, &["value"], |table| Action::Value(computed_value(table))),
     (Stop::TYPE, &["message", "is_error", "output"], |table| Action::Stop(stop(table))),
 ];
-/// The actions after an error, each with its additional keys, and the function that reads them.
+/// The actions of a step after an error. Each action has a list of additional keys, and a function
+/// that reads these keys.
 pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
     ("abort", &[], |_, _| OnError::Abort),
     ("continue", &[], |_, _| OnError::Continue),
@@ -41,29 +42,30 @@ pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
         OnError::Retry(retry)
     }),
 ];
-/// The actions after an error of a target.
+/// The actions of a fan-out target after an error.
 pub(super) const TARGET_ON_ERROR: &Variants<ReadRetry> =
     &[("retry", &["retry_count", "delay", "max_delay"], retry)];
-/// The actions after a user has declined or canceled a question.
+/// The actions of a step after the user has declined or canceled a question.
 pub(super) const ON_REFUSAL: &Variants<OnRefusal> = &[
     ("abort", &[], OnRefusal::Abort),
     ("continue", &[], OnRefusal::Continue),
     ("skip_remaining", &[], OnRefusal::SkipRemaining),
 ];
 
-/// Reads the action of a step, such as a tool call, from the step's table.
+/// A function that reads the action of a step, such as a tool call, from the step's table.
 type ReadAction = fn(&mut TableReader<'_, '_, '_>) -> Action;
-/// Reads the action that a step takes after an error. The first argument is `true` if the step asks
-/// the user a question.
+/// A function that reads the action of a step after an error. The first argument is `true` if the
+/// step asks the user a question.
 type ReadOnError = fn(bool, &mut TableReader<'_, '_, '_>) -> OnError;
-/// Reads a retry policy, except for the action after the last retry.
+/// A function that reads a retry policy, without the action after the last retry.
 type ReadRetry = fn(&mut TableReader<'_, '_, '_>) -> Retry;
 
 /// Reads a step of a pipeline or workflow.
 pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     let read = table.tag("type", Some(ToolCall::TYPE), &STEP, TYPES);
     if read.is_none() {
-        // The valid and required keys depend on the type.
+        // If the type is invalid, the valid and required keys of the step are unknown, so no errors
+        // in them are reported.
         table.mute();
     }
     let id = table.text("id");
@@ -83,7 +85,7 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     step
 }
 
-/// Reads the tool and the arguments of a tool call.
+/// Reads the tool name and the arguments of a tool call.
 pub(super) fn call(table: &mut TableReader<'_, '_, '_>) -> ToolCall {
     let mut call = ToolCall::new(table.text("tool"));
     table.set("arguments", &mut call.arguments);
@@ -96,7 +98,7 @@ fn parses_json(table: &mut TableReader<'_, '_, '_>) -> bool {
 }
 
 fn for_each(table: &mut TableReader<'_, '_, '_>) -> ForEach {
-    // A placeholder that causes no further errors.
+    // If the key is missing, uses a placeholder that causes no further errors.
     let collection = table.required("collection").unwrap_or_else(|| Value::Array(Vec::new()));
     let mut each = ForEach::new(collection, call(table));
     table.set("item_var", &mut each.item_var);
@@ -109,7 +111,7 @@ fn switch(table: &mut TableReader<'_, '_, '_>) -> Switch {
     table.require("cases");
     let cases = table.tables("cases", |table| {
         table.only(&CASE);
-        // A placeholder that causes no further errors.
+        // If the key is missing, uses a placeholder that causes no further errors.
         let when = table.required("when").unwrap_or_else(|| "true".to_owned());
         Case::new(when, call(table))
     });
@@ -166,13 +168,13 @@ fn retry(table: &mut TableReader<'_, '_, '_>) -> Retry {
     let mut retry = Retry::default();
     table.set("retry_count", &mut retry.count);
     table.set("max_delay", &mut retry.max_delay);
-    // A short `max_delay` without `delay` also bounds the first delay.
+    // If the file sets only a short `max_delay`, the default `delay` must not exceed it.
     retry.delay = retry.delay.min(retry.max_delay);
     table.set("delay", &mut retry.delay);
     retry
 }
 
-/// Reads the retries of a question, which is repeated without a delay.
+/// Reads the number of retries of a question to the user. Questions are repeated without a delay.
 fn retry_of_question(table: &mut TableReader<'_, '_, '_>) -> Retry {
     let mut retry = Retry::default();
     table.set("retry_count", &mut retry.count);

@@ -1,4 +1,4 @@
-//! Reads TOML tables key by key, and reports all errors in them.
+//! Reads TOML tables key by key, and reports all errors in the tables.
 
 use std::time;
 
@@ -16,35 +16,35 @@ use super::{
 };
 use crate::{composite::Segment, named::Named};
 
-/// The possible values of a table's tag, such as its key `type`. Each value has the additional keys
-/// that a table with this value accepts, and a `T`, such as the function that reads these keys.
+/// The possible values of a tag, a key such as `type` that determines which other keys a table can
+/// have. Each value has a list of these keys, and a `T`, such as the function that reads them.
 pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
-/// A reader of one table in the configuration file. The keys of the table are read one by one.
+/// Reads one TOML table key by key.
 pub(super) struct TableReader<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
-    /// `None` if the value in the file is not a table. It may be a word instead, as in
+    /// The table. `None` if the file contains another value, such as the string in
     /// `on_error = "abort"`.
     table: Option<&'a DeTable<'t>>,
-    /// The key of the table's tag, such as `type`, and the value of the tag in the file. `None`
-    /// without a valid tag.
+    /// The key and the value of the table's tag, such as `type = "switch"`. `None` if the table has
+    /// no valid tag.
     tag: Option<(&'static str, &'static str)>,
 }
 
-/// A value that is read from a file.
+/// A type that can be read from a TOML value.
 pub(super) trait FromToml: Sized {
-    /// Reads the value.
+    /// Converts a TOML value to this type.
     ///
     /// # Errors
     ///
-    /// Returns an error for the first invalid value.
+    /// Returns an error that describes the first invalid value.
     fn from_toml<'a>(value: Value<'_, 'a, '_>) -> Result<Self, Failure>;
 }
 
 // === impl TableReader ===
 
 impl<'a, 't> TableReader<'_, 'a, 't> {
-    /// Reads each table of the array `node` with `read`.
+    /// Calls `read` for each table of the array `node`.
     pub(super) fn of_array<T>(
         reader: &mut Reader<'a, 't>,
         key: &str,
@@ -70,8 +70,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         values
     }
 
-    /// Reads the table at the current path with `read`. If the value at this path is not a table,
-    /// reports it and reads an empty table.
+    /// Calls `read` for the table at the current path. If the file contains another value at this
+    /// path, reports the value, and calls `read` with an empty table.
     fn of_node<T>(
         reader: &mut Reader<'a, 't>,
         node: &'a Node<'t>,
@@ -87,7 +87,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         read(&mut TableReader { reader, table, tag: None })
     }
 
-    /// Converts a key of this table to its path in the file.
+    /// Returns the path of a key of this table in the file.
     fn at(&self, key: &str) -> Vec<Segment> {
         [&self.reader.path[..], &[key.into()]].concat()
     }
@@ -96,23 +96,23 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.table?.get(key).filter(|node| !self.reader.hides(node))
     }
 
-    /// Returns `true` if the table has the key, and its value is not hidden.
+    /// Returns `true` if the table has the key, and the value of the key is not hidden.
     pub(super) fn has(&self, key: &str) -> bool {
         self.node(key).is_some()
     }
 
-    /// Returns `true` if the value of the key is a text.
+    /// Returns `true` if the value of the key is a string.
     pub(super) fn is_text(&self, key: &str) -> bool {
         self.node(key).is_some_and(|node| node.get_ref().is_str())
     }
 
-    /// Reports an error at a key of the table.
+    /// Reports an error in the value of a key.
     pub(super) fn report(&mut self, key: &str, message: impl Into<String>) {
         let path = self.at(key);
         self.reader.report(&path, message.into());
     }
 
-    /// Reports an error that concerns the whole table.
+    /// Reports an error in the table as a whole.
     pub(super) fn report_here(&mut self, message: &str) {
         let path = self.reader.path.clone();
         self.reader.report(&path, message.to_owned());
@@ -125,11 +125,11 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         }
     }
 
-    /// Reads the value of the table's `tag`, such as `type`, and reports keys that the table cannot
-    /// have with this value. If the table has no such tag, uses the value `default`.
+    /// Reads the value of the table's `tag`, such as `type`, and reports the keys that a table with
+    /// this value cannot have. If the table has no tag, the value is `default`.
     ///
-    /// Returns the `T` that `variants` assigns to the value. If the tag is invalid, or is missing
-    /// and has no default, returns `None` and accepts the keys of all variants.
+    /// Returns the `T` of this value in `variants`. If the tag is invalid, or if the table has
+    /// neither a tag nor a default, returns `None` and accepts the keys of all variants.
     pub(super) fn tag<T: Copy>(
         &mut self,
         tag: &'static str,
@@ -166,16 +166,15 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         meaning(name?, variants)
     }
 
-    /// Suppresses all later reports about this table.
+    /// Suppresses later error messages for this table and the values in it.
     pub(super) fn mute(&mut self) {
         let path = self.reader.path.clone();
         self.reader.mute(&path);
     }
 
-    /// Reads the value of a key by calling `read`. If a part of the value is invalid, such as an
-    /// element of an array, reports the part and hides it, and calls `read` again for the rest.
-    /// Returns `None` if the key is missing, if the value as a whole is invalid, or if the maximum
-    /// number of errors was reported.
+    /// Calls `read` with the value of a key. If a part of the value is invalid, such as an element
+    /// of an array, reports and hides the part, and calls `read` again. Returns `None` if the key
+    /// is missing, if the whole value is invalid, or if the maximum number of errors was reported.
     fn with<T>(
         &mut self,
         key: &str,
@@ -194,25 +193,25 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         result
     }
 
-    /// Returns the value of a key. `None` if the key is missing or its value is invalid.
+    /// Returns the value of a key. Returns `None` if the key is missing or its value is invalid.
     pub(super) fn get<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.with(key, T::from_toml)
     }
 
-    /// Sets `field` to the value of a key if the table has the key.
+    /// Assigns the value of a key to `field`, if the table has the key.
     pub(super) fn set<T: FromToml>(&mut self, key: &str, field: &mut T) {
         if let Some(value) = self.get(key) {
             *field = value;
         }
     }
 
-    /// Returns the value of a required key, and reports the key if it is missing.
+    /// Returns the value of a required key. Reports the key if it is missing.
     pub(super) fn required<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.require(key);
         self.get(key)
     }
 
-    /// Reports a required key that is missing.
+    /// Reports a required key if it is missing from the table.
     pub(super) fn require(&mut self, key: &str) {
         if !self.has(key) {
             self.missing(key);
@@ -224,13 +223,13 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.report(key, format!("missing key `{key}`{}", needed.unwrap_or_default()));
     }
 
-    /// Returns a required text. If the text is missing or invalid, reports it and returns a
-    /// placeholder that causes no further errors.
+    /// Returns the string value of a required key. If the string is missing or invalid, reports it,
+    /// and returns a placeholder that causes no further errors.
     pub(super) fn text(&mut self, key: &str) -> String {
         self.required(key).unwrap_or_else(|| placeholder(key, &self.reader.path))
     }
 
-    /// Reads each table of the array at `key` with `read`.
+    /// Calls `read` for each table of the array at `key`, and returns the results.
     pub(super) fn tables<T>(
         &mut self,
         key: &str,
@@ -240,7 +239,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         Some(TableReader::of_array(self.reader, key, node, read))
     }
 
-    /// Reads a table.
+    /// Calls `read` for the table at `key`.
     pub(super) fn table<T>(
         &mut self,
         key: &str,
@@ -253,7 +252,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         Some(value)
     }
 
-    /// Reads each member of the table with `read`. The members can have any names, and their values
+    /// Calls `read` for each member of the table. The members can have any name, and their values
     /// must be tables.
     pub(super) fn members<T>(
         &mut self,
@@ -265,13 +264,13 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         names.into_iter().filter_map(member).map(|(value, name)| (name, value)).collect()
     }
 
-    /// Returns the value of a key that must be one of `words`.
+    /// Returns the value of a key, which must be one of `words`.
     pub(super) fn word(&mut self, key: &str, words: &[&'static str]) -> Option<&'static str> {
         self.with(key, |value| value.one_of(words)).map(|place| words[place])
     }
 
-    /// Reads a value that can have two forms: one of the words in `variants`, or a table whose
-    /// `tag` is such a word. The table can have the additional keys of this word.
+    /// Reads a value that is either a string, or a table with a `tag` that contains the string. The
+    /// valid strings are the names in `variants`. Only the table form can have additional keys.
     pub(super) fn word_or_table<T, M: Copy>(
         &mut self,
         key: &str,
@@ -288,12 +287,12 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
     }
 }
 
-/// Returns all values that a tag can have.
+/// Returns the names of all variants.
 pub(super) fn names<T>(variants: &Variants<T>) -> Vec<&'static str> {
     variants.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Returns the `T` that `variants` assigns to the value `name` of a tag.
+/// Returns the `T` of the variant `name`.
 fn meaning<T: Copy>(name: &str, variants: &Variants<T>) -> Option<T> {
     variants.iter().find(|(other, ..)| *other == name).map(|&(.., meaning)| meaning)
 }

@@ -1,47 +1,47 @@
-//! Resolves the targets of composites to other composites and tools.
+//! Resolves the targets of composites: finds the tool or composite that each target refers to.
 
 use std::collections::HashSet;
 
 use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::sanitized};
 use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, suggest::nearest};
 
-/// Maximum number of backends that an error message lists.
+/// Maximum number of backend names in an error message.
 const MAX_NAMED_BACKENDS: usize = 8;
 
-/// All items of a file that the target of a composite can refer to.
+/// All composites and tools of a file that a target can refer to.
 pub(super) struct Targets<'f> {
     composites: &'f [String],
     names: HashSet<&'f str>,
     backends: &'f [BackendConfig],
     router: &'f RouterConfig,
-    /// The aliases of the section `[[aliases]]`, which rename the tools of the router.
+    /// The aliases of the `[[aliases]]` section, which rename tools of the router.
     alias: &'f AliasLayer,
 }
 
-/// The item that the target of a composite refers to.
+/// The tool or composite that a target refers to.
 pub(super) enum Meaning<'t> {
-    /// The target is the name of a composite. If there is no such composite, it is the name of a
-    /// tool as clients see it.
+    /// The target is the name of a composite, or a tool name that clients see. Composites take
+    /// precedence.
     Named,
-    /// The target names a tool as `backend/tool`. Contains the name of the tool that clients see.
+    /// The target has the form `backend/tool`. Contains the tool name that clients see.
     Tool(String),
-    /// The target names a tool as `backend/tool`, but it cannot select the backend, because there
-    /// are several backends and names have no prefix. Contains the name of the tool.
+    /// The target has the form `backend/tool`, but names have no prefix and there are several
+    /// backends. So the target cannot select the backend. Contains the tool name.
     Bare(&'t str),
-    /// The target is a name that clients cannot call because of an alias. Contains the tool's name
-    /// for clients, or `None` if they cannot call the tool.
+    /// The target is a name that clients cannot call, because an alias renames the tool. Contains
+    /// the tool name that clients see, or `None` if they cannot call the tool.
     Renamed(Option<String>),
-    /// An unknown tool.
+    /// The target refers to no known tool.
     Unknown,
 }
 
-/// Returns the aliases in the table of a backend.
+/// Returns the aliases that the table of a backend defines.
 const fn own_alias(backend: &BackendConfig) -> &AliasLayer {
     backend.layer.aliases()
 }
 
-/// Returns the router's name for a backend's tool, which begins with the backend's prefix. `tool`
-/// is the tool's name on the backend, or its alias in the table of the backend.
+/// Returns the name of a backend's tool in the router, which begins with the backend's prefix.
+/// `tool` is the tool name on the backend, or its alias in the backend's own `aliases`.
 fn exposed_name(backend: &BackendConfig, tool: &str) -> String {
     let own = own_alias(backend).name_of(ItemKind::Tool, tool).unwrap_or(tool);
     format!("{}{own}", backend.prefix)
@@ -60,16 +60,18 @@ impl<'f> Targets<'f> {
         Self { composites, names, backends, router, alias }
     }
 
-    /// Finds the item that `written`, a target of `composite`, refers to.
+    /// Finds the tool or composite that `written`, a target in the composite named `composite`,
+    /// refers to.
     pub(super) fn resolve<'t>(&self, written: &'t str, composite: &str) -> Meaning<'t> {
-        // A target with the name of its own composite refers to the wrapped tool.
+        // If the target has the same name as the composite that contains it, it refers to the tool
+        // that the composite wraps.
         if written != composite && self.names.contains(written) {
             return Meaning::Named;
         }
         let Some(exposed) = self.alias.original_of(ItemKind::Tool, written) else {
             return Meaning::Renamed(self.client_name(written));
         };
-        // An alias that clients see.
+        // The target is an alias that clients see.
         if exposed != written || self.backends.is_empty() {
             return Meaning::Named;
         }
@@ -88,12 +90,13 @@ impl<'f> Targets<'f> {
             .filter(|(_, own)| !own.is_empty())
             .max_by_key(|(backend, _)| backend.prefix.len());
         match (spelled, prefixed) {
-            // The longer prefix is more specific: `git_hub/search` is not a tool of `git`, though
-            // it begins with `git_`.
+            // The longer match determines the backend. For example, `git_hub/search` is a tool of
+            // the backend `git_hub`, not of `git` with the prefix `git_`.
             (Some((length, backend, tool)), prefixed)
                 if prefixed.is_none_or(|(backend, _)| backend.prefix.len() < length) =>
             {
-                // The router may send a bare name to another backend that has a tool of this name.
+                // Without prefixes, the router may call the tool on another backend that has a tool
+                // of the same name.
                 if self.router.conflicts() != Conflicts::Prefix && self.backends.len() > 1 {
                     return Meaning::Bare(tool);
                 }
@@ -102,7 +105,8 @@ impl<'f> Targets<'f> {
                     None => Meaning::Renamed(None),
                 }
             }
-            // The backend's own name of a tool that has an alias.
+            // The target contains the backend's original tool name, but the backend's own `aliases`
+            // rename the tool.
             (_, Some((backend, own)))
                 if self.router.conflicts() == Conflicts::Prefix
                     && own_alias(backend).original_of(ItemKind::Tool, own).is_none() =>
@@ -114,13 +118,13 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// Converts a tool's name in the router, `exposed`, to the name that clients see. `None` if
-    /// clients cannot call the tool.
+    /// Converts `exposed`, the name of a tool in the router, to the name that clients see. Returns
+    /// `None` if clients cannot call the tool.
     fn client_name(&self, exposed: &str) -> Option<String> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
 
-    /// Returns the error message for a target that clients know by another name.
+    /// Returns the error message for a target whose tool an alias has renamed.
     pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
         let written = sanitized(written);
         match name {
@@ -131,8 +135,8 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// Returns the error message for a target such as `backend/tool` if there are several backends
-    /// and names have no prefix.
+    /// Returns the error message for a target of the form `backend/tool`, if names have no prefix
+    /// and there are several backends.
     pub(super) fn bare(&self, written: &str, tool: &str) -> String {
         let conflicts = self.router.conflicts();
         let owner = match conflicts {
@@ -148,7 +152,7 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// Returns the error message for a target that is neither a composite nor a tool.
+    /// Returns the error message for a target that refers to no composite and no tool.
     pub(super) fn unknown(&self, written: &str) -> String {
         let hint = self.near(written).map(|near| format!("did you mean `{near}`? "));
         let spelled: Vec<_> = self.backends.iter().map(|b| format!("{}/…", b.name)).collect();
@@ -165,7 +169,7 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// Returns the target that `written` is most likely a typo of, if there is one.
+    /// Returns the valid target that is most similar to `written`, if `written` is probably a typo.
     fn near(&self, written: &str) -> Option<String> {
         let composites = self.composites.iter().map(String::as_str);
         let composites: Vec<_> = composites.filter(|composite| *composite != written).collect();

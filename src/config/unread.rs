@@ -1,10 +1,11 @@
-//! Sections that serde does not deserialize.
+//! Sections that are read key by key instead of by serde.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Visitor};
 
-/// A section that serde does not deserialize, since other code reads it key by key.
+/// Ignores the value of a section during deserialization, because other code reads the section key
+/// by key.
 #[derive(Default)]
 pub(super) struct Unread;
 

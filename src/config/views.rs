@@ -1,4 +1,5 @@
-//! The section `[[views]]`.
+//! The `[[views]]` section, which defines views of the same backends with other layers and
+//! composites.
 
 use std::collections::HashSet;
 
@@ -27,51 +28,53 @@ use crate::composite::{CompositeTool, Segment};
 
 /// Maximum number of views.
 const MAX_VIEWS: usize = 100;
-/// First segments of paths that the program serves itself.
+/// First segments of URL paths that a view cannot use, because the program serves them itself.
 const RESERVED: [&str; 5] = ["mcp", "healthz", "readyz", "metrics", ".well-known"];
 
-/// A view of the same backends with other layers and composites, served at a path of its own. Each
-/// section of a view replaces the section of the file. All other sections are those of the file.
+/// A view, which offers the same backends at another path with different layers and composites.
+/// Each section in the view replaces the section of the file. All other sections are inherited from
+/// the file.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["path"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ViewTable {
-    /// The path at which the view is served over HTTP, such as `/team-a`.
+    /// The URL path at which the view is served over HTTP, such as `/team-a`.
     #[cfg_attr(test, schemars(regex(pattern = "^(/[A-Za-z0-9._~-]+)+$")))]
     path: Option<String>,
     /// Scopes that an access token must have to use the view, in addition to the scopes in
-    /// `[auth.jwt]`. Defaults to none.
+    /// `[auth.jwt]`. By default, no additional scopes are required.
     scopes: Option<Vec<String>>,
-    /// Limits on each call of a composite.
+    /// Limits on each run of a composite, such as the maximum number of tool calls.
     limits: Option<LimitsTable>,
-    /// Progress notifications of composites.
+    /// Configures the progress notifications that clients receive during a run of a composite.
     progress: Option<ProgressTable>,
-    /// Validation of requests.
+    /// Limits the size of client requests, and checks tool arguments.
     validate: Option<ValidateTable>,
-    /// Selects the tools, prompts and resources that clients may use, by name, URI or annotation.
+    /// Allows or hides tools, prompts and resources by name, URI or annotation.
     filter: Option<FilterTable>,
-    /// Caches the results of read-only tools. A view does not share results with other views.
+    /// Caches the results of read-only tools. Different views do not share cached results.
     cache: Option<Vec<CacheTable>>,
-    /// Removes parts of tool results.
+    /// Removes parts of tool results, such as personal data.
     redactions: Option<Vec<RedactionTable>>,
-    /// Budgets that calls share. They are counted separately from those of the file.
+    /// Limits the total usage of tools in the view. The usage is counted separately from other
+    /// views.
     budget: Option<BudgetTable>,
-    /// Truncates results to a maximum size.
+    /// Truncates tool results to a maximum size.
     truncate: Option<TruncateTable>,
-    /// Where the full versions of truncated results are stored.
+    /// Configures where the full versions of truncated results are stored.
     results: Option<ResultsTable>,
-    /// Renames and overrides of tools, prompts and resources.
+    /// Renames tools, prompts and resources, and changes how clients see them.
     aliases: Option<Vec<AliasTable>>,
-    /// Selects the tools that clients see, and whether clients list them or search for them.
+    /// Selects the tools that clients see, and whether clients list these tools or search for them.
     advertise: Option<AdvertiseTable>,
-    /// Tools composed of other tools.
+    /// Composite tools, which call other tools.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
     composite_tools: Unread,
 }
 
-/// A view of a configuration: the same backends with other layers and composites, served at a path
-/// of its own.
+/// A view of a configuration, which offers the same backends at another path with different layers
+/// and composites.
 #[derive(Clone, Debug)]
 pub struct ViewConfig {
     path: String,
@@ -79,10 +82,10 @@ pub struct ViewConfig {
     pub(super) layers: Layers,
 }
 
-/// Converts the `[[views]]` tables to configurations, and records their errors in `reader`.
-/// `sections` and `layers` are those of the file.
+/// Converts the `[[views]]` tables to configurations, and reports errors in the tables to `reader`.
+/// `sections` and `layers` belong to the file itself, from which the views inherit.
 ///
-/// If an error is reported, the returned value must not be used.
+/// If an error was reported, the caller must not use the returned value.
 pub(super) fn build(
     tables: Vec<ViewTable>,
     sections: &Sections,
@@ -159,10 +162,11 @@ fn check_scopes(
 // === impl ViewTable ===
 
 impl ViewTable {
-    /// Returns the sections of the view, and those of the file that the view does not have.
+    /// Returns the sections of the view. If the view does not have a section, the section of the
+    /// file is used.
     fn over(self, file: &Sections, reader: &mut Reader<'_, '_>) -> Sections {
         let truncate = self.truncate.unwrap_or_else(|| file.truncate.clone());
-        // Without truncated results, there is nothing to keep.
+        // Omits the store of full results if the view does not truncate results.
         let results = file.results.clone().filter(|_| truncate.is_set());
         let composites = match reader.own_view(composite_tools::SECTION) {
             Some(_) => composite_tools::read(reader),
@@ -188,7 +192,7 @@ impl ViewTable {
 // === impl ViewConfig ===
 
 impl ViewConfig {
-    /// Returns the path at which the view is served over HTTP, such as `/team-a`.
+    /// Returns the URL path at which the view is served over HTTP, such as `/team-a`.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -201,7 +205,7 @@ impl ViewConfig {
         &self.scopes
     }
 
-    /// Returns the composite tools, in the order of the file.
+    /// Returns the composite tools of the view, in the order of the file.
     #[must_use]
     pub fn composite_tools(&self) -> &[CompositeTool] {
         &self.layers.composite_tools

@@ -84,7 +84,7 @@ fn error_locations_refer_to_the_file() {
     assert_eq!(DisplayPath(&path).to_string(), "list[3].text");
     assert_eq!(source.sanitized(&span), "\"a\"");
 
-    // A missing value has the location of its parent.
+    // The span of a missing value is the span of its parent.
     let (path, span) = reader.locate(&["list".into(), 0.into(), "text".into(), 5.into()]);
     assert_eq!(DisplayPath(&path).to_string(), "list[1].text[5]");
     assert_eq!(source.sanitized(&span), "{}");
