@@ -1,4 +1,4 @@
-//! Limits the total size of the items that a Redis store keeps for one caller.
+//! Limits the total size of the items that one caller has in a Redis store.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -11,16 +11,17 @@ use super::{
 };
 use crate::{random, store::WhenFull};
 
-/// The overhead in bytes that is added to the size of each item's value and owner.
+/// The overhead in bytes that is added to the size of each item, in addition to its value and
+/// owner.
 const OVERHEAD: usize = 512;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("share.lua")));
 static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("release.lua")));
 
-/// The share of one caller in a store: limits the total size of the caller's items.
+/// The share of one caller in a Redis store. It limits the total size of the caller's items.
 ///
-/// All items of the caller are entries of one sorted set, so the scripts do not depend on how a
-/// cluster distributes keys. Entries of expired items are removed when the next item is added.
+/// The sizes of all items of the caller are in one sorted set, so the scripts access only one key,
+/// as a Redis cluster requires. Entries of expired items are removed when the next item is added.
 #[derive(Debug)]
 pub(super) struct Share<'s> {
     connection: &'s Connection,
@@ -35,13 +36,14 @@ impl<'s> Share<'s> {
         Self { connection, key }
     }
 
-    /// Returns the size of an item including overhead, if its stored value has `value` bytes.
+    /// Returns the size in bytes that is counted for an item. It is the size of the stored value,
+    /// `value`, plus an overhead.
     pub(super) const fn size(value: usize) -> usize {
         value.saturating_add(OVERHEAD)
     }
 
-    /// Reserves room for an item. Returns the ids of items that were evicted to make room: the
-    /// caller must delete them. Returns `None` if there is no room.
+    /// Reserves room for an item in the caller's share. Returns the IDs of items that were evicted
+    /// to make room, whose values must then be deleted. Returns `None` if there is no room.
     pub(super) async fn reserve(
         &self,
         id: &str,
@@ -71,8 +73,8 @@ impl<'s> Share<'s> {
         Ok(Some(evicted.collect()))
     }
 
-    /// Counts an item for at most the given time from now. If this request fails, the item is
-    /// counted until it expires.
+    /// Removes an item from the caller's share after the duration `after`, unless it expires
+    /// earlier. If this request fails, the item is counted until it expires.
     pub(super) async fn release(&self, id: &str, size: usize, after: Duration) {
         let mut release = RELEASE.key(&self.key);
         release.arg(member(id, size)).arg(after.as_millis() as u64);

@@ -1,4 +1,4 @@
-//! A lazily established connection to Redis.
+//! A connection to Redis that is established when it is first used.
 
 use std::{
     fmt,
@@ -13,11 +13,11 @@ use ::redis::{
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 
-/// A connection to a Redis server. It is established when it is first used, and again after it was
-/// lost.
+/// A connection to a Redis server. It is established when it is first used, and established again
+/// after it was lost.
 ///
-/// While the server is away, requests fail instead of waiting until it is back. The next request
-/// tries to reconnect.
+/// If the server is unavailable, requests fail immediately or after a timeout, and do not wait
+/// until the server is available again. The next request tries to reconnect.
 #[derive(Clone)]
 pub(super) struct Connection {
     client: Client,
@@ -25,7 +25,8 @@ pub(super) struct Connection {
     current: Arc<Mutex<Option<Arc<ConnectionManager>>>>,
 }
 
-/// The reason why a request failed: the server did not answer, or it answered with an error.
+/// The reason why a Redis request failed: either the server did not respond in time, or the request
+/// returned an error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Away {
     #[error("no answer within {0:?}")]
@@ -37,9 +38,10 @@ pub(super) enum Away {
 // === impl Away ===
 
 impl Away {
-    /// Returns `true` if the server has answered, and a retry would fail with the same error.
+    /// Returns `true` if the server has responded with an error that a retry would return again.
     pub(super) fn is_final(&self) -> bool {
-        // Temporary errors: the server has no memory left, is busy, or waits for other servers.
+        // The codes of temporary errors: the server is out of memory or busy, or other servers of
+        // the cluster are not ready.
         const LATER: [&str; 6] =
             ["OOM", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS"];
 
@@ -59,8 +61,8 @@ impl Connection {
         Self { client, timeout, current: Arc::default() }
     }
 
-    /// Sends a request, which must be idempotent. If the connection turns out to be lost,
-    /// reconnects and repeats the request once.
+    /// Sends a request, which must be idempotent. If the request shows that the connection was
+    /// lost, reconnects and repeats the request once.
     pub(super) async fn ask<'a, T, F>(&self, ask: F) -> Result<T, Away>
     where
         F: Fn(ConnectionManager) -> BoxFuture<'a, RedisResult<T>>,
@@ -69,7 +71,7 @@ impl Connection {
         let asking = async {
             let current = used.insert(self.current()?).clone();
             match ask((*current).clone()).await {
-                // The loss of the connection was only detected now.
+                // The connection was lost earlier, but this is only detected by this request.
                 Err(error) if !is_answer(&error) => {
                     self.forget(&current);
                     let next = used.insert(self.current()?).clone();
@@ -95,7 +97,7 @@ impl Connection {
         if let Some(current) = &*current {
             return Ok(Arc::clone(current));
         }
-        // Retries and timeouts are handled by `ask`.
+        // The client does not retry, because `ask` implements retries and timeouts.
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(0)
             .set_connection_timeout(Some(self.timeout))
@@ -104,8 +106,8 @@ impl Connection {
         Ok(Arc::clone(current.insert(Arc::new(new))))
     }
 
-    /// Drops the connection `used`, so that the next request reconnects. Does nothing if another
-    /// request has already replaced it.
+    /// Drops the connection `used`, so that the next request establishes a new connection. Does
+    /// nothing if another request has already replaced the connection.
     fn forget(&self, used: &Arc<ConnectionManager>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
@@ -116,15 +118,16 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client may contain a password.
+        // Omits the client, which may contain a password.
         f.debug_struct("Connection").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// Returns `true` if the error comes from the server, and would be the same on another connection.
+/// Returns `true` if the server responded with the error, and would respond with the same error on
+/// another connection.
 fn is_answer(error: &RedisError) -> bool {
     match error.kind() {
-        // Another server may have taken over.
+        // A new connection may succeed, because another server may have taken over.
         ErrorKind::Server(
             ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading,
         ) => false,

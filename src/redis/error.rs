@@ -1,8 +1,8 @@
-//! The error of a Redis server.
+//! The errors of a Redis server.
 
 use std::borrow::Cow;
 
-/// The reason why a Redis server cannot be used. The text never contains a password.
+/// The reason why a Redis server cannot be used. The error message never contains a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisError {
@@ -22,7 +22,8 @@ pub enum RedisError {
         /// The scheme of the URL, such as `rediss`.
         scheme: String,
     },
-    /// The server is unavailable. The text with the reason is meant for logs, not for clients.
+    /// The server is unavailable. The string contains the reason, which is meant for logs, not for
+    /// clients.
     #[error("the Redis server is not available: {0}")]
     Unavailable(Cow<'static, str>),
 }

@@ -1,7 +1,7 @@
-//! Stores that replicas share, in Redis or Valkey.
+//! Stores in Redis or Valkey that several replicas share.
 //!
-//! A [`RedisServer`] holds the address and settings of a server. Its methods create stores on that
-//! server:
+//! A [`RedisServer`] contains the address and settings of a Redis server. Its methods create stores
+//! in that server:
 //!
 //! | method | implements | shared data |
 //! |---|---|---|
@@ -9,22 +9,23 @@
 //! | [`runs`](RedisServer::runs) | [`Store`](crate::store::Store) | runs that wait for user input |
 //! | [`results`](RedisServer::results) | [`Store`](crate::store::Store) | full versions of truncated results |
 //!
-//! Each store has its own connection, which is established when the store is first used, and again
-//! after it was lost. So an unavailable server is not a configuration error. While the server is
-//! unavailable, each call that needs the store fails: at once if the connection is refused, and
-//! after the [timeout](RedisServer::timeout) if the server is silent. The next call tries again.
+//! Each store has a separate connection, which is established when the store is first used, and
+//! established again after it was lost. So an unavailable server is not a configuration error.
+//! While the server is unavailable, each call that needs the store fails: immediately if the
+//! connection is refused, or after the [timeout](RedisServer::timeout) if the server does not
+//! respond. The next call tries again.
 //!
 //! # The server
 //!
 //! The server must be Redis 6 or later, or Valkey. It can be a single server, or a proxy in front
 //! of a cluster, because all keys of a script have the same hash tag. The Redis user needs access
-//! to the keys that begin with the [prefix](RedisServer::prefix). It must be allowed to use the
-//! commands for strings, hashes and sorted sets, `EVALSHA`, `SCRIPT LOAD` and `TIME`.
+//! to all keys that begin with the [prefix](RedisServer::prefix). The user needs permission for the
+//! commands for strings, hashes and sorted sets, and for `EVALSHA`, `SCRIPT LOAD` and `TIME`.
 //!
-//! Configure the server with `maxmemory` and `maxmemory-policy noeviction`. A full server then
-//! rejects new values. With other policies, it would evict budgets and waiting runs. Names of
-//! callers, and handles, are stored only as SHA-256. States and results are stored unencrypted, so
-//! all users with access to the server can read them.
+//! Configure the server with `maxmemory` and `maxmemory-policy noeviction`, so that a full server
+//! rejects new values. With other policies, the server would evict budgets and waiting runs. The
+//! names of callers and the handles are stored only as SHA-256 digests. States and results are
+//! stored unencrypted, so all users with access to the server can read them.
 //!
 //! # Examples
 //!
@@ -72,12 +73,12 @@ use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL, Whe
 
 /// The default prefix of all Redis keys.
 const PREFIX: &str = "mcp-composite";
-/// The default timeout of a request to the server.
+/// The default timeout of a request to the Redis server.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// The default maximum total size in bytes of the states of one caller's suspended runs.
 const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
-/// The address and settings of a Redis or Valkey server, from which stores are created.
+/// The address and settings of a Redis or Valkey server. Its methods create stores in the server.
 ///
 /// See the [module docs](self) for an example.
 #[derive(Clone)]
@@ -90,57 +91,59 @@ pub struct RedisServer {
 // === impl RedisServer ===
 
 impl RedisServer {
-    /// Creates the settings for the server at `url`, such as `redis://user:password@host:6379/0` or
-    /// `unix:///run/redis.sock`. Does not connect yet.
+    /// Creates the settings for the Redis server at `url`, such as
+    /// `redis://user:password@host:6379/0` or `unix:///run/redis.sock`. Does not connect to the
+    /// server yet.
     ///
-    /// A URL with the scheme `rediss` uses TLS. This requires the feature `tokio-rustls-comp` of
-    /// the `redis` crate: add the crate with this feature to your own dependencies.
+    /// A URL with the scheme `rediss` uses TLS. TLS requires the feature `tokio-rustls-comp` of the
+    /// `redis` crate: add the crate with this feature to your dependencies.
     ///
     /// # Errors
     ///
-    /// Returns an error if the URL is invalid, or if it requires TLS and TLS is not enabled. The
+    /// Returns an error if the URL is invalid, or if it requires TLS, but TLS is not enabled. The
     /// error does not contain the URL, which may contain a password.
     pub fn new(url: &str) -> Result<Self, RedisError> {
         let info = url.into_connection_info().map_err(|error| mistake(url, &error))?;
-        // Commands are small, and a call waits for each.
+        // Sends each command without delay, because commands are small, and tool calls wait for
+        // them.
         let settings = TcpSettings::default().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(settings));
         Ok(Self::from_client(client.map_err(|error| mistake(url, &error))?))
     }
 
-    /// Creates the settings from a client of the `redis` crate, for options that a URL cannot
-    /// express. Does not connect yet.
+    /// Creates the settings from a client of the `redis` crate. Use this for options that a URL
+    /// cannot express. Does not connect to the server yet.
     #[must_use]
     pub fn from_client(client: Client) -> Self {
         Self { client, prefix: PREFIX.into(), timeout: TIMEOUT }
     }
 
-    /// Sets the prefix of all keys. In each key, a colon follows the prefix. Defaults to
-    /// `mcp-composite`.
+    /// Sets the prefix of all keys in Redis. The prefix is followed by a colon in each key.
+    /// Defaults to `mcp-composite`.
     ///
-    /// All processes that use the same server and the same prefix share their stores.
+    /// Processes that use the same Redis server and the same prefix share their stores.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Extends the prefix of all keys by a colon and `name`.
+    /// Appends a colon and `name` to the prefix of all keys.
     #[cfg(feature = "config")]
     pub(crate) fn within(mut self, name: &str) -> Self {
         self.prefix = format!("{}:{name}", self.prefix).into();
         self
     }
 
-    /// Sets the timeout of each request to the server, including the time to connect. Defaults to 1
-    /// second.
+    /// Sets the timeout of each request to the Redis server, including the time to connect.
+    /// Defaults to 1 second.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Creates a store for budgets.
+    /// Creates a store for budgets in the server.
     #[must_use]
     pub fn budgets(&self) -> RedisBudgets {
         RedisBudgets::new(self.connection(), Arc::clone(&self.prefix))
@@ -176,8 +179,8 @@ impl RedisServer {
         }
     }
 
-    /// Returns a new connection for a store. Stores have separate connections, so that small
-    /// requests of one do not wait for large ones of another.
+    /// Returns a new connection for a store. Stores have separate connections, so that a small
+    /// request of one store does not wait for a large request of another store.
     fn connection(&self) -> Connection {
         Connection::new(self.client.clone(), self.timeout)
     }
@@ -185,7 +188,7 @@ impl RedisServer {
 
 impl fmt::Debug for RedisServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client may contain a password.
+        // Omits the client, which may contain a password.
         f.debug_struct("RedisServer")
             .field("prefix", &self.prefix)
             .field("timeout", &self.timeout)
@@ -193,7 +196,8 @@ impl fmt::Debug for RedisServer {
     }
 }
 
-/// Converts an error of the `redis` crate about a URL, without disclosing the URL.
+/// Converts an error of the `redis` crate about a URL. The returned error does not disclose the
+/// URL.
 fn mistake(url: &str, error: &::redis::RedisError) -> RedisError {
     match url.split_once("://") {
         Some((scheme @ ("rediss" | "valkeys"), _)) if error.to_string().contains("TLS") => {

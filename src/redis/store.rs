@@ -1,4 +1,4 @@
-//! A store in Redis whose handles are random texts.
+//! A store in Redis with random handles and expiry.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -18,37 +18,40 @@ use crate::{
     store::{PutError, Store, TakeError, WhenFull},
 };
 
-/// The number of random bytes in a handle, which is the text that a client keeps.
+/// The number of random bytes in a handle.
 const HANDLE: usize = 32;
-/// The number of bytes before each stored value that identify its owner.
+/// The length in bytes of the digest of the owner, which precedes each stored value.
 const OWNER: usize = 32;
-/// The number of random bytes in the id of a request that takes a state. The id replaces the owner
-/// of the taken state. As text with the prefix `taken:`, the id is as long as the owner's digest.
+/// The number of random bytes in the ID of a request that takes a state. When the state is taken,
+/// the ID replaces the digest of the owner. With the prefix `taken:`, the hexadecimal ID is as long
+/// as the digest.
 const TAKING: usize = 13;
-/// The time for which the server keeps a value after it was taken, so that the request can be
-/// repeated if the reply was lost.
+/// How long Redis keeps a value after it was taken. Within this time, the request can be repeated
+/// if its response was lost.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// A duration that exceeds the lifetime of any server, as an upper bound for expiry times.
+/// A duration longer than the lifetime of any server. Used as the upper bound of expiry times.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.lua")));
 
-/// A store in Redis that all replicas share, either for the states of runs or for complete results.
+/// A store in Redis that several replicas share. It contains either the states of runs or full
+/// results.
 ///
-/// A handle is a random text, so clients cannot read the value. Any replica can resume a run, but
-/// only once: a state that was taken cannot be taken again. So no question is answered twice, even
-/// on different replicas. The server keeps a taken state for one more minute. If the reply is lost,
-/// the replica that took the state can request it again. A result can be retrieved any number of
-/// times until it expires. Users with access to the server can read all values.
+/// A handle is a random string that does not contain the value, so clients cannot read the value.
+/// Any replica can resume a run, but only once: a state that was taken cannot be taken again, so no
+/// question is answered twice. Redis keeps a taken state for one more minute. If the response of
+/// the request that took it is lost, the replica can repeat the request. A result can be retrieved
+/// any number of times until it expires. All users with access to the Redis server can read all
+/// values.
 ///
-/// The total size is limited by the server's `maxmemory`. A full server rejects further values.
-/// Each value is stored under `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`. The stored
-/// bytes begin with the SHA-256 of the owner. Once the value was taken, an id of the request that
-/// took it replaces this SHA-256.
+/// The total size of the values is limited by the `maxmemory` setting of Redis. A full server
+/// rejects new values. Each value is stored under the key `PREFIX:state:SHA-256 OF THE HANDLE` or
+/// `PREFIX:result:…`. The stored value begins with the SHA-256 digest of the owner. When the value
+/// is taken, the digest is replaced by the ID of the request that took it.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
-    /// The prefix of the keys, which includes the kind of the values.
+    /// The prefix of the keys, which includes the kind of the stored values.
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_item_bytes: usize,
@@ -57,7 +60,7 @@ pub struct RedisStore {
     pub(super) when_full: WhenFull,
 }
 
-/// How often a value can be retrieved.
+/// Whether a value can be retrieved only once, or any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
     Once,
@@ -83,27 +86,27 @@ impl RedisStore {
         self
     }
 
-    /// Sets the maximum total size in bytes of one caller's values, including half a KiB of
-    /// overhead for each value. Defaults to 16 MiB for the states of runs. By default, results have
-    /// no maximum.
+    /// Sets the maximum total size in bytes of one caller's values, including an overhead of 512
+    /// bytes for each value. Defaults to 16 MiB for the states of runs. By default, results have no
+    /// maximum.
     ///
-    /// A state is counted until it expires, or until a minute after it was taken. A state that
-    /// would exceed the maximum is rejected. A result that would exceed the maximum replaces the
-    /// caller's oldest results. Runs have a known caller only if the composite layer has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests for which this
-    /// function returns `None` are counted as requests of one caller. Without such a function, runs
-    /// have no limit per caller.
+    /// A state is included in the total until it expires, or until one minute after it was taken.
+    /// If a new state would exceed the maximum, it is rejected. If a new result would exceed the
+    /// maximum, the caller's oldest results are evicted. The callers of runs are known only if the
+    /// composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function.
+    /// Requests for which this function returns `None` share the limit of one caller. Without this
+    /// function, runs have no limit per caller.
     ///
     /// The sizes of a caller's values are stored in a sorted set under the key
-    /// `PREFIX:state:caller:SHA-256 OF THE CALLER`, or `PREFIX:result:caller:…`.
+    /// `PREFIX:state:caller:SHA-256 OF THE CALLER` or `PREFIX:result:caller:…`.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
         self.max_caller_bytes = Some(bytes);
         self
     }
 
-    /// Stores a value for an owner and returns its handle. If the caller has a limit, counts the
-    /// value for the caller.
+    /// Stores a value with its owner, and returns its handle. If the values of each caller are
+    /// limited, reserves room in the caller's share first.
     async fn keep(
         &self,
         value: Vec<u8>,
@@ -139,8 +142,8 @@ impl RedisStore {
         Ok(handle)
     }
 
-    /// Reserves room for a value in a caller's share. Deletes the values that are evicted to make
-    /// room.
+    /// Reserves room for a value in the caller's share. Deletes the caller's values that are
+    /// evicted to make room.
     async fn reserve(
         &self,
         share: &Share<'_>,
@@ -151,13 +154,13 @@ impl RedisStore {
     ) -> Result<(), PutError> {
         let full = || PutError::CallerFull { bytes: size, max };
         let unavailable = |away: Away| PutError::Unavailable(away.to_string().into());
-        // No eviction makes room for such a value.
+        // The value exceeds the whole share, so evicting other values would not help.
         if size > max {
             return Err(full());
         }
         let reserved = share.reserve(id, size, ttl, max, self.when_full).await;
         let evicted = reserved.map_err(unavailable)?.ok_or_else(full)?;
-        // Deleted one by one, since a cluster can keep the values on different servers.
+        // Deletes the values one by one, because a cluster may store them on different servers.
         for evicted in evicted {
             let delete = ::redis::cmd("DEL").arg(self.key(&evicted)).to_owned();
             let asked = self.connection.ask(|mut server| {
@@ -170,7 +173,7 @@ impl RedisStore {
     }
 
     /// Returns the [`Share`] of a caller, and the maximum total size in bytes of the caller's
-    /// values. Returns `None` if `caller` is `None`, or if the size is not limited.
+    /// values. Returns `None` if `caller` is `None`, or if the total size is not limited.
     fn share(&self, caller: Option<&[u8]>) -> Option<(Share<'_>, usize)> {
         let (caller, max) = caller.zip(self.max_caller_bytes)?;
         Some((Share::new(&self.connection, &self.prefix, caller), max))
@@ -183,7 +186,7 @@ impl RedisStore {
         caller: Option<&[u8]>,
         times: Times,
     ) -> Result<Vec<u8>, TakeError> {
-        // Rejected without a request to the server.
+        // Rejects a string that cannot be a handle, without a request to the server.
         if handle.len() != 2 * HANDLE {
             return Err(TakeError::NO_HANDLE);
         }
@@ -216,7 +219,7 @@ impl RedisStore {
         }
     }
 
-    /// Returns the Redis key of the value with this id.
+    /// Returns the Redis key of the value with the given ID.
     fn key(&self, id: &str) -> String {
         format!("{}:{id}", self.prefix)
     }
@@ -255,7 +258,7 @@ impl Store for RedisStore {
     }
 }
 
-/// Returns the id of a stored value: a digest of the handle, from which the handle cannot be
+/// Returns the ID of a stored value: a digest of the handle, from which the handle cannot be
 /// computed.
 fn id(handle: &str) -> String {
     random::hex(&digest([handle.as_bytes()]))

@@ -1,4 +1,4 @@
-//! The errors of stores.
+//! The errors that stores return.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use thiserror::Error;
 
 /// The reason why a store rejects a value.
 ///
-/// The error messages call the value "the state of a run". If the value is the result of a run
-/// instead, the error is only logged, so clients do not see the wrong word.
+/// The error messages call the value "the state of a run". If the value is a tool result instead,
+/// the error is only logged, so clients do not see the wrong term.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
@@ -20,48 +20,50 @@ pub enum PutError {
         max: usize,
     },
     /// The store has no room for the value.
-    // The message does not contain `bytes`: clients see it, and it depends on other callers.
+    // The message omits `bytes`, because clients see it, and the number would disclose how much
+    // other callers store.
     #[error(
         "the state store is full: with this state it would hold more than {max} bytes \
          (`max_total_bytes`)"
     )]
     Full {
-        /// The total size in bytes that the store would have with this value. It is meant for logs,
-        /// not for clients.
+        /// The total size in bytes that all values would have with this value. Meant for logs, not
+        /// for clients.
         bytes: usize,
         /// The maximum total size in bytes of all values in the store.
         max: usize,
     },
-    /// With this value, the caller would exceed its share of the store.
+    /// The values of the caller would exceed the caller's share of the store.
     #[error(
         "the caller's share of the state store is used up: this state takes {bytes} bytes, and \
          all states of one caller at most {max} (`max_caller_bytes`)"
     )]
     CallerFull {
-        /// The size in bytes that this value would take in the store.
+        /// The size in bytes of this value, including the overhead of the store.
         bytes: usize,
         /// The maximum total size in bytes of one caller's values.
         max: usize,
     },
-    /// The store is unavailable. The text with the reason is meant for logs, not for clients.
+    /// The store is unavailable. The string contains the reason, which is meant for logs, not for
+    /// clients.
     #[error("the state store is unavailable: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a store returns no value for a handle. It is meant for logs, not for clients.
+/// The reason why a store does not return the value of a handle. Meant for logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// The handle is invalid, for the given reason. Clients receive the same message for every
-    /// reason.
+    /// The handle is invalid. The string contains the reason, which must not be disclosed to
+    /// clients: they receive the same message for every reason.
     #[error("not the state of a run: {0}")]
     Invalid(Cow<'static, str>),
-    /// The store is temporarily unavailable.
+    /// The store is temporarily unavailable. The string contains the reason.
     #[error("the state store is unavailable: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a [`SignedStore`](super::SignedStore) cannot use a set of keys.
+/// The reason why a [`SignedStore`](super::SignedStore) rejects a set of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -71,25 +73,25 @@ pub enum KeyError {
     /// A key is so short that it could be guessed.
     #[error("the key `{id}` has {bytes} bytes: expected at least {min}")]
     TooShort {
-        /// The id of the key that is too short.
+        /// The ID of the key that is too short.
         id: String,
         /// The length of the key in bytes.
         bytes: usize,
         /// The minimum length of a key in bytes.
         min: usize,
     },
-    /// Two keys have the same id.
+    /// Two keys have the same ID.
     #[error("two keys have the id `{id}`")]
     DuplicateId {
-        /// The id that both keys have.
+        /// The ID that both keys have.
         id: String,
     },
-    /// The id of a key is empty or too long.
+    /// The ID of a key is empty or too long.
     #[error("the id of a key has {bytes} bytes: expected 1 to {max}")]
     IllegalId {
-        /// The length of the id in bytes.
+        /// The length of the ID in bytes.
         bytes: usize,
-        /// The maximum length of an id in bytes.
+        /// The maximum length of an ID in bytes.
         max: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! A store in the memory of this process, whose handles are random texts.
+//! An in-memory store with random handles and expiry.
 
 use std::{
     cmp::Reverse,
@@ -14,40 +14,42 @@ use tokio::time::Instant;
 use super::{PutError, Store, TakeError, signed::STATE_TTL};
 use crate::random;
 
-/// The number of random bytes of a handle.
+/// The number of random bytes in a handle.
 const HANDLE: usize = 32;
-/// The overhead in bytes that is added to the size of each item, so that many small items use up
-/// the limit, too.
+/// The overhead in bytes that is added to the size of each item, so that many small items reach the
+/// limit, too.
 const OVERHEAD: usize = 512;
 /// The default time after which a result expires.
 pub(crate) const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
-/// The default maximum size of a state.
+/// The default maximum size in bytes of a state.
 pub(crate) const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
-/// The default maximum size of a result.
+/// The default maximum size in bytes of a result.
 pub(crate) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// The default maximum size of all values.
+/// The default maximum total size in bytes of all values in a store.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// The default ratio of a store's maximum size to the share of each caller, in a store for runs.
+/// The default divisor for the share of each caller in a store for runs: each caller can use a
+/// quarter of the store.
 const CALLER_SHARES: usize = 4;
-/// A duration that exceeds the lifetime of any process. It is used if a computed expiry would
+/// A duration longer than the lifetime of any process. Used instead of an expiry time that would
 /// overflow.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A store in the memory of this process, whose handles are random texts.
+/// An in-memory store with random handles and expiry.
 ///
-/// A handle is a random text, so clients cannot read the value. A value is removed when it is
-/// taken, when it expires, or when the process ends. Other processes cannot access the values. So
-/// use this store for a single process, or behind a load balancer with session affinity.
+/// A handle is a random string that does not contain the value, so clients cannot read the value. A
+/// value is removed when it is taken, when it expires, or when the process ends. Other processes
+/// cannot access the values. Therefore use this store for a single process, or behind a load
+/// balancer with session affinity.
 ///
-/// A store [for runs](Self::for_runs) keeps a value until it is taken or expires. If the store is
-/// full, it rejects new values.
+/// A store [for runs](Self::for_runs) keeps each value until it is taken or expires. If the store
+/// is full, it rejects new values.
 ///
-/// In a store [for results](Self::for_results), a new value evicts older ones if there is no room.
-/// First, the caller's oldest values are evicted until the new value fits into the caller's
-/// [share](Self::max_caller_bytes). Then values are evicted until the new value fits into the
-/// [total](Self::max_total_bytes): each time, the oldest value of the caller that would have the
-/// most bytes with the new value included. So a caller that stores a lot evicts its own values, not
-/// those of callers that store less.
+/// A store [for results](Self::for_results) evicts older values if there is no room for a new
+/// value. First, it evicts the caller's oldest values until the new value fits into the caller's
+/// [share](Self::max_caller_bytes). Then it evicts values of any caller until the new value fits
+/// into the [total size](Self::max_total_bytes): each time, the oldest value of the caller that
+/// uses the most bytes, including the new value. So a caller that stores many values evicts its own
+/// values, not those of callers that store less.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -60,13 +62,13 @@ pub struct MemoryStore {
     kept: Mutex<Entries>,
 }
 
-/// The rule that decides whether a store rejects new items or evicts older ones when the store, or
-/// the share of the caller, is full.
+/// Whether a store rejects new items or evicts older items, if the store or the caller's share is
+/// full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// Reject the new item, because stored items must be kept until they expire.
+    /// Reject the new item, because the stored items must be kept until they expire.
     Refuse,
-    /// Evict older items, as the documentation of each store describes.
+    /// Evict older items. The documentation of each store describes their order.
     DropOldest,
 }
 
@@ -75,43 +77,44 @@ pub(crate) enum WhenFull {
 enum Share {
     /// A fixed number of bytes.
     Bytes(usize),
-    /// A part of the store's maximum total size: the size divided by this number.
+    /// A fraction of the store's maximum total size: the size divided by this number.
     Part(usize),
 }
 
 #[derive(Default)]
 struct Entries {
     items: HashMap<Handle, Item>,
-    /// The handles of all items, ordered by the time at which they expire, the earliest first.
+    /// The expiry times and handles of all items, with the earliest expiry first.
     expiries: BTreeSet<(Instant, Handle)>,
     bytes: usize,
-    /// The accounts of all callers that have items in the store.
+    /// The items and total size of each caller that has items in the store.
     callers: HashMap<Caller, Account>,
-    /// The same callers, ordered by rank. The last caller is the next to lose an item.
+    /// The callers of all items, ordered by rank. If an item must be evicted, the last caller loses
+    /// its oldest item.
     ranks: BTreeSet<(Rank, Caller)>,
 }
 
 type Handle = Arc<str>;
 type Caller = Arc<[u8]>;
 /// The rank of a caller in the order of eviction: the total size of its items in bytes, and the
-/// time at which its oldest item expires.
+/// expiry time of its oldest item.
 type Rank = (usize, Reverse<Instant>);
 
-/// The items of one caller, and their total size.
+/// The items of one caller, and their total size in bytes.
 #[derive(Default)]
 struct Account {
     bytes: usize,
-    /// The handles of the caller's items, the oldest first.
+    /// The expiry times and handles of the caller's items, with the oldest item first.
     items: BTreeSet<(Instant, Handle)>,
 }
 
 struct Item {
-    /// The value. A slice has no spare capacity, so it uses no more memory than the store counts. A
-    /// reader clones the `Arc` while it holds the lock of the store, and copies the bytes after it
-    /// has released the lock.
+    /// The value, as a slice without spare capacity, so that its memory use equals its counted
+    /// size. To read the value, clone the `Arc` while the store is locked, and copy the bytes after
+    /// the lock is released.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
-    /// The caller whose share contains the item. `None` if callers have no shares.
+    /// The caller to whose share the item belongs. `None` if shares are not limited.
     caller: Option<Caller>,
     expiry: Instant,
 }
@@ -121,8 +124,8 @@ struct Item {
 impl MemoryStore {
     /// Creates a store for the states of runs that wait for user input.
     ///
-    /// By default, a state is kept for an hour and has at most 4 MiB. The states of one caller have
-    /// at most 16 MiB together, and all states 64 MiB.
+    /// By default, a state is kept for an hour. Each state has at most 4 MiB, the states of one
+    /// caller have at most 16 MiB together, and all states have at most 64 MiB together.
     #[must_use]
     pub fn for_runs() -> Self {
         let share = Share::Part(CALLER_SHARES);
@@ -131,8 +134,8 @@ impl MemoryStore {
 
     /// Creates a store for the full versions of truncated results.
     ///
-    /// By default, a result is kept for 10 minutes and has at most 16 MiB. All results together
-    /// have at most 64 MiB.
+    /// By default, a result is kept for 10 minutes. Each result has at most 16 MiB, and all results
+    /// have at most 64 MiB together.
     #[must_use]
     pub fn for_results() -> Self {
         Self::new(RESULT_TTL, MAX_RESULT_BYTES, Share::Part(1), WhenFull::DropOldest)
@@ -164,22 +167,22 @@ impl MemoryStore {
         self
     }
 
-    /// Sets the maximum total size of all values in bytes. Each value is counted with half a KiB in
-    /// addition to its own size. Defaults to 64 MiB.
+    /// Sets the maximum total size of all values in bytes, including an overhead of 512 bytes for
+    /// each value. Defaults to 64 MiB.
     #[must_use]
     pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
         self.max_total_bytes = bytes;
         self
     }
 
-    /// Sets the maximum total size of one caller's values in bytes, including half a KiB of
-    /// overhead for each value. Defaults to a quarter of [`max_total_bytes`](Self::max_total_bytes)
-    /// for the states of runs, and to all of it for results.
+    /// Sets the maximum total size of one caller's values in bytes, including an overhead of 512
+    /// bytes for each value. For the states of runs, it defaults to a quarter of
+    /// [`max_total_bytes`](Self::max_total_bytes). For results, it defaults to all of it.
     ///
-    /// Runs have a known caller only if the composite layer has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests for which this
-    /// function returns `None` are counted as requests of one caller. Without such a function, runs
-    /// have no limit per caller.
+    /// The callers of runs are known only if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function. Requests for which this
+    /// function returns `None` share the limit of one caller. Without this function, runs have no
+    /// limit per caller.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
         self.max_caller_bytes = Share::Bytes(bytes);
@@ -241,7 +244,7 @@ impl MemoryStore {
     }
 
     fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Entries>, TakeError> {
-        // A text of another length cannot be a handle.
+        // A string of any other length is not a handle of this store.
         if handle.len() != 2 * HANDLE {
             return Err(TakeError::NO_HANDLE);
         }
@@ -251,7 +254,7 @@ impl MemoryStore {
     }
 
     fn kept(&self) -> MutexGuard<'_, Entries> {
-        // No code panics while the lock is held.
+        // A poisoned lock is harmless, because no code panics while it holds the lock.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -292,8 +295,8 @@ impl Store for MemoryStore {
 // === impl Entries ===
 
 impl Entries {
-    /// Returns the item of a handle. Returns an error if there is no such item, or if the item
-    /// belongs to another owner.
+    /// Returns the item with the given handle. Returns an error if the handle is unknown, or if the
+    /// item belongs to another owner.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
             None => Err(TakeError::UNKNOWN),
@@ -328,8 +331,8 @@ impl Entries {
         Some(item)
     }
 
-    /// Changes the account of a caller, and updates the caller's rank. Removes the account if it
-    /// has no items any more.
+    /// Changes the account of a caller with `change`, and updates the caller's rank. Removes the
+    /// account if it has no more items.
     fn adjust(&mut self, caller: &Caller, change: impl FnOnce(&mut Account)) {
         let mut account = self.callers.remove(caller).unwrap_or_default();
         if let Some(rank) = account.rank() {
@@ -346,12 +349,12 @@ impl Entries {
         self.callers.get(caller).map_or(0, |account| account.bytes)
     }
 
-    /// Evicts items until there is room for a new item of `caller`. First evicts items of this
-    /// caller until the new item fits into its share. Then evicts items of the caller that has the
-    /// most bytes.
+    /// Evicts items until there is room for a new item of `caller`. First evicts the caller's own
+    /// items until the new item fits into the caller's share. Then evicts items of the caller that
+    /// uses the most bytes.
     ///
-    /// The new item is counted for its caller when callers are compared. So a caller does not evict
-    /// items of a caller with fewer bytes, unless it has no items of its own.
+    /// The new item is included in the size of its caller when callers are compared. So a caller
+    /// cannot evict the items of callers that use fewer bytes, unless it has no items itself.
     fn make_room(&mut self, size: usize, caller: &Caller, max: usize, share: usize) {
         while self.bytes_of(caller) + size > share && self.drop_oldest_of(caller) {}
         while self.bytes + size > max {
@@ -367,8 +370,8 @@ impl Entries {
         oldest.is_some_and(|(_, handle)| self.remove(&handle).is_some())
     }
 
-    /// Removes the oldest item. It is the first to expire, because all items have the same time to
-    /// live.
+    /// Removes the item that expires first. It is also the oldest item, because all items have the
+    /// same lifetime.
     fn drop_first(&mut self) -> bool {
         let first = self.expiries.first().map(|(_, handle)| handle.clone());
         first.is_some_and(|handle| self.remove(&handle).is_some())
@@ -383,7 +386,7 @@ impl Entries {
 
 impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Handles are not shown, since they give access to items.
+        // Omits the handles, because anyone who knows a handle can access its item.
         f.debug_struct("Entries")
             .field("items", &self.items.len())
             .field("bytes", &self.bytes)
@@ -394,7 +397,8 @@ impl fmt::Debug for Entries {
 // === impl Account ===
 
 impl Account {
-    /// Returns the caller's rank in the order of eviction, or `None` if the caller has no items.
+    /// Returns the caller's rank in the order of eviction. Returns `None` if the caller has no
+    /// items.
     fn rank(&self) -> Option<Rank> {
         self.items.first().map(|(expiry, _)| (self.bytes, Reverse(*expiry)))
     }
@@ -427,7 +431,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks that the accounts of callers match the items.
+    /// Asserts that the account of each caller matches the caller's items.
     fn assert_accounts_match(store: &MemoryStore) {
         let kept = store.kept();
         let mut bytes: HashMap<Caller, usize> = HashMap::new();

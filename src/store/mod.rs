@@ -1,14 +1,14 @@
 //! Stores for values that clients refer to by handles: the states of suspended runs, and the full
 //! versions of truncated results.
 //!
-//! If a composite asks the user, the client's call ends with the questions. When the client calls
-//! again with the answers, the composite continues. In between, the progress of the run, its
-//! *state*, is put into a [`Store`]. The store returns a *handle*: a text that the client keeps and
-//! sends back with the answers.
+//! If a composite needs user input, it answers the client's call with its questions, and the run is
+//! suspended. The client then repeats the call with the answers, and the run continues. In the
+//! meantime, the progress of the run, called its *state*, is in a [`Store`]. The store returns a
+//! *handle*: a string that the client keeps, and sends back with the answers.
 //!
 //! A [`TruncateLayer`](crate::truncate::TruncateLayer) truncates tool results that are too large.
-//! If the layer has a store, it stores the complete result there as JSON. The truncated result then
-//! links to the complete one, so that the client can read the rest.
+//! If the layer has a store, it stores the full result there as JSON. The truncated result contains
+//! a link to the full result, so that the client can read the rest.
 //!
 //! | | [`SignedStore`] | [`MemoryStore`] | [`RedisStore`] |
 //! |---|---|---|---|
@@ -21,9 +21,9 @@
 //! | size of a state, by default | 64 KiB | 4 MiB, all of one caller 16 MiB, all of them 64 MiB | 4 MiB, all of one caller 16 MiB |
 //! | size of a result, by default | | 16 MiB, all of them 64 MiB | 16 MiB |
 //!
-//! Each value has an *owner*, and only a request of the same owner can retrieve it. The owner of a
-//! state is the call that began the run, together with its caller. The owner of a result is the
-//! caller.
+//! Each value has an *owner*. A request can retrieve the value only if it has the same owner. The
+//! owner of a state is the call that began the run, together with its caller. The owner of a result
+//! is its caller.
 //!
 //! # Examples
 //!
@@ -76,26 +76,27 @@ pub(crate) use self::{
     signed::STATE_TTL,
 };
 
-/// A store that keeps values, and returns handles to retrieve them.
+/// A store of values, which returns a handle for each value.
 ///
-/// Clients keep the handles and send them back, so a handle that a method receives can be any text.
+/// Clients keep the handles and send them back. Therefore an implementation must expect any string
+/// as a handle.
 ///
-/// Some stores limit the total size of each caller's values. The `caller` that a method receives
-/// identifies the owner of the value:
+/// Some stores limit the total size of each caller's values. For this purpose, methods receive a
+/// `caller`, which identifies the caller of the value:
 ///
 /// - If the server does not identify callers, `caller` is `None`, and there is no limit per caller.
-/// - If the server identifies callers, but not the caller of this request, `caller` is a key that
-///   all such requests share.
+/// - If the server identifies callers, but this request does not contain a caller, `caller` is a
+///   key that all requests without a caller share.
 ///
 /// See the [module docs](self) for an example.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Stores a value and returns a handle that cannot be guessed. Only the same owner can retrieve
-    /// the value with it.
+    /// Stores a value and returns a handle, which cannot be guessed. To retrieve the value, the
+    /// handle and the same owner are needed.
     ///
     /// # Errors
     ///
     /// The future returns an error if the value is too large, if the store is full or unavailable,
-    /// or if the caller has used up its share.
+    /// or if the caller's share is used up.
     fn put<'a>(
         &'a self,
         value: Vec<u8>,
@@ -103,13 +104,14 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
-    /// Removes the value of a handle from the store and returns it. Composites use this method for
-    /// the states of runs.
+    /// Removes the value with the given handle from the store and returns it. Composites use this
+    /// method for the states of runs, each of which can be resumed only once.
     ///
     /// # Errors
     ///
-    /// The future returns an error if the handle is invalid, belongs to another owner, has expired
-    /// or was taken, or if the store is unavailable. Do not disclose the reason to clients.
+    /// The future returns an error if the handle is invalid or has expired, if it belongs to
+    /// another owner, if the value was already taken, or if the store is unavailable. Do not
+    /// disclose the reason to clients.
     fn take<'a>(
         &'a self,
         handle: &'a str,
@@ -117,12 +119,12 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
 
-    /// Returns the value of a handle without removing it. This method is used for results, which
-    /// can be retrieved any number of times until they expire.
+    /// Returns the value with the given handle, and leaves it in the store. This method is used for
+    /// results, which can be retrieved any number of times until they expire.
     ///
     /// # Errors
     ///
-    /// The future returns the same errors as that of [`take`](Self::take).
+    /// The future returns the same errors as the future of [`take`](Self::take).
     fn get<'a>(
         &'a self,
         handle: &'a str,
@@ -130,12 +132,12 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
 
-    /// Returns the maximum size of a value in bytes: [`put`](Self::put) rejects every larger value.
+    /// Returns the maximum size of a value in bytes: [`put`](Self::put) rejects larger values.
     /// Defaults to `None`, which means that the limit is unknown.
     ///
-    /// A composite rejects a run whose state is certain to exceed this size at a later question. It
-    /// does so before it calls a tool that may change something. If the limit is unknown, the run
-    /// only fails at the question.
+    /// If a composite knows that the state of a run will exceed this size at a later question, it
+    /// rejects the run before it calls a tool that may have side effects. If the limit is unknown,
+    /// the run fails only when it reaches the question.
     fn max_bytes(&self) -> Option<usize> {
         None
     }
@@ -174,8 +176,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Encodes the name of a caller as the owner of values. The encoding of an unknown caller differs
-/// from that of a caller with an empty name.
+/// Encodes the name of a caller as an owner of values. An unknown caller is encoded differently
+/// from a caller with an empty name.
 pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
     match caller {
         Some(caller) => [b"caller ", caller.as_bytes()].concat(),

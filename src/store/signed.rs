@@ -1,4 +1,4 @@
-//! A store that keeps nothing: its handles contain the states of runs, signed by the server.
+//! A store that keeps no data on the server: each handle contains the signed state of a run.
 
 use std::{collections::HashSet, fmt, sync::OnceLock, time::Duration};
 
@@ -9,40 +9,41 @@ use super::{KeyError, PutError, Store, TakeError};
 
 /// The minimum length of a signing key in bytes.
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
-/// The maximum length of a key's id in bytes.
+/// The maximum length of a key ID in bytes.
 pub(crate) const MAX_KEY_ID: usize = 255;
 /// The default time after which a state expires.
 pub(crate) const STATE_TTL: Duration = Duration::from_secs(60 * 60);
-/// The default maximum length of a handle.
+/// The default maximum length of a handle in bytes.
 const MAX_SIGNED_BYTES: usize = 64 * 1024;
 
-/// The id of a key that the operator has not named.
+/// The ID of the key of a store that is created with a single key.
 const DEFAULT_ID: &str = "default";
-/// The id of the random key that only this process knows.
+/// The ID of the random key of this process.
 const EPHEMERAL_ID: &str = "ephemeral";
 
-/// A store that keeps nothing itself: the handle that a client keeps contains the state of the run,
-/// with a signature that prevents changes.
+/// A store that keeps no data on the server. The handle, which the client keeps, contains the state
+/// of the run and a signature that prevents changes.
 ///
-/// A handle is a text that contains the state in base64, the time, and a signature (HMAC-SHA256, by
-/// rmcp's [`RequestStateCodec`]). So any process that has the key can resume the run, and the
-/// server stores nothing.
+/// A handle is a string that contains the state in base64, the expiry time, and a signature
+/// (HMAC-SHA256, created by rmcp's [`RequestStateCodec`]). So any process that has the key can
+/// resume the run.
 ///
 /// A state is signed but not encrypted: *a client can read it*, including the results of all tools
 /// that were called so far. A state can be used any number of times until it expires, so a client
-/// can go back to a question and answer it differently. To prevent both, use a
+/// can return to a question and answer it differently. To prevent both, use a
 /// [`MemoryStore`](super::MemoryStore).
 ///
 /// # Keys
 ///
 /// A key is any secret of at least 32 bytes, such as the output of `openssl rand -base64 32`.
-/// Processes that resume each other's runs need the same key. With several [keys](Self::ring), the
-/// first key signs new states, and states that were signed with any of the keys are accepted. So a
-/// key can be replaced in three steps. Complete each step in all processes before the next:
+/// Processes that resume each other's runs need the same key. A store with several
+/// [keys](Self::ring) signs new states with the first key, and accepts states that were signed with
+/// any of its keys. So a key can be replaced in three steps. Complete each step in all processes
+/// before the next step:
 ///
-/// 1. add the new key behind the old one;
+/// 1. add the new key after the old key;
 /// 2. put the new key first;
-/// 3. when the states that were signed with the old key have expired, remove the old key.
+/// 3. when all states that were signed with the old key have expired, remove the old key.
 ///
 /// # Examples
 ///
@@ -72,7 +73,7 @@ pub struct SignedStore {
 // === impl SignedStore ===
 
 impl SignedStore {
-    /// Creates a store with a single key, which has the id `default`.
+    /// Creates a store with a single key, whose ID is `default`.
     ///
     /// # Errors
     ///
@@ -81,14 +82,14 @@ impl SignedStore {
         Self::ring([(DEFAULT_ID, key)])
     }
 
-    /// Creates a store with several keys, each with its id. It signs states with the first key, and
-    /// accepts states that were signed with any of them.
+    /// Creates a store with several keys, each with an ID. The first key signs new states. The
+    /// store accepts states that were signed with any of the keys.
     ///
-    /// Each handle contains the id of the key that signed it.
+    /// Each handle contains the ID of the key that signed it.
     ///
     /// # Errors
     ///
-    /// Returns an error if there are no keys, if a key is shorter than 32 bytes, or if an id is
+    /// Returns an error if there are no keys, if a key is shorter than 32 bytes, or if an ID is
     /// empty, longer than 255 bytes, or used twice.
     #[expect(clippy::missing_panics_doc, reason = "what the codec refuses was refused before")]
     pub fn ring<I, K>(keys: impl IntoIterator<Item = (I, K)>) -> Result<Self, KeyError>
@@ -116,11 +117,11 @@ impl SignedStore {
         Ok(Self { codec, ttl: STATE_TTL, max_item_bytes: MAX_SIGNED_BYTES })
     }
 
-    /// Creates a store with a random key. All stores that this method creates in one process share
-    /// the key.
+    /// Creates a store with a random key. Within a process, all stores that are created by this
+    /// method share the key.
     ///
-    /// States are not accepted after a restart or by other processes. A composite layer uses this
-    /// store by default.
+    /// States become invalid when the process ends, and other processes do not accept them. A
+    /// composite layer uses this store by default.
     ///
     /// # Panics
     ///
@@ -146,9 +147,9 @@ impl SignedStore {
     /// Sets the maximum length of a handle in bytes. Defaults to 64 KiB, which is enough for a
     /// state of about 48 KiB.
     ///
-    /// If the state of a run is certain to exceed the limit at a later question, the run is
-    /// rejected before it calls a tool that may change something. A handle that is too long is
-    /// rejected without being parsed.
+    /// If the state of a run is certain to exceed the limit at a later question, the composite
+    /// rejects the run before it calls a tool that may have side effects. A handle that exceeds the
+    /// limit is rejected without being parsed.
     #[must_use]
     pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
         self.max_item_bytes = bytes;
@@ -161,7 +162,7 @@ impl SignedStore {
             true => Ok(()),
             false => Err(PutError::TooLarge { bytes, max }),
         };
-        // A state that is too large itself need not be signed.
+        // Rejects a state that exceeds the limit even without a signature, before it is signed.
         fits(state.len())?;
         let options = SealOptions::new().associated_data(binding).ttl(self.ttl);
         let text = self.codec.seal_with(state, &options);
@@ -217,7 +218,7 @@ impl Store for SignedStore {
     }
 
     fn max_bytes(&self) -> Option<usize> {
-        // Four characters of base64 encode three bytes.
+        // In base64, four characters encode three bytes.
         let max = self.max_item_bytes;
         Some(max / 4 * 3 + max % 4)
     }
@@ -225,7 +226,7 @@ impl Store for SignedStore {
 
 impl fmt::Debug for SignedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The codec does not show its keys either, and has no other fields of interest.
+        // Omits the codec, whose `Debug` output does not contain the keys either.
         f.debug_struct("SignedStore")
             .field("ttl", &self.ttl)
             .field("max_item_bytes", &self.max_item_bytes)

@@ -20,7 +20,7 @@ fn signed() -> SignedStore {
     SignedStore::new(KEY).unwrap()
 }
 
-/// Returns each kind of store, with its defaults.
+/// Returns a store of each kind, with default settings.
 fn stores() -> [Box<dyn Store>; 3] {
     [
         Box::new(signed()),
@@ -136,7 +136,7 @@ fn huge_garbage_is_rejected_quickly() {
         let garbage = format!("rs2.ZGVmYXVsdA.{}.{}", "A".repeat(32 << 20), "A".repeat(43));
         let start = ThreadTime::now();
         assert!(is_invalid(&take(&*store, &garbage, b"")), "{store:?}");
-        // Reading it would take a hundred times as long.
+        // Reading the whole handle would take a hundred times as long.
         assert!(start.elapsed() < Duration::from_millis(20), "{:?}", start.elapsed());
     }
 }
@@ -195,7 +195,7 @@ fn signed_state_can_be_taken_repeatedly() {
 fn signed_state_is_rejected_after_expiry() {
     let store = signed().ttl(Duration::from_millis(1));
     let text = put(&store, b"state", b"").unwrap();
-    // It uses the system time, which a test cannot advance.
+    // Waits in real time, because the store uses the system time, which a test cannot advance.
     let start = Instant::now();
     while take(&store, &text, b"").is_ok() {
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -321,7 +321,7 @@ async fn stored_state_is_rejected_after_expiry() {
 
 #[tokio::test(start_paused = true)]
 async fn full_store_rejects_states_until_one_is_taken_or_expires() {
-    // Space for two.
+    // The store has room for two states.
     let store = MemoryStore::for_runs().ttl(Duration::from_secs(10)).max_total_bytes(3_500);
     let put = || put(&store, &[b'x'; 1_000], b"");
     let full = PutError::Full { bytes: 3 * (1_000 + 512), max: 3_500 };
@@ -355,11 +355,11 @@ fn full_store_error_hides_the_used_bytes() {
 #[test]
 fn caller_with_a_full_share_leaves_room_for_others() {
     let store: Arc<dyn Store> = Arc::new(
-        // Space for two states of each caller.
+        // Each caller's share has room for two states.
         MemoryStore::for_runs().max_total_bytes(100_000).max_caller_bytes(3_200),
     );
     let state = [b'x'; 1_000];
-    // Through the `Arc`, which must forward the caller.
+    // Uses the store through an `Arc`, which must forward the caller.
     let put_for = |caller| put_for(&store, &state, caller);
     for _ in 0..2 {
         put_for(b"alice").unwrap();
@@ -373,7 +373,7 @@ fn caller_with_a_full_share_leaves_room_for_others() {
         put_for(caller).unwrap();
         assert!(matches!(put_for(caller), Err(PutError::CallerFull { .. })));
     }
-    // A state without a caller counts against no caller's share.
+    // A state without a caller is not charged to any caller's share.
     for _ in 0..4 {
         put(&store, &state, b"").unwrap();
     }

@@ -1,13 +1,14 @@
-//! Joins the messages of an error and its sources.
+//! Formats an error together with its sources.
 
 use std::error::Error;
 
-/// Returns the messages of an error and its sources, separated by colons.
+/// Returns the messages of an error and all of its sources, separated by colons.
 pub(crate) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        // Many errors repeat the message of their source.
+        // Omits a message that the previous message already contains, because many errors repeat
+        // the message of their source.
         let message = error.to_string();
         if !text.contains(&message) {
             text.push_str(": ");

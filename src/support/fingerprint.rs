@@ -1,19 +1,20 @@
 //! Computes SHA-256 fingerprints of JSON values.
 //!
-//! The fingerprint of a value is the SHA-256 of its canonical JSON: members are sorted by name,
-//! there is no whitespace between tokens, and numbers are formatted as by `serde_json`. So the
-//! fingerprint does not depend on the order of members or on the map type.
+//! The fingerprint of a value is the SHA-256 digest of its canonical JSON: object members are
+//! sorted by name, there is no whitespace between tokens, and numbers are formatted like
+//! `serde_json` does. So the fingerprint does not depend on the order of members or on the map
+//! type.
 
 use std::{fmt, io};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The fingerprint of one value, or of several values in a given order.
+/// The fingerprint of a JSON value, or of a sequence of JSON values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint([u8; 32]);
 
-/// Computes one fingerprint of several values, which are added in order.
+/// Computes the fingerprint of a sequence of JSON values.
 #[derive(Default)]
 pub(crate) struct Fingerprinter(Sha256);
 
@@ -44,18 +45,21 @@ impl fmt::Debug for Fingerprint {
 // === impl Fingerprinter ===
 
 impl Fingerprinter {
-    /// Adds a value.
+    /// Appends a value to the sequence.
     pub(crate) fn and(mut self, value: &Value) -> Self {
         self.value(value);
-        // Canonical JSON never contains a line break, so different lists of values differ.
+        // The line break separates values. Canonical JSON never contains a line break, so different
+        // sequences have different fingerprints.
         self.0.update(b"\n");
         self
     }
 
-    /// Adds the fingerprint of a value instead of the value itself.
+    /// Appends the fingerprint of a value instead of the value itself, for example because only the
+    /// fingerprint is known.
     pub(crate) fn and_fingerprint(mut self, Fingerprint(bytes): &Fingerprint) -> Self {
-        // No JSON value begins with `#`, and all fingerprints have the same length. So different
-        // lists of values and fingerprints differ.
+        // Canonical JSON never begins with `#`, and all fingerprints have the same length. So a
+        // fingerprint cannot be confused with a value, and different sequences have different
+        // fingerprints.
         self.0.update(b"#");
         self.0.update(bytes);
         self
@@ -100,12 +104,12 @@ impl Fingerprinter {
     }
 
     fn scalar(&mut self, value: &(impl serde::Serialize + ?Sized)) {
-        // Neither serializing a scalar nor writing to the hash fails.
+        // Cannot fail, because serializing a scalar and writing to a hash cannot fail.
         serde_json::to_writer(Sink(&mut self.0), value).unwrap_or_default();
     }
 }
 
-/// A writer that feeds a hash.
+/// A writer that adds the written bytes to a hash.
 struct Sink<'h>(&'h mut Sha256);
 
 // === impl Sink ===

@@ -1,8 +1,9 @@
-//! Escaping in JSON Pointers ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
+//! Escapes and unescapes segments of JSON Pointers ([RFC
+//! 6901](https://www.rfc-editor.org/rfc/rfc6901)).
 
 use std::borrow::Cow;
 
-/// Escapes a member name for use as a segment of a JSON Pointer.
+/// Escapes the name of an object member, so that it can be a segment of a JSON Pointer.
 pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     if name.contains(['~', '/']) {
         name.replace('~', "~0").replace('/', "~1").into()
@@ -11,7 +12,7 @@ pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Decodes a segment of a JSON Pointer to the member name.
+/// Decodes a segment of a JSON Pointer to the name of an object member.
 pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     if segment.contains('~') {
         segment.replace("~1", "/").replace("~0", "~").into()
@@ -20,7 +21,7 @@ pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the position of the first invalid escape, which is a `~` without a `0` or `1` after it.
+/// Returns the byte offset of the first invalid escape: a `~` that is not followed by `0` or `1`.
 /// Returns `None` if all escapes are valid.
 pub(crate) fn invalid_escape(pointer: &str) -> Option<usize> {
     let mut escapes = pointer.match_indices('~').map(|(position, _)| position);

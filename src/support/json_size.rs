@@ -1,30 +1,33 @@
-//! The JSON size of a value, computed without building a string.
+//! Computes the JSON size of a value without building a string.
 
 use std::io;
 
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A writer that only counts bytes. Writing fails if the total number of bytes would exceed a
-/// limit.
+/// A writer that discards the written bytes, and only counts them. Writing fails when the total
+/// number of bytes exceeds a limit.
 #[derive(Debug)]
 pub(crate) struct BoundedCounter(usize);
 
-/// A limit on the total size of all messages that wait at the same time.
+/// A limit on the total size of all messages that wait at the same time. A message reserves its
+/// size in bytes while it waits.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(Semaphore);
 
-/// Returns the size of a value as JSON, in bytes.
+/// Returns the size in bytes of a value that is serialized to JSON.
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     let mut room = BoundedCounter::new(usize::MAX);
-    // Every MCP value can be serialized. Of other values, the bytes before the error are counted.
+    // Values of MCP types can always be serialized. If another value cannot be serialized, the
+    // bytes before the error are counted.
     let _ = serde_json::to_writer(&mut room, value);
     usize::MAX - room.0
 }
 
-/// Records that a number of bytes was read in order to measure a size.
+/// Records that `bytes` bytes were read to measure the size of a value. Test instrumentation.
 ///
-/// Only tests count these bytes, to measure the work independently of time.
+/// In tests, the total measures the amount of work independently of time. Outside tests, this
+/// function does nothing.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn record_inspected(_bytes: usize) {}
@@ -39,18 +42,18 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Subtracts a value's JSON size from the number of bytes left. If the size exceeds this
-    /// number, returns `false` without reading the value to its end.
+    /// Subtracts the JSON size of a value from the remaining bytes. If too few bytes remain,
+    /// returns `false`, and stops serializing the value.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }
 
-    /// Returns the number of bytes left.
+    /// Returns the number of remaining bytes.
     pub(crate) const fn left(&self) -> usize {
         self.0
     }
 
-    /// Subtracts bytes, or returns `None` if too few are left.
+    /// Subtracts `bytes` from the remaining bytes. Returns `None` if too few bytes remain.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(())
@@ -76,7 +79,7 @@ impl ByteBudget {
         Self(Semaphore::const_new(bytes))
     }
 
-    /// Reserves bytes until the permit is dropped. Returns `None` if too few are left.
+    /// Reserves bytes until the returned permit is dropped. Returns `None` if too few bytes remain.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         self.0.try_acquire_many(u32::try_from(bytes).ok()?).ok()
     }
@@ -94,7 +97,7 @@ pub(crate) mod looks {
         BYTES.set(BYTES.get() + bytes);
     }
 
-    /// Returns the number of bytes inspected during `work`.
+    /// Returns the number of bytes that were read to measure sizes while `work` ran.
     pub(crate) fn during<T>(work: impl FnOnce() -> T) -> usize {
         let before = BYTES.get();
         work();

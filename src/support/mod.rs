@@ -1,4 +1,4 @@
-//! Helpers that all parts of the crate use, such as for URIs, names and warnings.
+//! Helpers that several modules of the crate share, for example for URIs, names and warnings.
 
 pub(crate) mod warnings;
 

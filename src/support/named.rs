@@ -1,17 +1,17 @@
-//! Enumerations whose values have names in configuration files.
+//! Enums whose values have names in configuration files.
 
-/// A type whose values have names in configuration files.
+/// An enum whose values have names in configuration files.
 #[cfg(feature = "config")]
 pub(crate) trait Named: Copy + 'static {
-    /// All values with their names.
+    /// All values of the enum, with their names.
     const ALL: &'static [(&'static str, Self)];
 }
 
-/// Adds the method `name` to an enumeration, and implements `Named` for it.
+/// Implements `Named` for an enum, and adds a method `name` to the enum.
 macro_rules! named {
     ($Type:ident { $($Variant:ident => $name:literal,)+ }) => {
         impl $Type {
-            /// Returns the name that configuration files use for this value.
+            /// Returns the name of this value in configuration files.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {

@@ -1,4 +1,4 @@
-//! Limits of paginated lists.
+//! Limits on the size of paginated lists, such as the tools of a server.
 
 use std::collections::HashSet;
 
@@ -6,14 +6,15 @@ use serde::Serialize;
 
 use crate::json_size::BoundedCounter;
 
-/// The maximum number of pages of a list.
+/// Maximum number of pages in a list.
 pub(crate) const MAX_PAGES: usize = 1_000;
-/// The maximum number of items of a list.
+/// Maximum number of items in a list.
 pub(crate) const MAX_ITEMS: usize = 100_000;
-/// The maximum size of all pages together, as JSON.
+/// Maximum total size in bytes of all pages of a list, as JSON.
 pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
 
-/// The pages of a list that have been read so far.
+/// The pages of a paginated list that were read so far. Used to stop reading a list that is too
+/// large or never ends.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pages: usize,
@@ -22,7 +23,7 @@ pub(crate) struct Pages {
     room: BoundedCounter,
 }
 
-/// The reason why a paginated list cannot be read to its end.
+/// The reason why a paginated list cannot be read completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoEnd {
     #[error("did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
@@ -45,18 +46,18 @@ impl Pages {
         }
     }
 
-    /// Returns the size, as JSON, of all pages read so far.
+    /// Returns the total size in bytes of all pages that were read so far, as JSON.
     pub(crate) const fn bytes(&self) -> usize {
         MAX_LIST_BYTES - self.room.left()
     }
 
-    /// Adds a page that was read. Returns the cursor of the next page, or `None` if the added page
-    /// is the last.
+    /// Adds a page that was read. Returns the cursor of the next page, or `None` if this page is
+    /// the last one.
     ///
     /// # Errors
     ///
-    /// Returns an error if the list is too long or too large, or if an earlier page returned the
-    /// same cursor.
+    /// Returns an error if the list has too many pages or items, if it is too large, or if an
+    /// earlier page returned the same cursor, which would repeat pages forever.
     pub(crate) fn turn<I: Serialize>(
         &mut self,
         items: &[I],

@@ -1,10 +1,12 @@
-//! Moves the readiness of a service.
+//! Transfers the readiness of a Tower service.
 
 use std::mem;
 
-/// Takes a service that is ready, and leaves a clone that is not ready.
+/// Replaces a service that is ready with its clone, which is not ready, and returns the ready
+/// service.
 ///
-/// Dropping the returned service releases its readiness, such as the slot of a concurrency limit.
+/// If the returned service is dropped, its readiness is released, for example its slot in a
+/// concurrency limit.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let later = service.clone();
     mem::replace(service, later)

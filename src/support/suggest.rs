@@ -1,18 +1,18 @@
-//! Finds the nearest match of a misspelled word.
+//! Suggests the most similar valid word for a misspelled word.
 
 use std::fmt;
 
-/// The maximum number of characters of a word. No suggestion is made for a longer word.
+/// Maximum number of characters in a word for which a suggestion is made.
 const MAX_MISSPELLED_WORD: usize = 64;
 
-/// Displays a suggestion for the end of an error message. Displays nothing if there is no
-/// suggestion.
+/// Formats a suggestion for the end of an error message. Writes nothing if there is no suggestion.
 pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 
-/// Returns the candidate that a misspelled `word` most likely means, or `None` if no candidate is
-/// similar.
+/// Returns the candidate that is most similar to the misspelled `word`. Returns `None` if no
+/// candidate is similar enough.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    // The time grows with the product of both lengths, and a longer word is not a typo of a key.
+    // Skips long words, because they are not typos of a key, and because the time grows with the
+    // product of both lengths.
     if word.chars().count() > MAX_MISSPELLED_WORD {
         return None;
     }
@@ -27,26 +27,28 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the maximum number of typos that a word may have for the candidate to be suggested.
+/// Returns the maximum number of typos in a word for which `candidate` is suggested. It depends on
+/// the length of the candidate.
 fn slips(candidate: &str) -> usize {
     candidate.len().max(3) / 3
 }
 
-/// Returns the number of typos between a word and a candidate, or `None` if their lengths differ
-/// too much.
+/// Returns the number of typos between a word and a candidate. Returns `None` if their lengths are
+/// too different.
 fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
-    // Up to four bytes per character, and as many again for the characters that `plain` removes.
+    // Skips long candidates early, by their length in bytes. The limit allows four bytes per
+    // character, and twice as many characters, because `plain` removes separators.
     if candidate.len() > 8 * MAX_MISSPELLED_WORD {
         return None;
     }
     let candidate_plain = plain(candidate);
-    // Each additional character of the longer word is a typo.
+    // If one word is longer, each additional character is a typo.
     let more = candidate_plain.chars().count().abs_diff(plain_word.chars().count());
     (more <= slips(candidate)).then(|| strsim::damerau_levenshtein(plain_word, &candidate_plain))
 }
 
-/// Returns the word in lower case without separators, so that `maxParallel` and `max-parallel`
-/// become equal.
+/// Converts a word to lower case and removes its separators, so that `maxParallel` and
+/// `max-parallel` become equal.
 pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }
@@ -81,7 +83,7 @@ mod tests {
         }
     }
 
-    /// A server can list a name of any length.
+    /// Servers can list names of any length, so comparing them must not be slow.
     #[test]
     fn long_candidates_are_compared_in_little_time() {
         let word = "a".repeat(MAX_MISSPELLED_WORD);

@@ -1,35 +1,37 @@
-//! Finds other spellings of a URI that a server may accept for the same resource.
+//! Finds alternative spellings of a URI that a server may accept for the same resource, so that a
+//! rule about the resource cannot be bypassed by another spelling.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The other spellings of a URI that a server may treat as the same URI.
+/// The alternative spellings of a URI that a server may treat as the same URI.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// The normalized forms to which URL parsers and file systems resolve the URI. A URI is only
-    /// allowed if the rules allow all of these forms.
+    /// The normalized forms that URL parsers and file systems derive from the URI. A URI is allowed
+    /// only if the rules allow all of these forms.
     pub(crate) places: Vec<String>,
-    /// Further spellings that only some servers treat as the same URI. A URI is hidden if a rule
-    /// denies one of these spellings. Rules need not allow them, because rules that allow harmless
-    /// URIs rarely match these spellings.
+    /// Other spellings, which only some servers treat as the same URI. A URI is hidden if a rule
+    /// denies one of these spellings. The rules do not have to allow these spellings, because a
+    /// rule that allows a harmless URI rarely matches them.
     pub(crate) others: Vec<String>,
 }
 
 impl Readings {
-    /// Returns the spellings to which URL parsers, file systems and servers may normalize a URI.
+    /// Returns the alternative spellings of a URI: its normalized forms in URL parsers and file
+    /// systems, and the other spellings that servers may accept.
     ///
-    /// Returns `None` if the URI contains characters that a parser may remove, because it may then
-    /// stand for any other URI. These characters are control characters, and white space at either
-    /// end of the URI or before a `#`.
+    /// Returns `None` if the URI contains characters that a parser may remove, because the URI may
+    /// then stand for any other URI. These are control characters, and whitespace at either end of
+    /// the URI or before a `#`.
     ///
     /// In `places`, the scheme is in lower case, needless escapes are decoded, and each `\` is
     /// replaced by `/` ([RFC 3986, section 6.2.2], and the [URL standard]). `.` and `..` are
-    /// removed from the path in two ways. One form follows the rules of URLs. The other follows
-    /// those of file systems, where `//` is `/` and `?` is an ordinary character.
+    /// removed from the path in two ways: by the rules of URLs, and by the rules of file systems,
+    /// where `//` is equivalent to `/`, and `?` is an ordinary character.
     ///
-    /// `others` contains the [canonical](canonical) spellings, and variants of the places in which
-    /// the host has its [usual form](with_usual_host). The variants may have `/` in place of `//`,
-    /// and may lack the fragment and the last `/`. They may also have all escapes decoded, or all
-    /// characters escaped that a URI does not allow.
+    /// `others` contains the [canonical](canonical) spellings. It also contains variants of
+    /// `places` in which the host has its [usual form](with_usual_host). In the variants, `//` may
+    /// be replaced by `/`, the fragment and the last `/` may be removed, and either all escapes are
+    /// decoded, or all characters that a URI does not allow are escaped.
     ///
     /// [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
     /// [URL standard]: https://url.spec.whatwg.org/#url-parsing
@@ -76,21 +78,21 @@ impl Readings {
         Some(Self { places, others })
     }
 
-    /// Returns all spellings.
+    /// Returns all spellings: the normalized forms, followed by the other spellings.
     pub(crate) fn all(self) -> impl Iterator<Item = String> {
         self.places.into_iter().chain(self.others)
     }
 }
 
-/// Returns the canonical spellings of a URI, one for each way to parse the URI. Equivalent URIs
-/// have a canonical spelling in common.
+/// Returns the canonical spellings of a URI, one for each way to parse the URI. Two URIs are
+/// equivalent if they have a canonical spelling in common.
 ///
-/// A canonical spelling has no fragment, the host in its [usual form](with_usual_host), single
-/// slashes, and no `.`, `..` or `/` at the end of the path. It escapes only characters that would
-/// otherwise have another meaning or are not allowed in a URI.
+/// A canonical spelling has no fragment. Its host has its [usual form](with_usual_host). Its path
+/// has single slashes, contains no `.` and `..`, and does not end with `/`. A character is escaped
+/// only if a URI does not allow it, or if it would otherwise have another meaning.
 ///
-/// Most URIs have one canonical spelling. URIs with escaped slashes, or with both `//` and `..`,
-/// have several, because URL parsers and file systems resolve them differently.
+/// Most URIs have one canonical spelling. A URI with escaped slashes, or with both `//` and `..`,
+/// has several canonical spellings, because URL parsers and file systems normalize it differently.
 pub(crate) fn canonical(uri: &str) -> Vec<String> {
     let (scheme, rest) = split_scheme(uri);
     canonical_spellings(&scheme.to_ascii_lowercase(), rest)
@@ -105,7 +107,8 @@ fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
         let (path, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
         let start = format!("{scheme}{}", with_needed_escapes(authority, b"%"));
         let query = with_needed_escapes(query, b"#%");
-        // In URLs, `..` may remove an empty segment. File systems join slashes first.
+        // URL parsers resolve `..` first, which may remove an empty segment. File systems merge
+        // slashes first.
         let as_url = with_single_slashes(&without_dots(path));
         let as_file = without_dots(&with_single_slashes(path));
         for path in [as_url, as_file] {
@@ -119,13 +122,13 @@ fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
     spellings
 }
 
-/// Splits a URI after the colon of its scheme. The scheme is empty if the URI has no colon.
+/// Splits a URI after the colon of its scheme. If the URI has no colon, the scheme is empty.
 fn split_scheme(uri: &str) -> (&str, &str) {
     uri.split_at(uri.find(':').map_or(0, |colon| colon + 1))
 }
 
-/// Returns `true` if a URI certainly has no other spelling. This quick check does not allocate. The
-/// URI must not contain control characters.
+/// Returns `true` if a URI certainly has no alternative spelling. This check is fast, because it
+/// does not allocate. The URI must not contain control characters.
 fn is_plain(scheme: &str, rest: &str) -> bool {
     let needs_reading =
         |byte: u8| !byte.is_ascii() || needs_escape(byte) || b"%\\#".contains(&byte);
@@ -156,12 +159,12 @@ fn is_plain(scheme: &str, rest: &str) -> bool {
         && is_usual_authority(scheme, authority)
 }
 
-/// Returns `true` if an authority already has the form that [`with_usual_host`] returns.
+/// Returns `true` if the authority already has the form that [`with_usual_host`] returns.
 fn is_usual_authority(scheme: &str, authority: &str) -> bool {
     let Some(server) = authority.strip_prefix("//") else { return authority.is_empty() };
     let (host, port) = split_port(server);
     let is_number = |host: &str| {
-        // The last label decides whether a URL parser reads the host as an IPv4 address.
+        // If the last label of a host is a number, URL parsers treat the host as an IPv4 address.
         let last = host.rsplit('.').next().unwrap_or_default();
         last.starts_with(|c: char| c.is_ascii_digit())
     };
@@ -171,8 +174,8 @@ fn is_usual_authority(scheme: &str, authority: &str) -> bool {
         && (usual_port(scheme).is_none() || !host.starts_with('[') && !is_number(host))
 }
 
-/// Splits a URI after its scheme into the authority, such as `//host:80`, and the rest. The
-/// authority is empty if there is no `//`.
+/// Splits the part of a URI after the scheme into the authority, such as `//host:80`, and the rest.
+/// The authority is empty if the part does not begin with `//`.
 fn authority(rest: &str) -> (&str, &str) {
     let end = match rest.strip_prefix("//") {
         Some(after) => 2 + after.find(['/', '?', '#']).unwrap_or(after.len()),
@@ -181,7 +184,7 @@ fn authority(rest: &str) -> (&str, &str) {
     rest.split_at(end)
 }
 
-/// Returns the default port of a web scheme such as `https:`, or `None` for other schemes.
+/// Returns the default port of a web scheme such as `https:`. Returns `None` for other schemes.
 fn usual_port(scheme: &str) -> Option<&'static str> {
     match scheme {
         "http:" | "ws:" => Some("80"),
@@ -191,16 +194,17 @@ fn usual_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Splits a server such as `host:80` into its host and its port.
+/// Splits a host and port, such as `host:80`, at the colon.
 fn split_port(server: &str) -> (&str, Option<&str>) {
     match server.rsplit_once(':') {
-        // Colons in brackets are those of an IPv6 address.
+        // A colon within brackets belongs to an IPv6 address.
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (server, None),
     }
 }
 
-/// Returns a port without leading zeros, or `None` if the port is empty or the scheme's default.
+/// Returns a port without leading zeros. Returns `None` if the port is empty, or if it is the
+/// default port of the scheme.
 fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(port);
@@ -210,12 +214,12 @@ fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
     (!digits.is_empty() && Some(digits) != usual_port(scheme)).then_some(digits)
 }
 
-/// Rewrites the host of a URI in its usual form.
+/// Normalizes the host of a URI to its usual form.
 ///
-/// In the result, the host is in lower case, with neither a user before it nor a dot at its end. A
-/// port has no leading zeros, and is omitted if it is empty or the scheme's default. In web
-/// addresses, an IP address is in its usual form, and an empty path becomes `/`. In `file:` URIs,
-/// the host `localhost` becomes empty.
+/// The result has no user information. The host is in lower case, and does not end with a dot. A
+/// port has no leading zeros, and is omitted if it is empty or the default port of the scheme. In
+/// web addresses, IP addresses are normalized, and an empty path becomes `/`. In `file:` URIs, the
+/// host `localhost` is removed.
 fn with_usual_host(scheme: &str, rest: &str) -> String {
     if usual_port(scheme).is_some() {
         let rest = format!("//{}", rest.trim_start_matches('/'));
@@ -248,7 +252,7 @@ fn usual_server(scheme: &str, server: &str) -> String {
     }
 }
 
-/// Returns the usual form of an IP address, or `None` if the host is not an IP address.
+/// Returns the usual form of an IP address. Returns `None` if the host is not an IP address.
 fn address(host: &str) -> Option<String> {
     match host.strip_prefix('[') {
         Some(host) => {
@@ -259,8 +263,8 @@ fn address(host: &str) -> Option<String> {
     }
 }
 
-/// Parses an IPv4 address as the [URL standard] does. The address consists of up to four decimal,
-/// octal or hexadecimal numbers, and the last number fills the remaining bytes.
+/// Parses an IPv4 address like the [URL standard]. The address consists of up to four decimal,
+/// octal or hexadecimal numbers. The last number fills the remaining bytes.
 ///
 /// [URL standard]: https://url.spec.whatwg.org/#concept-ipv4-parser
 fn ipv4(host: &str) -> Option<Ipv4Addr> {
@@ -283,11 +287,11 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(first.sum::<u32>() + last))
 }
 
-/// Returns the normalized forms of a URI. The needless escapes of the URI must already be decoded.
+/// Returns the normalized forms of a URI whose needless escapes are already decoded.
 ///
-/// The first form is the URI as URL parsers resolve it. If the URI contains `..`, the URI as file
-/// systems resolve it is added. If `joins_slashes` is `true`, a form with `/` instead of `//` is
-/// also added. For a `file:` URI with a query or a fragment, the form without them is added.
+/// The first form is the result of URL parsers. If the URI contains `..`, the second form is the
+/// result of file systems. If `joins_slashes` is `true`, a form is added in which `//` is replaced
+/// by `/`. If a `file:` URI has a query or a fragment, a form without them is added.
 fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     let (authority, rest) = authority(rest);
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -307,8 +311,8 @@ fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     places
 }
 
-/// Removes the slashes at the end of a URI, which must end with its path. In web addresses and
-/// `file:` URIs, keeps the slash of the root.
+/// Removes all slashes at the end of a URI without a query and fragment. In web addresses and
+/// `file:` URIs, the slash of the root is kept.
 fn without_last_slashes<'u>(scheme: &str, uri: &'u str) -> &'u str {
     let has_root = usual_port(scheme).is_some() || scheme == "file:";
     let (before, rest) = split_scheme(uri);
@@ -328,15 +332,15 @@ fn with_single_slashes(path: &str) -> String {
     single
 }
 
-/// Decodes needless escapes, and replaces each slash and backslash with `/`, even if it is escaped,
-/// because some servers treat all of them as path separators.
+/// Decodes needless escapes, and replaces slashes and backslashes with `/`, even if they are
+/// escaped, because some servers treat all of them as path separators.
 fn without_escapes(text: &str) -> String {
     without_escapes_of(text, |byte| is_unreserved(byte) || matches!(byte, b'/' | b'\\'))
         .replace('\\', "/")
 }
 
-/// Decodes needless escapes, except those of slashes. In web addresses and `file:` URIs, also
-/// replaces each backslash that is not escaped with `/`.
+/// Decodes needless escapes, except for escaped slashes. In web addresses and `file:` URIs, also
+/// replaces each unescaped backslash with `/`.
 fn with_escaped_slashes(scheme: &str, text: &str) -> String {
     let text = without_escapes_of(text, is_unreserved);
     let is_special = scheme == "file:" || usual_port(scheme).is_some();
@@ -353,11 +357,11 @@ fn without_escapes_of(text: &str, is_read: impl Fn(u8) -> bool) -> String {
             read.extend(written);
         }
     }
-    // Only ASCII characters were inserted, so the text is still UTF-8.
+    // The bytes are still valid UTF-8, because only ASCII characters were inserted.
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Decodes all escapes.
+/// Decodes all percent-escapes.
 fn unescaped(text: &str) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -367,7 +371,8 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Escapes all characters that a URI does not allow. All escapes are in upper case.
+/// Escapes all characters that a URI does not allow. The hexadecimal digits of all escapes are in
+/// upper case.
 fn escaped(text: &str) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -381,8 +386,8 @@ fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Escapes the characters that a URI does not allow, and decodes all other escapes except those of
-/// `reserved` characters.
+/// Escapes the characters that a URI does not allow, and decodes all other escapes, except for
+/// escaped `reserved` characters.
 fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -397,14 +402,14 @@ fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Returns the percent-escape of a byte, in upper case.
+/// Returns the percent-escape of a byte, with hexadecimal digits in upper case.
 fn escape(byte: u8) -> [u8; 3] {
     let digit = |digit: u8| b"0123456789ABCDEF"[usize::from(digit)];
     [b'%', digit(byte >> 4), digit(byte & 15)]
 }
 
-/// Removes the next byte from the start of a text, and decodes the byte if it is escaped. Returns
-/// the byte, and its bytes as written. Returns `None` at the end of the text.
+/// Removes the first byte or percent-escape from `rest`. Returns the decoded byte, and the removed
+/// bytes. Returns `None` if `rest` is empty.
 fn next<'t>(rest: &mut &'t [u8]) -> Option<(u8, &'t [u8])> {
     let text = *rest;
     let (byte, length) = match text {
@@ -425,19 +430,20 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(digit).ok()
 }
 
-/// Returns `true` if the byte means the same whether it is escaped or not (RFC 3986, section 2.3).
+/// Returns `true` if a byte has the same meaning in escaped and unescaped form (RFC 3986, section
+/// 2.3).
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Returns `true` if a URI may contain the ASCII character only in an escaped form.
+/// Returns `true` if a URI may contain the ASCII character only in escaped form.
 const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
-/// Removes the segments `.` and `..` from a path.
+/// Removes `.` and `..` segments from a path.
 fn without_dots(path: &str) -> String {
-    // `..` never removes the root, which is the empty segment before the first `/`.
+    // The root, which is the empty segment before the first `/`, is never removed by `..`.
     let root = usize::from(path.starts_with('/'));
     let mut segments = Vec::new();
     let mut parts = path.split('/').peekable();

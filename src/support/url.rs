@@ -1,36 +1,35 @@
-//! Parses URLs of web servers and finds the secrets in them.
+//! Parses the URLs of web servers, and finds the secrets in them.
 
 #[cfg(feature = "config")]
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
 
-/// The parts of a URL that may contain secrets.
+/// The parts of a web server's URL, some of which may contain secrets.
 #[derive(Debug)]
 pub(crate) struct Url<'t> {
     #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "checked in files"))]
     is_https: bool,
-    /// The name or address of the server, without the brackets of an IPv6 address.
+    /// The host name or IP address of the server, without the brackets of an IPv6 address.
     #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "checked in files"))]
     host: &'t str,
-    /// The user and password, which are the part before the `@`.
+    /// The user name and password: the part before the `@`.
     pub(crate) user: Option<&'t str>,
     path: &'t str,
-    /// The part after the `?`.
+    /// The query: the part after the `?`.
     pub(crate) query: Option<&'t str>,
-    /// The part after the `#`.
+    /// The fragment: the part after the `#`.
     pub(crate) fragment: Option<&'t str>,
 }
 
-/// A path segment that contains a digit is treated as a secret token if it has at least this
-/// length.
+/// Minimum length at which a path segment that contains a digit is treated as a secret token.
 const MIN_TOKEN: usize = 8;
-/// A path segment without digits is treated as a secret token if it has at least this length.
+/// Minimum length at which a path segment without digits is treated as a secret token.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
 
 // === impl Url ===
 
 impl<'t> Url<'t> {
-    /// Parses an absolute HTTP or HTTPS URL. Returns `None` if the text is not such a URL.
+    /// Parses an absolute HTTP or HTTPS URL. Returns `None` if `text` is not such a URL.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         if !["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
@@ -65,12 +64,12 @@ impl<'t> Url<'t> {
         (legal_host && legal_port).then_some(Self { is_https, host, user, path, query, fragment })
     }
 
-    /// Parses a URL to which secrets are sent.
+    /// Parses the URL of a server to which secrets are sent.
     ///
     /// # Errors
     ///
-    /// Returns an error message if the text is not a URL, or if requests to it are unencrypted and
-    /// leave this machine.
+    /// Returns an error message if `text` is not a URL, or if requests to the URL would be sent
+    /// unencrypted to another machine.
     #[cfg(feature = "config")]
     pub(crate) fn parse_secure(text: &'t str) -> Result<Self, &'static str> {
         let url = Self::parse(text).ok_or("not a URL: expected `https://` and a host")?;
@@ -80,7 +79,7 @@ impl<'t> Url<'t> {
         )
     }
 
-    /// Returns `true` if requests to the URL are encrypted, or do not leave this machine.
+    /// Returns `true` if requests to the URL are encrypted, or stay on this machine.
     #[cfg(feature = "config")]
     pub(crate) fn is_secure(&self) -> bool {
         let is_loopback = |address: IpAddr| address.is_loopback();
@@ -89,11 +88,11 @@ impl<'t> Url<'t> {
             || self.host.parse().is_ok_and(is_loopback)
     }
 
-    /// Returns the parts of the URL that may be secret. Each part is returned as written, and also
-    /// percent-decoded if that differs.
+    /// Returns the parts of the URL that may be secret. If percent-decoding changes a part, both
+    /// the original and the decoded part are returned.
     ///
-    /// The parts are the whole user part, query and fragment, the user name, the password, each
-    /// value in the query, and each path segment that may be a token.
+    /// Secret parts are the user information, the query and the fragment, each as a whole, the user
+    /// name, the password, each value in the query, and each path segment that may be a token.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {
@@ -104,8 +103,8 @@ impl<'t> Url<'t> {
             secrets.push(query);
             secrets.extend(query.split('&').map(|pair| pair.split_once('=').map_or(pair, |p| p.1)));
         }
-        // Many URLs of hosted servers have a token in their path. The other segments are words such
-        // as `mcp`, which occur in many texts.
+        // Path segments are included because the URLs of hosted servers often have a token in the
+        // path. Other segments, such as `mcp`, are not secret, and occur in many texts.
         secrets.extend(self.path.split('/').filter(|part| may_be_token(part)));
         secrets.extend(self.fragment);
         let mut secrets: Vec<_> = secrets.into_iter().map(str::to_owned).collect();
@@ -119,7 +118,7 @@ impl<'t> Url<'t> {
     }
 }
 
-/// Splits a text at the first `mark`.
+/// Splits a string at the first `mark`.
 fn split(text: &str, mark: char) -> (&str, Option<&str>) {
     match text.split_once(mark) {
         Some((before, behind)) => (before, Some(behind)),
@@ -132,17 +131,17 @@ fn may_be_token(part: &str) -> bool {
     part.chars().count() >= if has_digit { MIN_TOKEN } else { MIN_TOKEN_OF_LETTERS }
 }
 
-/// Returns `true` if a text begins with the scheme `https`.
+/// Returns `true` if a URL has the scheme `https`.
 #[cfg(feature = "config")]
 pub(crate) fn is_https(url: &str) -> bool {
     url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
 }
 
-/// Returns the scheme and the host of a URL, which are never secret, with `…` in place of all other
-/// parts.
+/// Returns the scheme and the host of a URL, which are never secret. All other parts are replaced
+/// by `…`.
 ///
-/// `written` is the URL as the operator wrote it, before its variables such as `${HOST}` are
-/// replaced.
+/// `written` is the URL as it is written in the configuration file, before variables such as
+/// `${HOST}` are expanded.
 pub(crate) fn displayed(written: &str) -> String {
     let Some((scheme, rest)) = written.split_once("://") else {
         return "…".to_owned();
@@ -152,7 +151,8 @@ pub(crate) fn displayed(written: &str) -> String {
         Some((_, server)) => ("…@", server),
         None => ("", authority),
     };
-    // An apparent host may be part of a password with a `/` in it.
+    // If the rest contains an `@`, the apparent host may be a part of a password that contains a
+    // `/`.
     if path.contains('@') {
         return format!("{scheme}://…");
     }

@@ -1,4 +1,4 @@
-//! Logs each warning for operators only once, and sanitizes names and errors in logs.
+//! Logs warnings for operators, each only once, and sanitizes the names and errors in them.
 
 pub(crate) mod sanitize;
 
@@ -9,10 +9,10 @@ use std::{
 
 use self::sanitize::Sentence;
 
-/// The maximum number of remembered warnings. Further warnings are not logged.
+/// Maximum number of warnings that are stored. Further warnings are not logged.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// The warnings about a layer's settings that were logged so far, so that each is logged only once.
+/// The warnings about the settings of a layer. They are stored so that each is logged only once.
 /// Clones share the warnings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
@@ -20,8 +20,8 @@ pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 // === impl Warnings ===
 
 impl Warnings {
-    /// Logs a warning, unless the warning was logged before. Escapes control characters, because
-    /// the warning may contain names that clients and servers have chosen.
+    /// Logs a warning, unless it was already logged. Escapes control characters, because clients
+    /// and servers choose some of the names in warnings.
     pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
         let warning = Sentence(warning).to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ impl Warnings {
         }
     }
 
-    /// Returns all warnings logged so far.
+    /// Returns all warnings that were logged so far.
     pub(crate) fn list(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

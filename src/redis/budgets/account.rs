@@ -1,4 +1,4 @@
-//! Reserves and settles the amounts of one budget with scripts on the Redis server.
+//! Reserves and settles the amounts of one budget by running Lua scripts in Redis.
 
 use std::{
     sync::{
@@ -20,10 +20,11 @@ use crate::{
     },
 };
 
-/// The largest integer that Redis scripts represent exactly. Amounts are limited to it.
+/// The largest integer that Lua scripts in Redis represent exactly. Larger amounts are reduced to
+/// it.
 const MAX: u64 = (1 << 53) - 1;
-/// The number of characters of a budget's name that are stored in Redis, for operators who look at
-/// the data.
+/// Maximum number of characters of a budget's name that are stored in Redis. The name is stored
+/// only for operators who inspect the data.
 const NAME: usize = 64;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| {
@@ -35,27 +36,28 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("account.lua"), include_str!("remaining.lua")))
 });
 
-/// The Redis keys and settings of a budget, which is either for one caller or shared by all
+/// The Redis keys and settings of one budget. The budget belongs to one caller, or is shared by all
 /// callers.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     keys: [String; 3],
     limit: u64,
-    /// The maximum spent amount that is recorded for a budget with a refill. Any excess is ignored.
+    /// The maximum used amount that is recorded for a budget with a refill. A higher used amount is
+    /// reduced to it.
     most: u64,
-    /// The amount that each refill adds. 0 if there are no refills.
+    /// The amount that is added at each refill. 0 if the budget is not refilled.
     amount: u64,
-    /// The time between refills in microseconds. 0 if there are no refills.
+    /// The interval between refills in microseconds. 0 if the budget is not refilled.
     every: u64,
     name: String,
 }
 
-/// The server's answer to a request to reserve an amount.
+/// The response to a request that reserves an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     Held {
-        /// Whether the request was sent twice. If so, the first copy may still arrive at the
-        /// server.
+        /// Whether the request was sent twice. In this case, Redis may still receive the first copy
+        /// later.
         was_repeated: bool,
     },
     Over {
@@ -69,7 +71,8 @@ impl Account {
     pub(super) fn of(prefix: &str, budget: &Budget, caller: Option<&str>) -> Self {
         let name = budget.name();
         let id = digest([name].into_iter().chain(caller).map(str::as_bytes));
-        // The part in braces is the hash tag, which keeps all keys on one server of a cluster.
+        // In a Redis key, braces mark the hash tag, which keeps all keys of the budget on one
+        // server of a cluster.
         let key = format!("{prefix}:budget:{{{}}}", random::hex(&id));
         let keys = [format!("{key}:leases"), format!("{key}:ended")];
         let [leases, ended] = keys;
@@ -89,8 +92,7 @@ impl Account {
         }
     }
 
-    /// Reserves `amount` on the server as the lease named `lease`, which expires after the duration
-    /// `lasts`.
+    /// Reserves `amount` as the lease named `lease`, which expires after the duration `lasts`.
     pub(super) async fn reserve(
         &self,
         at: &Connection,
@@ -115,8 +117,9 @@ impl Account {
         })
     }
 
-    /// Ends a lease and charges the amount that was actually used. `may_arrive` states whether a
-    /// copy of the request for the lease may still arrive at the server, which must then reject it.
+    /// Ends a lease, and charges the amount `actual`, which the call has used. `may_arrive` is
+    /// `true` if Redis may still receive a copy of the request that reserves the lease. Redis then
+    /// rejects this copy.
     pub(super) async fn settle(
         &self,
         at: &Connection,
@@ -142,7 +145,7 @@ impl Account {
         asked.await
     }
 
-    /// Returns the name of a lease, which consists of its id and its amount.
+    /// Returns the name of a lease, which consists of the ID and the amount of the lease.
     pub(super) fn lease(id: &str, amount: u64) -> String {
         format!("{id}:{}", amount.min(MAX))
     }
@@ -157,8 +160,9 @@ impl Account {
     }
 }
 
-/// Returns the duration in microseconds: at least 1, and at most a quarter of [`MAX`].
+/// Converts a duration to microseconds: at least 1, and at most a quarter of [`MAX`].
 fn micros(duration: Duration) -> u64 {
-    // Longer durations never end in practice. The limit keeps the sum with a timestamp exact.
+    // The upper bound ensures that the sum of the duration and a timestamp is exact. It exceeds the
+    // lifetime of any server.
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).clamp(1, MAX / 4)
 }

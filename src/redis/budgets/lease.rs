@@ -1,4 +1,4 @@
-//! A lease: an amount that the Redis server reserves for a limited time.
+//! A lease: a part of a budget that Redis reserves for a call for a limited time.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::budget::Settle;
 
-/// A lease that is or may be held by the Redis server. Dropping it releases the reserved amount.
+/// A lease that Redis holds, or may hold. When it is dropped, the reserved amount is released.
 pub(super) struct Lease {
     settling: Arc<Settling>,
     account: Account,
@@ -18,29 +18,30 @@ pub(super) struct Lease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The lease was requested, and the server has not answered yet.
+    /// The lease was requested, and Redis has not responded yet.
     Asked,
-    /// The server holds the lease. If the request was repeated, its first copy may still arrive.
+    /// Redis holds the lease. If the request was repeated, Redis may still receive its first copy
+    /// later.
     Held { was_repeated: bool },
-    /// The lease was settled, or the server has rejected it.
+    /// The lease was settled, or Redis has rejected it.
     Ended,
 }
 
 // === impl Lease ===
 
 impl Lease {
-    /// Creates the value for a lease that is about to be requested.
+    /// Creates a lease that is about to be requested.
     pub(super) const fn asked(settling: Arc<Settling>, account: Account, name: String) -> Self {
         Self { settling, account, name, state: State::Asked }
     }
 
-    /// Records that the server holds the lease, and whether the request was repeated.
+    /// Records that Redis holds the lease, and whether the request for the lease was repeated.
     pub(super) fn held(mut self, was_repeated: bool) -> Self {
         self.state = State::Held { was_repeated };
         self
     }
 
-    /// Records that the server has rejected the lease, so that there is nothing to release.
+    /// Records that Redis has rejected the lease, so that no amount needs to be released.
     pub(super) fn refused(mut self) {
         self.state = State::Ended;
     }

@@ -1,4 +1,4 @@
-//! Budgets that replicas share in Redis.
+//! Budgets in Redis that several replicas share.
 
 mod account;
 mod lease;
@@ -30,35 +30,36 @@ use crate::{
 
 /// The default time after which a lease expires.
 const LEASE: Duration = Duration::from_secs(10 * 60);
-/// The number of random bytes in a lease's id.
+/// The number of random bytes in the ID of a lease.
 const ID: usize = 16;
 
 /// A budget store in Redis that several replicas share.
 ///
-/// Atomic Lua scripts on the Redis server reserve, settle and release amounts, and use the server's
-/// clock. So all replicas together never exceed the budget, and the clocks of the replicas need not
-/// agree.
+/// Amounts are reserved, settled and released by atomic Lua scripts that run in Redis and use the
+/// clock of the Redis server. So all replicas together never exceed a budget, and their clocks may
+/// differ.
 ///
 /// Each reserved amount is a [lease](Self::lease), which expires after some time. If a process ends
-/// without settling, its amounts are released when their leases expire. If an expired lease is
-/// settled, up to a day later, the used amount is still charged, exactly once. A call continues
-/// after its lease has expired. So choose a duration that is longer than that of calls. Otherwise
-/// more calls run at the same time than the budget allows.
+/// without settling its leases, the reserved amounts are released when the leases expire. If an
+/// expired lease is settled up to a day later, the used amount is still charged, exactly once. A
+/// call continues even if its lease has expired. Therefore choose a lease duration that is longer
+/// than any call. Otherwise, more calls may run at the same time than the budget allows.
 ///
-/// When a call ends, its settlement, which charges the used amount, is sent in the background.
-/// While the server is away, settlements are retried for the duration of a lease. A settlement that
-/// the server rejects, for example because of a key of another type, is logged and not retried.
-/// When the last clone and the last permit are dropped, pending settlements are sent at most once
-/// more, and not at all if the runtime ends. [`flush`](Self::flush) waits for pending settlements.
+/// When a call ends, a background task sends a settlement to Redis, which charges the used amount.
+/// If the server is unavailable, the task retries the settlement for the duration of a lease. If
+/// the server rejects the settlement, for example because a key has another type, the error is
+/// logged, and the settlement is not retried. When the last clone of the store and its last permit
+/// are dropped, each pending settlement is sent at most once more. It is not sent if the runtime
+/// ends. To wait for pending settlements, call [`flush`](Self::flush).
 ///
-/// A budget has three keys, and a budget per caller has three keys for each caller:
+/// A budget uses three keys in Redis, and a budget per caller uses three keys for each caller:
 /// `PREFIX:budget:{SHA-256 OF NAME AND CALLER}`, and the same key with the suffixes `:leases` and
-/// `:ended`. The first key contains a hash with the budget's `name` and the amounts `used` and
-/// `reserved`. The keys expire when the budget is full again. The keys of budgets without refill
+/// `:ended`. The first key contains a hash with the budget's `name`, and the amounts `used` and
+/// `reserved`. The keys expire when the budget is full again. If a budget has no refill, its keys
 /// remain until they are deleted. Amounts are limited to 2⁵³ − 1.
 ///
-/// If the limit or refill of a budget is changed, this takes effect at the next call. The used
-/// amount stays the same. If the server loses its data, all budgets are full again.
+/// If the limit or refill of a budget is changed, the change takes effect at the next call, and the
+/// used amount stays the same. If the Redis server loses its data, all budgets are full again.
 #[derive(Clone, Debug)]
 pub struct RedisBudgets {
     settling: Arc<Settling>,
@@ -68,14 +69,14 @@ pub struct RedisBudgets {
     is_away: Arc<AtomicBool>,
 }
 
-/// The setting that decides whether [`RedisBudgets`] admits calls while the Redis server is away.
+/// Whether [`RedisBudgets`] admits calls while the Redis server is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenAway {
-    /// Reject calls while the server is away.
+    /// Reject calls while the Redis server is unavailable.
     #[default]
     Refuse,
-    /// Admit calls without charging the budget.
+    /// Admit calls, and do not charge them to the budget.
     Admit,
 }
 
@@ -92,8 +93,8 @@ impl RedisBudgets {
         }
     }
 
-    /// Sets the duration of a lease: the time for which the server holds a reserved amount that is
-    /// neither settled nor released. Defaults to 10 minutes.
+    /// Sets the duration of a lease: how long Redis holds a reserved amount that is neither settled
+    /// nor released. Defaults to 10 minutes.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -101,9 +102,10 @@ impl RedisBudgets {
         self
     }
 
-    /// Sets what happens to calls while the Redis server is away. By default, they are rejected.
+    /// Sets whether calls are rejected or admitted while the Redis server is unavailable. By
+    /// default, they are rejected.
     ///
-    /// Each call first waits for the server, at most for the
+    /// Each call first waits for a response of the server, at most for the
     /// [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
@@ -111,12 +113,12 @@ impl RedisBudgets {
         self
     }
 
-    /// Returns the available amount of a budget. If `caller` is given, returns the amount for that
-    /// caller.
+    /// Returns the remaining amount of a budget. If `caller` is given, returns the remaining amount
+    /// of that caller.
     ///
     /// # Errors
     ///
-    /// Returns an error if the Redis server does not answer.
+    /// Returns an error if the Redis server does not respond.
     pub async fn remaining(
         &self,
         budget: &Budget,
@@ -127,11 +129,10 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until the server has received every pending settlement, or the settlement is no longer
-    /// retried.
+    /// Waits until each pending settlement has been sent to Redis, or is no longer retried.
     ///
-    /// Call this method before the process ends. While the server is away, it waits at most for the
-    /// duration of a lease.
+    /// Call this method before the process ends. While the server is unavailable, it waits at most
+    /// for the duration of a lease.
     pub async fn flush(&self) {
         self.settling.flush().await;
     }
@@ -141,7 +142,8 @@ impl RedisBudgets {
             random::text::<ID>().map_err(|error| Denied::Unavailable(error.to_string().into()))?;
         self.settling.start();
         let settling = Arc::clone(&self.settling);
-        // From here on, the reservation is released even if the caller is dropped.
+        // Created before the request, so that the reservation is released even if this future is
+        // dropped.
         let lease = Lease::asked(settling, account, Account::lease(&id, amount));
         let connection = self.settling.connection();
         let asked = lease.account().reserve(connection, lease.name(), amount, self.lease);
@@ -158,8 +160,8 @@ impl RedisBudgets {
         }
     }
 
-    /// Logs when the Redis server becomes unavailable and when it is available again, but not for
-    /// each call in between.
+    /// Logs that the Redis server has become unavailable, or that it is available again. Logs only
+    /// these changes, not every call.
     fn note(&self, away: Option<&Away>) {
         let was_away = self.is_away.swap(away.is_some(), Ordering::Relaxed);
         match away {

@@ -1,4 +1,4 @@
-//! Sends settlements, which charge the used amounts, to the Redis server in the background.
+//! Sends settlements to Redis in the background. A settlement charges the used amount of a call.
 
 use std::{
     fmt,
@@ -19,36 +19,36 @@ use tokio::{
 use super::account::Account;
 use crate::redis::connection::Connection;
 
-/// The maximum number of settlements that are sent at the same time.
+/// Maximum number of settlements that are sent at the same time.
 const AT_ONCE: usize = 64;
-/// The number of pending settlements at which no more [unsure](Settlement::is_unsure) ones are
-/// queued. Their leases, which the server may not even hold, expire instead. While the server is
-/// away, each rejected call leaves an unsure settlement.
+/// If this many settlements are pending, further [unsure](Settlement::is_unsure) settlements are
+/// dropped, and their leases expire. The limit is needed because each call that is rejected while
+/// the server is unavailable queues an unsure settlement.
 const MAX_UNSURE: usize = 10_000;
-/// The delay before the first retry of a settlement. It doubles with each further retry.
+/// The delay before the first retry of a settlement. The delay doubles with each further retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The upper bound of the delay before a settlement is retried.
+/// Maximum delay before a retry of a settlement.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// A duration that exceeds the lifetime of any process. It is used if a computed time would
-/// overflow.
+/// A duration longer than the lifetime of any process. Used instead of a time that would overflow.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A request to end a lease and to charge the amount that was actually used.
+/// A request that ends a lease and charges the amount that was actually used.
 pub(super) struct Settlement {
     pub(super) account: Account,
     pub(super) lease: String,
     pub(super) actual: u64,
-    /// Whether it is unknown if the server holds the lease, because the server has not answered.
+    /// Whether it is unknown if Redis holds the lease, because the request for the lease got no
+    /// response.
     pub(super) is_unsure: bool,
-    /// Whether a copy of the request for the lease may still arrive at the server.
+    /// Whether Redis may still receive a copy of the request for the lease.
     pub(super) may_arrive: bool,
 }
 
-/// A queue of [settlements](Settlement), which end leases and charge the amounts that were used. A
+/// A queue of [settlements](Settlement), each of which ends a lease and charges the used amount. A
 /// background task sends them to the Redis server.
 pub(super) struct Settling {
     connection: Connection,
-    /// The time for which a settlement is retried while the server is away.
+    /// How long a settlement is retried while the Redis server is unavailable.
     patience: Duration,
     waiting: watch::Sender<usize>,
     worker: Mutex<Option<Worker>>,
@@ -59,14 +59,14 @@ struct Worker {
     tasks: JoinSet<()>,
 }
 
-/// A queued settlement that the server has not confirmed yet.
+/// A settlement that is queued, or that the server has not confirmed yet.
 struct Waiting {
     settlement: Settlement,
     until: Instant,
     _counted: Counted,
 }
 
-/// A guard that counts one settlement as pending until it is dropped.
+/// A guard for the number of pending settlements, which is decremented when the guard is dropped.
 struct Counted(watch::Sender<usize>);
 
 // === impl Settling ===
@@ -81,10 +81,10 @@ impl Settling {
         &self.connection
     }
 
-    /// Starts the background task on the current runtime, unless it is running already.
+    /// Starts the background task on the current Tokio runtime, unless it is already running.
     pub(super) fn start(self: &Arc<Self>) {
         let mut worker = self.worker();
-        // The runtime of a previous worker may have ended.
+        // The background task must be started again if the runtime of the previous task has ended.
         if worker.as_ref().is_some_and(|worker| !worker.settlements.is_closed()) {
             return;
         }
@@ -98,7 +98,7 @@ impl Settling {
         *worker = Some(Worker { settlements: sender, tasks });
     }
 
-    /// Queues a settlement for the background task.
+    /// Queues a settlement, which the background task sends to Redis.
     pub(super) fn queue(&self, settlement: Settlement) {
         if settlement.is_unsure && *self.waiting.borrow() >= MAX_UNSURE {
             return;
@@ -106,18 +106,18 @@ impl Settling {
         let waiting =
             Waiting { settlement, until: self.until(), _counted: Counted::new(&self.waiting) };
         if let Some(worker) = &*self.worker() {
-            // Fails if the runtime has ended; the lease then expires.
+            // Sending fails if the runtime has ended. In this case, the lease expires.
             let _ = worker.settlements.unbounded_send(waiting);
         }
     }
 
     /// Waits until no settlement is pending.
     pub(super) async fn flush(&self) {
-        // Cannot fail, since the sender is owned here.
+        // Waiting cannot fail, because the sender is in `self`.
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Returns the time at which retries end for a settlement that is queued now.
+    /// Returns the time until which a settlement that is queued now is retried.
     fn until(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + A_LIFETIME)
@@ -130,8 +130,8 @@ impl Settling {
 
 impl Drop for Settling {
     fn drop(&mut self) {
-        // The last settlements are still sent: the task ends when its queue is empty, and does not
-        // retry failures from now on.
+        // Detaches the background task, so that it still sends the last settlements. It ends when
+        // the queue is empty, and no longer retries settlements.
         if let Some(worker) = &mut *self.worker() {
             worker.tasks.detach_all();
         }
@@ -162,7 +162,7 @@ impl Waiting {
                 tracing::warn!(%away, actual, "failed to charge a budget: the store is unavailable");
                 return;
             }
-            // Jitter, so that replicas do not reconnect at the same time.
+            // The delay is random, so that replicas do not reconnect at the same time.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }

@@ -70,11 +70,11 @@ async fn oldest_result_is_evicted_first() {
 
 #[tokio::test(start_paused = true)]
 async fn result_of_the_caller_with_the_most_bytes_is_evicted() {
-    // Space for ten results.
+    // The store has room for ten results.
     let store = MemoryStore::for_results().max_total_bytes(10 * 1_000);
     let put = async |caller: &[u8]| {
         advance(Duration::from_millis(1)).await;
-        // The name counts twice: as the owner and as the caller.
+        // The name of the caller is included twice in the size: as the owner and as the caller.
         put(&store, &vec![b'x'; 1_000 - 512 - 2 * caller.len()], caller).unwrap()
     };
     let bobs = [put(b"bob").await, put(b"bob").await];

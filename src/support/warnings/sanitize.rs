@@ -1,31 +1,30 @@
-//! Sanitizes text from clients and servers for logs.
+//! Sanitizes strings from clients and servers, so that they can be logged safely.
 
 use std::fmt::{self, Write as _};
 
-/// The maximum number of printed characters of a name.
+/// Maximum number of characters of a name that are logged.
 const MAX_SHOWN: usize = 100;
-/// The maximum number of characters of a failure's reason that are printed. The limit is high
-/// because the most important part of a reason may be at its end.
+/// Maximum number of characters of an error's reason that are logged. The limit is high, because
+/// the end of a reason may be its most important part.
 const MAX_REASON: usize = 512;
-/// The maximum number of characters of a warning that are printed and remembered.
+/// Maximum number of characters of a warning that are logged and stored.
 const MAX_COMPLAINT: usize = 2_000;
 
-/// Displays a name that a client or server has chosen. The name is truncated, and its control
-/// characters are escaped.
+/// Displays a name that a client or server has chosen. Truncates the name, and escapes its control
+/// characters.
 pub(crate) struct Sanitized<T>(pub(crate) T);
 
-/// Displays the reason of a failure. The reason is truncated, and its control characters are
-/// escaped.
+/// Displays the reason of an error. Truncates the reason, and escapes its control characters.
 pub(crate) struct Reason<T>(pub(crate) T);
 
-/// Displays a sentence that contains names and reasons. The sentence is truncated, and its control
-/// characters are escaped.
+/// Displays a sentence that contains names and reasons. Truncates the sentence, and escapes its
+/// control characters.
 pub(super) struct Sentence<T>(pub(super) T);
 
-/// A writer that forwards a text, but only up to a maximum number of characters.
+/// A writer that writes at most a certain number of characters to a formatter.
 struct Cut<'a, 'f> {
     to: &'a mut fmt::Formatter<'f>,
-    /// The number of characters that may still be written.
+    /// The number of characters that can still be written.
     room: usize,
     is_cut: bool,
 }
@@ -51,7 +50,7 @@ impl<T: fmt::Display> fmt::Display for Sentence<T> {
 fn show(text: &dyn fmt::Display, room: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut cut = Cut { to: f, room, is_cut: false };
     let written = write!(cut, "{text}");
-    // Writing fails at the limit, so that the rest of the text is not formatted.
+    // The writer returns an error at the limit, to stop formatting the rest of the text.
     if cut.is_cut { f.write_char('…') } else { written }
 }
 
