@@ -1,4 +1,4 @@
-//! Validates the arguments of calls against the input schemas of tools.
+//! Validates the arguments of tool calls against the input schemas of the tools.
 
 pub(crate) mod coerce;
 pub(crate) mod fit;
@@ -32,40 +32,41 @@ use crate::{
     message::{MAX_JSON_DEPTH, Refusal, Violation, content_size, is_deeper},
 };
 
-/// The maximum number of steps for checking the arguments of one call: a validation, the coercion,
-/// and another validation. A step takes about ten nanoseconds.
+/// Maximum number of steps for the arguments of one tool call. They are spent on a validation, the
+/// coercion, and a second validation. A step takes about ten nanoseconds.
 const MAX_VALIDATION_STEPS: usize = 1_500_000;
-/// The maximum number of steps of a validation that is repeated to collect all violations. Lower
-/// than for other validations, because the validator stores each violation.
+/// Maximum number of steps of a validation that is repeated to collect all violations. The limit is
+/// lower than for other validations, because the validator stores each violation.
 const MAX_STEPS_TOLD: usize = 64_000;
-/// The maximum number of argument bytes that are copied to collect all violations. For each
-/// violation within an `anyOf` or `oneOf`, a validator copies the violating value.
+/// Maximum number of argument bytes that are copied to collect all violations. The validator copies
+/// a value for each violation within an `anyOf` or `oneOf`.
 const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
-/// The maximum number of violations that are reported for one call.
+/// Maximum number of violations that are reported for one tool call.
 const MAX_VIOLATIONS: usize = 64;
-/// The maximum size of a schema in bytes.
+/// Maximum size of a schema in bytes.
 const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
-/// The maximum size in bytes of the search cache for one regular expression in a schema.
+/// Maximum size in bytes of the search cache of one regular expression in a schema.
 const REGEX_CACHE_BYTES: usize = 128 * 1024;
 
-/// The input schema of a tool. Compiled at the first check, since most listed tools are never
-/// called.
+/// The input schema of a tool. It is compiled when it is first used, because most listed tools are
+/// never called.
 #[derive(Debug)]
 pub(crate) struct InputSchema {
     schema: Arc<JsonObject>,
     compiled: OnceLock<Result<Compiled, Unchecked>>,
 }
 
-/// A compiled schema, with the data to compute the cost of a validation.
+/// A compiled schema, with data for computing the cost of a validation.
 #[derive(Debug)]
 struct Compiled {
     validator: Validator,
     steps: Steps,
-    /// Whether the schema contains `anyOf` or `oneOf`.
+    /// Whether the schema contains `anyOf` or `oneOf`, for which collecting violations is
+    /// expensive.
     has_alternatives: bool,
 }
 
-/// The result of validating arguments.
+/// The result of validating the arguments of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Valid,
@@ -73,25 +74,25 @@ enum Verdict {
         /// The number of steps that the validation took.
         steps: usize,
     },
-    /// The arguments were not validated, because validating them would take too many steps.
+    /// The arguments were not validated, because their validation would take too many steps.
     TooLong,
 }
 
-/// Marks a schema that cannot be used for validation.
+/// The result of compiling a schema that cannot be used for validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unchecked {
-    /// Whether coercion is skipped in addition to validation.
+    /// Whether coercion must be skipped too, because it would take too long.
     untouched: bool,
 }
 
-/// Returns an error if a schema is invalid or cannot be used for validation, for example because
-/// that would take too long.
+/// Returns an error if a schema cannot be used for validation, for example because it is invalid,
+/// or because the validation would take too long.
 pub(crate) fn reject(schema: &JsonObject) -> Result<(), Unusable> {
     compile(schema).map(drop)
 }
 
-/// Compiles a schema without access to the network or files. The regular expressions in it run in
-/// linear time.
+/// Compiles a schema. The validator has no access to the network or to files, and its regular
+/// expressions run in linear time.
 fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
     if !BoundedCounter::new(MAX_SCHEMA_BYTES).holds(schema) {
         let reason = format!("it is larger than {MAX_SCHEMA_BYTES} bytes");
@@ -102,18 +103,18 @@ fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
         let reason = "it is nested too deep".to_owned();
         return Err(Unusable { path: String::new(), reason, too_long: true });
     }
-    // The number of steps is limited first, since compiling the schema could otherwise take too
-    // long as well.
+    // Limits the number of steps first, because compiling the schema could take too long as well.
     let steps = Steps::read(schema)?;
     let regex =
         PatternOptions::regex().size_limit(MAX_REGEX_BYTES).dfa_size_limit(REGEX_CACHE_BYTES);
     let validator = jsonschema::options()
-        // Disables fetching, regardless of the features of `jsonschema` that other crates enable.
+        // Disables fetching of schemas, even if another crate enables this feature of `jsonschema`.
         .offline()
         .with_pattern_options(regex)
-        // The built-in keyword can take quadratic time in the number of elements.
+        // Replaces the built-in keyword, which can take quadratic time in the number of elements.
         .with_keyword("uniqueItems", UniqueItems::keyword)
-        // The built-in format would compile expressions that a client has sent.
+        // Disables the built-in format, which would compile regular expressions that a client has
+        // sent.
         .with_format("regex", |_| true)
         .build(schema)
         .map_err(|error| Unusable {
@@ -135,19 +136,20 @@ impl InputSchema {
         &self.schema
     }
 
-    /// Validates the arguments of a call to `tool`. If the schema cannot be used, accepts all
-    /// arguments, and reports the reason the first time.
+    /// Validates the arguments of a call of `tool`. If the schema cannot be used for validation,
+    /// accepts all arguments, and calls the callback with the reason when this is first detected.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists the violations of the schema, or names the exceeded limit.
+    /// Returns a refusal that lists the violations of the schema, or that names the exceeded limit.
     pub(crate) fn check(
         &self,
         tool: &str,
         arguments: &Value,
         tell: impl FnOnce(Unusable),
     ) -> Result<(), Refusal> {
-        // A validator recurses as deep as the arguments.
+        // Rejects deeply nested arguments, because the recursion of the validator is as deep as the
+        // arguments.
         if is_deeper(arguments, MAX_JSON_DEPTH) {
             return Err(Refusal::too_deep(MAX_JSON_DEPTH));
         }
@@ -165,13 +167,14 @@ impl InputSchema {
             })
     }
 
-    /// Coerces the evaluated arguments of a call to the types in the schema, and validates them. If
-    /// the schema cannot be used for validation, the arguments are only coerced. If using the
-    /// schema would take too long, they are accepted unchanged.
+    /// Coerces the evaluated arguments of a call of `tool` to the types in the schema, and
+    /// validates them. If the schema cannot be used for validation, the arguments are coerced
+    /// without validation. If coercion would take too long as well, the arguments are accepted
+    /// unchanged.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists the violations of the schema, or names the exceeded limit.
+    /// Returns a refusal that lists the violations of the schema, or that names the exceeded limit.
     pub(crate) fn fit(
         &self,
         tool: &str,
@@ -189,11 +192,11 @@ impl InputSchema {
                 return Ok(());
             }
         };
-        // The validations and the coercion share one budget of steps.
+        // Both validations and the coercion together may take at most this number of steps.
         let mut left = MAX_VALIDATION_STEPS;
         match compiled.verdict(arguments, &mut left) {
-            // Of valid arguments, only floats are coerced: `5.0` is an integer in JSON Schema, but
-            // many tools reject it.
+            // In valid arguments, only floats such as `5.0` are coerced. They are integers in JSON
+            // Schema, but many tools reject them.
             Verdict::Valid => {
                 if has_whole_float(arguments) {
                     coerce(&self.schema, arguments, &mut left);
@@ -228,7 +231,8 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Validates arguments if this takes at most `left` steps, and deducts these steps from `left`.
+    /// Validates arguments if this takes at most `left` steps. Subtracts the number of steps from
+    /// `left`.
     fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
         let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
         *left -= steps;
@@ -246,8 +250,8 @@ impl Compiled {
         }
     }
 
-    /// Returns all violations in invalid arguments. If collecting them is too expensive, returns a
-    /// single violation that names no place.
+    /// Returns all violations in invalid arguments. If collecting the violations is too expensive,
+    /// returns a single violation without a path.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
@@ -259,7 +263,7 @@ impl Compiled {
             .flat_map(|error| violations_of(&error, arguments))
             .take(MAX_VIOLATIONS)
             .collect();
-        // A refusal needs at least one violation, even if the validator reports none.
+        // A refusal must contain a violation, even if the validator reports none.
         match violations.is_empty() {
             true => vec![whole("the value is not valid".to_owned())],
             false => violations,
@@ -278,12 +282,12 @@ fn has_alternatives(schema: &Value) -> bool {
     }
 }
 
-/// Creates the refusal of a call with invalid arguments.
+/// Creates the refusal of a tool call with invalid arguments.
 fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
 }
 
-/// Creates a violation of the arguments as a whole.
+/// Creates a violation without a path, which concerns all arguments.
 const fn whole(message: String) -> Violation {
     Violation { path: String::new(), message }
 }
@@ -295,11 +299,11 @@ fn too_long() -> Violation {
     ))
 }
 
-/// Converts an error of the validator to violations, one for each argument that is invalid.
+/// Converts an error of the validator to violations, one for each invalid argument.
 ///
-/// A violation contains the name of an argument only in its path, so that a layer above can
-/// translate the name for its client. It never contains the value of an argument, so values do not
-/// appear in answers and logs.
+/// The names of arguments occur only in the paths of violations, so that an outer layer can
+/// translate a name for its client. The values of arguments never occur in violations, so that they
+/// do not appear in responses and logs.
 fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violation> {
     use ValidationErrorKind as Kind;
 
@@ -331,14 +335,13 @@ fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violatio
     }
 }
 
-/// Returns the message of a violation. It contains neither the violating value nor names of
-/// arguments.
+/// Returns the message of a violation, which contains neither the invalid value nor argument names.
 fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     use ValidationErrorKind as Kind;
 
     let is_name = what != "the value";
     match error.kind() {
-        // The message must not list the allowed names, which are names of arguments.
+        // Omits the list of allowed names, because they are argument names.
         Kind::Enum { .. } | Kind::Constant { .. } if is_name => {
             format!("{what} is not one of those allowed")
         }
@@ -352,7 +355,7 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
         }
         Kind::FalseSchema => format!("{what} is not allowed"),
         Kind::Custom { message, .. } => format!("{what} {message}"),
-        // The validator's message would contain the schema.
+        // Omits the validator's message, which would contain the schema.
         Kind::Not { .. } => format!("{what} matches a schema that `not` forbids"),
         Kind::BacktrackLimitExceeded { .. }
         | Kind::RegexEngineFailure { .. }
@@ -366,8 +369,8 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     }
 }
 
-/// Returns `true` if the schema at `path` restricts the members of an object regardless of their
-/// names, because it is in `additionalProperties` or `propertyNames`.
+/// Returns `true` if the schema at `path` forbids all members of an object, because it is the value
+/// of `additionalProperties` or `propertyNames`.
 fn allows_no_members(path: &str) -> bool {
     let keyword =
         |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
@@ -384,13 +387,13 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Returns `true` if a value in a schema cannot contain names of arguments, because it is not an
-/// array or object.
+/// Returns `true` if a value in a schema cannot contain argument names, because it is neither an
+/// array nor an object.
 const fn is_plain(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }
 
-/// Returns the JSON Pointer of the member `name` of the object at `path`.
+/// Returns the JSON Pointer of the member `name` in the object at `path`.
 fn member(path: &str, name: &str) -> String {
     format!("{path}/{}", json_pointer::escape(name))
 }

@@ -20,8 +20,9 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("re
 
 /// The share of one caller in a Redis store. It limits the total size of the caller's items.
 ///
-/// The sizes of all items of the caller are in one sorted set, so the scripts access only one key,
-/// as a Redis cluster requires. Entries of expired items are removed when the next item is added.
+/// The sizes of all items of the caller are entries of one sorted set. So each script accesses only
+/// one key, and does not depend on how a cluster distributes keys. Entries of expired items are
+/// removed when the next item is added.
 #[derive(Debug)]
 pub(super) struct Share<'s> {
     connection: &'s Connection,

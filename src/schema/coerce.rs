@@ -1,11 +1,11 @@
-//! Coerces the arguments of a call to the types in the tool's schema, if the conversion is
+//! Coerces the arguments of a tool call to the types in the tool's schema, if the conversion is
 //! unambiguous.
 //!
-//! For example, a template can evaluate to a text where the schema requires a number, and a model
-//! may write a number where it requires a text. Valid values are never changed. An invalid value is
-//! converted only if the result is valid. The parts of arrays and objects are converted
-//! independently. Coercion never fails: values that were not converted are rejected by the
-//! validation that follows.
+//! For example, a template may evaluate to a string where the schema requires a number, and a model
+//! may write a number where the schema requires a string. Valid values are never changed. An
+//! invalid value is converted only if the result is valid. The parts of arrays and objects are
+//! converted independently of each other. Coercion cannot fail: values that cannot be converted are
+//! rejected by the validation that follows.
 
 mod shape;
 
@@ -16,16 +16,16 @@ use self::shape::{Shapes, Wish};
 use super::json_type::JsonType;
 use crate::expr::PathSegment;
 
-/// The maximum number of visits to subschemas for one value. Without a limit, a schema that refers
-/// to itself could require an exponential number.
+/// Maximum number of visits to subschemas for one value. Without this limit, a schema that refers
+/// to itself could require an exponential number of visits.
 const MAX_VISITS: usize = 200_000;
 /// The number of validation steps that take as long as one visit to a subschema.
 const STEPS_PER_VISIT: usize = 5;
 
-/// Converts texts to the types that the schema declares, and numbers and booleans to texts where it
-/// declares a text. Returns `true` if a value has changed.
+/// Converts strings to the types that the schema declares. If the schema declares a string,
+/// converts numbers and booleans to strings. Returns `true` if any value has changed.
 ///
-/// Deducts the steps of the coercion from `left`. If too few steps are left, some parts of the
+/// Subtracts the number of steps from `left`. If too few steps are left, some parts of the
 /// arguments are not converted.
 pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
     let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
@@ -42,26 +42,26 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
     is_changed
 }
 
-/// The result of matching a value with a schema. Ordered from the worst to the best result.
+/// How well a value matches a schema, from the worst to the best match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The value does not match, even with edits.
+    /// The value does not match the schema, even after edits.
     Never,
-    /// The value matches once the collected edits are applied.
+    /// The value matches the schema after the collected edits are applied.
     Edited,
     Already,
 }
 
-/// The coercion of one value. Edits are collected first and applied at the end, since several
-/// alternative branches of a schema are tried for the same value.
+/// The coercion of one value. Edits are collected during the coercion and applied at the end,
+/// because the same value may be tried with several branches of a schema.
 struct Coercion<'s> {
     shapes: Shapes<'s>,
-    /// The path to the part of the value that is being coerced.
+    /// The path of the part that is currently being coerced.
     path: Vec<PathSegment>,
     edits: Vec<Edit>,
 }
 
-/// The path to a part of the value, and the new value of the part.
+/// The path of a part, and the value that replaces the part.
 type Edit = (Vec<PathSegment>, Value);
 
 fn apply(edits: Vec<Edit>, value: &mut Value) {
@@ -79,7 +79,8 @@ fn apply(edits: Vec<Edit>, value: &mut Value) {
 // === impl Coercion ===
 
 impl<'s> Coercion<'s> {
-    /// Matches a value with all schemas in `rules`, and collects the edits that make it match.
+    /// Matches a value with all schemas in `rules`, and collects the edits that make the value
+    /// match.
     fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         if !self.shapes.walk.enter(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
@@ -99,12 +100,12 @@ impl<'s> Coercion<'s> {
         rules.iter().all(|rule| self.shapes.fits_rule(rule, value, depth))
     }
 
-    /// For each `anyOf` and `oneOf` that the value does not match, adds to `rules` the first branch
-    /// that the value would match after edits.
+    /// Selects branches of `anyOf` and `oneOf` keywords that the value does not match. For each
+    /// keyword, adds to `rules` the first branch that the value matches after edits.
     fn choose(&mut self, rules: &mut Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         let mut fit = Fit::Edited;
         let mut next = 0;
-        // An added branch can have branches itself.
+        // The loop includes added branches, which may contain branches themselves.
         while let Some(&rule) = rules.get(next) {
             next += 1;
             for branches in shape::branches(rule) {
@@ -121,8 +122,8 @@ impl<'s> Coercion<'s> {
         fit
     }
 
-    /// Returns `true` if a value matches a branch of an `anyOf` or `oneOf` after edits. Discards
-    /// the edits.
+    /// Returns `true` if the value matches a branch of an `anyOf` or `oneOf` after edits. Does not
+    /// keep these edits.
     fn would_fit(&mut self, branch: &'s JsonObject, value: &Value, depth: usize) -> bool {
         let before = self.edits.len();
         let mut rules = Vec::new();
@@ -193,24 +194,25 @@ impl<'s> Coercion<'s> {
             self.shapes.wishes(rule, &mut declared, depth);
         }
         if value.is_number() {
-            // Tries to convert a number to an integer before converting it to a text.
+            // Prefers the conversion of a number to an integer over its conversion to a string.
             declared.sort_by_key(|wish| *wish != Wish::Type(JsonType::Integer));
         }
         let mut tried = None;
         for wish in declared {
-            // Avoids parsing the same text to the same type twice.
+            // Skips a type that was just tried, to avoid parsing the same string twice.
             if tried == Some(wish) || !self.shapes.may_read(value, wish) {
                 continue;
             }
             tried = Some(wish);
             let Some(mut new) = wish.convert(value) else { continue };
             let fit = self.coerced(rules, &mut new, depth);
-            // Without visits left, the result is unknown.
+            // If no visits are left, it is unknown whether the new value matches.
             if self.shapes.walk.is_exhausted() {
                 return Fit::Already;
             }
             match fit {
-                // The type is unambiguous, even though a part of the value does not match.
+                // The schema allows only this type, so the conversion is unambiguous, even if a
+                // part of the new value does not match.
                 Fit::Never if is_declared(rules, &new) => {
                     self.edit(new);
                     return Fit::Never;
@@ -225,15 +227,15 @@ impl<'s> Coercion<'s> {
         Fit::Never
     }
 
-    /// Adds an edit that replaces the current part of the value with `new`. Does nothing if copying
-    /// the path would take too long.
+    /// Adds an edit that replaces the current part with `new`. Does nothing if too few visits are
+    /// left to copy the path.
     fn edit(&mut self, new: Value) {
         if self.shapes.may_copy(&self.path) {
             self.edits.push((self.path.clone(), new));
         }
     }
 
-    /// Coerces the parts of an array or object that was parsed from a text.
+    /// Coerces the parts of an array or object that was parsed from a string.
     fn coerced(&mut self, rules: &[&'s JsonObject], value: &mut Value, depth: usize) -> Fit {
         if self.fits_all(rules, value, depth) {
             return Fit::Already;
@@ -250,8 +252,7 @@ impl<'s> Coercion<'s> {
     }
 }
 
-/// Returns `true` if the value is an array or object, and this is the only type that the schemas
-/// declare.
+/// Returns `true` if the value is an array or object, and the schemas declare no other type.
 fn is_declared(rules: &[&JsonObject], value: &Value) -> bool {
     let kind = match value {
         Value::Array(_) => "array",

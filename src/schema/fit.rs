@@ -1,7 +1,7 @@
-//! Checks the arguments of a step against the schema of its tool before a run, when only some of
-//! the values are known.
+//! Checks the arguments of a step against the input schema of its tool before the run, when only
+//! some values are known.
 //!
-//! Reports likely typos, and violations that occur for all possible unknown values.
+//! Reports likely typos, and violations that occur for all possible values of the unknown parts.
 
 use std::collections::HashSet;
 
@@ -20,33 +20,32 @@ use crate::{
     suggest,
 };
 
-/// The maximum number of parts of the arguments that are inspected.
+/// Maximum number of parts of the arguments that are inspected.
 const MAX_INSPECTED_PARTS: usize = 10_000;
-/// The maximum number of steps for validating the known parts of the arguments, after they have
-/// been coerced.
+/// Maximum number of steps for validating the known parts of the arguments after their coercion.
 const MAX_FIT_STEPS: usize = 16_000;
-/// The maximum number of a schema's properties that are compared with a misspelled name.
+/// Maximum number of properties in a schema that are compared with a misspelled name.
 const MAX_CANDIDATES: usize = 1_000;
-/// Keywords whose effect on one part of a value can depend on its other parts. References and
-/// keywords such as `anyOf`, whose schemas apply to the whole value, have the same property.
+/// Keywords for which the validity of one part of a value can depend on other parts. The same
+/// applies to references, and to keywords such as `anyOf`, whose schemas apply to the whole value.
 const COMPOUND: [&str; 3] = ["contains", "unevaluatedItems", "unevaluatedProperties"];
-/// Keywords that do not restrict a value. A reference beside these keywords can be replaced by its
-/// target.
+/// Keywords that do not restrict a value. If a schema with a `$ref` contains only these keywords,
+/// it can be replaced by the target of the `$ref`.
 const SILENT: [&str; 7] =
     ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
 
-/// A report that a part of the arguments does not match the schema of a tool.
+/// A part of the arguments that does not match the input schema of the tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// The path to the mismatching part, in the arguments as they are written.
+    /// The path of the mismatching part in the arguments, as they are written in the step.
     pub(crate) path: Vec<PathSegment>,
     pub(crate) message: String,
 }
 
-/// Returns the parts of arguments that do not match a schema, whatever the unknown values are.
+/// Returns the parts of the arguments that do not match a schema, regardless of the unknown values.
 ///
-/// A member that the schema does not name is reported even if the schema allows additional members.
-/// The tool would ignore it, and it is most likely a typo.
+/// A member that the schema does not name is reported even if the schema allows additional members,
+/// because it is most likely a typo, and the tool would ignore it.
 pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misfit> {
     let mut survey = Survey {
         walk: Walk::new(schema, MAX_INSPECTED_PARTS),
@@ -60,13 +59,13 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
     survey.reported
 }
 
-/// The state while arguments are compared with a schema.
+/// The state of the comparison between arguments and a schema.
 struct Survey<'s> {
     walk: Walk<'s>,
-    /// The path to the part of the arguments that is being compared.
+    /// The path of the part that is currently being compared.
     path: Vec<PathSegment>,
-    /// The JSON Pointers of parts that are completely known, and whose validity does not depend on
-    /// other parts.
+    /// JSON Pointers of parts whose values are completely known, and whose validity does not depend
+    /// on other parts.
     known: HashSet<String>,
     reported: Vec<Misfit>,
 }
@@ -101,8 +100,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Compares the names of members in a known value with the schema. This finds typos that the
-    /// validator, which runs later, does not report.
+    /// Compares the member names in a known value with the schema, to find typos that the
+    /// subsequent validation does not report.
     fn check_known(&mut self, schema: &'s JsonObject, value: &Value) {
         if !self.walk.enter(self.path.len()) {
             return;
@@ -153,8 +152,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Follows the `$ref` of a schema to its target, then the `$ref` of the target, and so on.
-    /// Stops at a `$ref` beside keywords that restrict values.
+    /// Returns the schema that remains when a `$ref` is replaced by its target, repeatedly. Stops
+    /// at a schema in which the `$ref` is next to keywords that restrict values.
     fn without_references(&self, schema: &'s JsonObject) -> &'s JsonObject {
         let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
         let mut schema = schema;
@@ -167,9 +166,9 @@ impl<'s> Survey<'s> {
         schema
     }
 
-    /// Returns `true` if a schema restricts each part of a value independently of the other parts.
+    /// Returns `true` if the schema restricts each part of a value independently of other parts.
     fn is_plain(&self, schema: &JsonObject) -> bool {
-        // In an embedded document, references have other targets.
+        // An embedded document is excluded, because references in it are resolved differently.
         !self.walk.is_embedded(schema) && !schema.keys().any(|keyword| is_compound(keyword))
     }
 
@@ -186,9 +185,10 @@ impl<'s> Survey<'s> {
         expected
     }
 
-    /// Reports required members that an object lacks, and members that the schema does not name.
+    /// Reports required members that are missing from an object, and members that the schema does
+    /// not name.
     fn compare_names(&mut self, schema: &JsonObject, names: &[&str]) {
-        // Up to draft 7, keywords beside a reference are ignored.
+        // In drafts up to 7, other keywords next to a `$ref` are ignored.
         if schema.contains_key("$ref") {
             return;
         }
@@ -213,7 +213,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Validates the arguments, and reports only errors in parts that are completely known.
+    /// Validates the arguments, and reports only errors in parts whose values are completely known.
     fn validate(&mut self, arguments: &PartialValue) {
         let Some(mut value) = outline(arguments, MAX_JSON_DEPTH) else { return };
         if self.known.is_empty() || is_deeper(&value, MAX_JSON_DEPTH) {
@@ -267,8 +267,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Adds a report about the current part. Does nothing if the part has a report that begins with
-    /// the same message, because the validator reports some errors again in fewer words.
+    /// Reports a message about the current part, unless another message about this part begins with
+    /// the same words. The validator reports some errors a second time with fewer words.
     fn report(&mut self, message: String) {
         let is_reported = |reported: &Misfit| {
             reported.path == self.path && reported.message.starts_with(&message)
@@ -279,22 +279,22 @@ impl<'s> Survey<'s> {
     }
 }
 
-/// Returns `true` if the effect of a keyword on one part of a value can depend on its other parts.
+/// Returns `true` if a keyword can make the validity of one part of a value depend on other parts.
 fn is_compound(keyword: &str) -> bool {
     let lists = [keywords::REFERENCES, COMPOUND];
     keywords::is_in_place(keyword) || lists.iter().any(|list| list.contains(&keyword))
 }
 
-/// Returns `true` if a schema has subschemas for members that it does not name.
+/// Returns `true` if the schema contains subschemas for members that it does not name.
 fn is_open(schema: &JsonObject) -> bool {
     schema.contains_key("patternProperties")
         || schema.get("additionalProperties").is_some_and(|others| *others != Value::Bool(false))
 }
 
-/// Returns `true` if a schema allows values of the type `kind`.
+/// Returns `true` if the schema allows values of the type `kind`.
 fn is_expected(schema: &JsonObject, kind: &str) -> bool {
     match schema.get("type") {
-        // Up to draft 7, keywords beside a reference are ignored.
+        // In drafts up to 7, other keywords next to a `$ref` are ignored.
         _ if schema.contains_key("$ref") => true,
         Some(Value::String(name)) => name == kind,
         Some(Value::Array(names)) => names.iter().any(|name| name == kind),
@@ -310,7 +310,7 @@ fn not_in_schema(name: &str) -> String {
     format!("the tool's schema has no `{name}`")
 }
 
-/// Formats a list of types for a message, such as `an integer or null`.
+/// Formats a list of type names for a message, such as `an integer or null`.
 fn in_words(kinds: &[&str]) -> String {
     let mut words: Vec<_> = kinds
         .iter()
@@ -324,8 +324,9 @@ fn in_words(kinds: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// Returns the known parts of the arguments as one value. Unknown members are omitted, and unknown
-/// elements are null. Returns `None` if nothing is known, or if the arguments are nested too deep.
+/// Returns a value that contains the known parts of the arguments. Unknown members are omitted, and
+/// unknown elements are null. Returns `None` if no part is known, or if the arguments are nested
+/// too deep.
 fn outline(arguments: &PartialValue, levels: usize) -> Option<Value> {
     let levels = levels.checked_sub(1)?;
     match arguments {
@@ -350,7 +351,7 @@ fn pointer(path: &[PathSegment]) -> String {
     })
 }
 
-/// Converts a JSON Pointer into `value` to a path.
+/// Converts a JSON Pointer that refers to a part of `value` to a path.
 fn segments(pointer: &str, mut value: &Value) -> Vec<PathSegment> {
     let mut segments = Vec::new();
     for part in pointer.split('/').skip(1) {

@@ -1,4 +1,4 @@
-//! The types of JSON values, and the conversions between them.
+//! The types of JSON values, and conversions between them.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
     named::named,
 };
 
-/// A type of JSON values, as in the keyword `type` of JSON Schema.
+/// A type of JSON values, as in the JSON Schema keyword `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonType {
@@ -42,12 +42,12 @@ named! {
 }
 
 impl JsonType {
-    /// All types, in the order in which conversions to them are tried if a schema allows several
-    /// types.
+    /// All types, in the order in which they are tried when a value is converted and the schema
+    /// allows several types.
     pub(crate) const BY_PREFERENCE: [Self; 6] =
         [Self::Integer, Self::Number, Self::Boolean, Self::Array, Self::Object, Self::String];
 
-    /// Returns the name of the type with an indefinite article.
+    /// Returns the name of the type with an indefinite article, such as `an object`.
     pub(crate) const fn described(self) -> &'static str {
         match self {
             Self::String => "a string",
@@ -59,8 +59,8 @@ impl JsonType {
         }
     }
 
-    /// Returns `true` if a value has this type. A float without a fraction, such as `42.0`, does
-    /// not count as an integer: JSON Schema accepts it as one, but many tools reject it.
+    /// Returns `true` if a value has this type. A float without a fraction, such as `42.0`, is not
+    /// considered an integer. JSON Schema accepts it as an integer, but many tools reject it.
     pub(crate) fn includes(self, value: &Value) -> bool {
         match (self, value) {
             (Self::String, Value::String(_))
@@ -75,9 +75,9 @@ impl JsonType {
         }
     }
 
-    /// Converts a value of another type to this type, or returns `None` if there is no unambiguous
-    /// conversion. A text is converted to a number if it is a JSON number. A float is converted to
-    /// an integer if it has no fraction.
+    /// Converts a value of another type to this type. Returns `None` if there is no unambiguous
+    /// conversion. A string is converted to a number if it contains a JSON number. A float is
+    /// converted to an integer if it has no fraction.
     pub(crate) fn convert(self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),
@@ -97,8 +97,8 @@ impl JsonType {
         }
     }
 
-    /// Returns `value` unchanged if it already has this type, and [converts](Self::convert) it
-    /// otherwise.
+    /// Returns `value` unchanged if it already has this type. Otherwise, [converts](Self::convert)
+    /// the value.
     pub(crate) fn coerce(self, value: Value) -> Option<Value> {
         if self.includes(&value) { Some(value) } else { self.convert(&value) }
     }

@@ -1,94 +1,96 @@
-//! The keywords of JSON Schema, and the subschemas in their values.
+//! The keywords of JSON Schema, and how to find the subschemas in their values.
 
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 
-/// Keywords whose values are data and not schemas, so that a `$ref` in them has no special meaning.
+/// Keywords whose values are data instead of schemas. A `$ref` within such a value is not a
+/// reference.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
-/// Keywords whose values are objects that map arbitrary names to schemas.
+/// Keywords whose values are objects that map names to schemas.
 const MAPS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
-/// Keywords that refer to a schema in another place.
+/// Keywords that refer to another schema.
 pub(crate) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A schema in the value of a keyword, and the part of a JSON value that it applies to.
+/// A subschema in the value of a keyword, and the part of a JSON value that must match it.
 pub(crate) struct Subschema<'s> {
     pub(crate) keyword: &'s str,
     pub(crate) applies_to: AppliesTo<'s>,
     pub(crate) schema: &'s Value,
 }
 
-/// The part of a JSON value that a subschema applies to.
+/// The part of a JSON value that must match a subschema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppliesTo<'s> {
-    /// The whole value. The subschema may be conditional.
+    /// The whole value. The subschema may apply only under a condition.
     Whole,
     /// The object member with this name.
     Member(&'s str),
-    /// Any number of the members of an object.
+    /// Some or all members of an object.
     Members,
-    /// The name of each member of an object.
+    /// The names of all members of an object.
     Names,
     /// The array element at this index.
     Element(usize),
-    /// Any number of the elements of an array.
+    /// Some or all elements of an array.
     Elements,
-    /// The decoded content of a text.
+    /// The decoded content of a string.
     Content,
 }
 
 /// The position of a subschema in the value of a keyword.
 #[derive(Clone, Copy)]
 enum Place<'s> {
-    /// The value of the keyword is itself the subschema.
+    /// The value of the keyword is the subschema.
     Single,
-    /// The value of the keyword is an object of schemas. The subschema has this key.
+    /// The value of the keyword is an object that maps names to schemas. Contains the name of the
+    /// subschema.
     Named(&'s str),
-    /// The value of the keyword is a list of schemas. The subschema has this index.
+    /// The value of the keyword is an array of schemas. Contains the index of the subschema.
     Listed(usize),
 }
 
-/// Returns `true` if the value of a keyword is data and not a schema, so that a `$ref` in it has no
-/// special meaning.
+/// Returns `true` if the value of a keyword is data instead of a schema. A `$ref` within such a
+/// value is not a reference.
 pub(crate) fn is_data(keyword: &str) -> bool {
     DATA.contains(&keyword)
 }
 
-/// Returns `true` if the value of a keyword is an object that maps arbitrary names to schemas.
+/// Returns `true` if the value of a keyword is an object that maps names to schemas.
 pub(crate) fn is_map(keyword: &str) -> bool {
     MAPS.contains(&keyword)
 }
 
-/// Returns `true` if a keyword contains subschemas that apply to a JSON value or its parts.
+/// Returns `true` if a keyword contains subschemas that a JSON value or its parts must match.
 pub(crate) fn is_applicator(keyword: &str) -> bool {
     applies_to(keyword, Place::Named("")).is_some()
 }
 
-/// Returns `true` if a keyword contains subschemas that apply to the same JSON value as the schema
-/// with the keyword, such as `allOf`.
+/// Returns `true` if a keyword, such as `allOf`, contains subschemas that apply to the same JSON
+/// value as the schema that contains the keyword.
 pub(crate) fn is_in_place(keyword: &str) -> bool {
     applies_to(keyword, Place::Single) == Some(AppliesTo::Whole)
 }
 
-/// Iterates over the subschemas that a schema applies to a JSON value or to parts of it. Does not
+/// Iterates over the subschemas that a schema applies to a JSON value or to its parts. Does not
 /// follow references.
 pub(crate) fn subschemas(schema: &JsonObject) -> impl Iterator<Item = Subschema<'_>> {
     schema.iter().flat_map(|(keyword, value)| {
         schemas(keyword, value).filter_map(move |(place, schema)| {
-            // In `dependencies`, a name can also have a list of names instead of a schema.
+            // In `dependencies`, a name can be mapped to an array of names instead of a schema.
             let applies_to = applies_to(keyword, place).filter(|_| !schema.is_array())?;
             Some(Subschema { keyword, applies_to, schema })
         })
     })
 }
 
-/// Iterates over all schemas in the value of a keyword. This includes the value of an unknown
-/// keyword, since a reference can use it as a schema.
+/// Iterates over all schemas in the value of a keyword. The values of unknown keywords are
+/// included, because a reference can refer to them.
 pub(crate) fn values<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Value> {
     schemas(keyword, value).filter(|_| !is_data(keyword)).map(|(_, schema)| schema)
 }
 
-/// Copies the value of a keyword, with each schema in it replaced by the result of `replace`.
+/// Copies the value of a keyword, and replaces each schema in it with the result of `replace`.
 ///
 /// # Errors
 ///

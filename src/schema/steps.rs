@@ -1,10 +1,11 @@
-//! Computes how many steps it takes to validate a value, before the value is validated.
+//! Computes the number of steps that a validation takes, before the value is validated.
 //!
-//! A validator follows a reference every time it reaches the reference. So with a schema of a few
-//! lines, in which each definition refers twice to the next one, validation can take practically
-//! forever. The same is true of a schema that refers to itself from two places, if the arguments
-//! are nested deep enough. A single keyword can also take long, such as a regular expression with a
-//! long text, or a long list of allowed values.
+//! Validation can take very long even if the schema is small, because a validator follows a
+//! reference each time it reaches the reference. For example, if each definition in a schema refers
+//! twice to the next definition, the number of steps grows exponentially. The same happens if a
+//! schema refers to itself from two places, and the arguments are deeply nested. A single keyword
+//! can also take long, for example a regular expression that is matched with a long string, or a
+//! long list of allowed values.
 
 mod cost;
 mod pattern;
@@ -27,81 +28,84 @@ use super::{
     unusable::Unusable,
 };
 
-/// The base URI that is used for a schema without one.
+/// The base URI of schemas that do not define a base URI.
 const BASE: &str = "json-schema:///";
-/// The maximum number of subschemas in a schema.
+/// Maximum number of subschemas in a schema.
 const MAX_SUBSCHEMAS: usize = 5_000;
-/// The maximum number of subschemas with an `$id`.
+/// Maximum number of subschemas that contain an `$id`.
 const MAX_IDENTITIES: usize = 256;
-/// The maximum size of the dynamic scope of a reference: the number of subschemas with an `$id`
-/// that are entered on the way to the reference.
+/// Maximum size of the dynamic scope of a reference: the number of subschemas with an `$id` that
+/// are entered before the reference is reached.
 const MAX_SCOPES: usize = 64;
-/// The maximum length in bytes of an `$id` or a reference.
+/// Maximum length in bytes of an `$id` or a reference.
 const MAX_REFERENCE: usize = 1_024;
-/// The maximum total length in bytes of all `$id`s, anchors and references.
+/// Maximum total length in bytes of all `$id`s, anchors and references in a schema.
 const MAX_REFERENCE_BYTES: usize = 256 * 1024;
-/// The maximum number of in-place steps of a subschema. In each in-place step, a validator applies
-/// a subschema to the same value, instead of descending into the value. For example, the subschemas
-/// in `allOf` are applied in place, but those in `properties` are not.
+/// Maximum number of in-place steps of a subschema. An in-place step applies another subschema to
+/// the same value, instead of to a part of the value. For example, the subschemas in `allOf` are
+/// applied in place, but the subschemas in `properties` are not.
 const MAX_STEPS_IN_PLACE: usize = 4_096;
-/// The maximum nesting depth of subschemas that apply to the same value.
+/// Maximum nesting depth of subschemas that apply to the same value.
 const MAX_LEVELS_IN_PLACE: usize = 256;
-/// The maximum total number of in-place steps of all subschemas with `unevaluatedProperties` or
-/// `unevaluatedItems`. A validator copies the in-place subschemas for each of these keywords.
+/// Maximum total number of in-place steps of all subschemas with `unevaluatedProperties` or
+/// `unevaluatedItems`. The validator copies the in-place subschemas for each of these keywords.
 const MAX_COPIED_STEPS: usize = 4_096;
-/// The number of member names that can be copied in the time that copying one in-place subschema
-/// takes.
+/// The number of member names that can be copied in the time that it takes to copy one in-place
+/// subschema.
 const NAMES_PER_STEP: usize = 16;
-/// The maximum number of different regular expressions in a schema.
+/// Maximum number of different regular expressions in a schema.
 const MAX_PATTERNS: usize = 100;
-/// The maximum total length in bytes of all regular expressions.
+/// Maximum total length in bytes of all regular expressions in a schema.
 const MAX_PATTERN_BYTES: usize = 16 * 1024;
-/// The maximum total cost of parsing all regular expressions. The cost of an expression is the
-/// length in bytes of a plain expression, without character classes, that takes the same time to
+/// Maximum total cost of parsing all regular expressions in a schema. The cost of an expression is
+/// the length in bytes of an expression without character classes that takes the same time to
 /// parse.
 const MAX_PATTERN_SIZE: usize = 400_000;
-/// The maximum total size in bytes of all compiled regular expressions.
+/// Maximum total size in bytes of all compiled regular expressions in a schema.
 pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
-/// The maximum nesting depth of a validation, including the steps that descend into a value. A
-/// validator uses stack memory for each level.
+/// Maximum nesting depth of a validation, including steps that descend into the value. The limit is
+/// needed because the validator uses stack memory for each level.
 const MAX_VALIDATION_DEPTH: usize = 512;
-/// The maximum number of value comparisons for finding duplicates in the lists of a schema.
+/// Maximum number of comparisons to find duplicates in the lists of a schema, such as the values of
+/// `enum`.
 const MAX_COMPARISONS: usize = 1_000_000;
-/// The minimum length of a list for which a validator uses hashes to find duplicates.
+/// Minimum length of a list for which the validator uses hashes to find duplicates.
 const MIN_HASHED: usize = 16;
-/// Keywords whose value is a list that must not contain duplicates.
+/// Keywords whose value is a list without duplicates.
 const UNIQUE_LISTS: [&str; 3] = ["enum", "required", "type"];
-/// Keywords whose value is an object of lists, each of which must not contain duplicates.
+/// Keywords whose value is an object that contains lists without duplicates.
 const DEPENDENT_LISTS: [&str; 2] = ["dependencies", "dependentRequired"];
-/// The subschemas of a schema, from which the number of steps to validate a value is computed.
+/// The subschemas of a schema, with the data for computing the number of steps that a validation
+/// takes.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// All subschemas. The first one is the whole schema.
+    /// All subschemas. The first element is the whole schema.
     parts: Vec<Part>,
 }
 
-/// A subschema. Refers to other subschemas by their index in [`Steps::parts`].
+/// A subschema. It refers to other subschemas by their indices in [`Steps::parts`].
 #[derive(Debug, Default)]
 struct Part {
-    /// The cost of the subschema's own keywords, in addition to the one step for visiting it.
+    /// The cost of the keywords of this subschema, in addition to one step for visiting the
+    /// subschema.
     cost: Cost,
-    /// The subschemas that apply to the same value as this one, including the targets of
+    /// The subschemas that apply to the same value as this subschema, including the targets of
     /// references.
     in_place: Vec<usize>,
-    /// Whether the subschema has `unevaluatedProperties` or `unevaluatedItems`. To find the
+    /// Whether the subschema contains `unevaluatedProperties` or `unevaluatedItems`. To find
     /// unevaluated members or elements, the validator applies the in-place subschemas again.
     looks_back: bool,
-    /// The subschemas that apply to members, by the name of the member.
+    /// The subschemas that apply to a certain member, by the name of the member.
     by_name: BTreeMap<String, usize>,
-    /// The subschemas that may apply to any member, such as that of `additionalProperties`.
+    /// The subschemas that may apply to any member, for example in `additionalProperties`.
     members: Vec<usize>,
-    /// The subschemas that apply to the name of each member.
+    /// The subschemas that apply to the names of members.
     names: Vec<usize>,
     /// The subschemas that apply to the elements of an array.
     elements: Vec<usize>,
 }
 
-/// Collects all subschemas of a schema.
+/// Collects all subschemas of a schema, and computes their costs.
 struct Reader<'s> {
     steps: Steps,
     places: HashMap<Key, usize>,
@@ -109,12 +113,13 @@ struct Reader<'s> {
     patterns: HashMap<&'s str, Pattern>,
     pattern_bytes: usize,
     pattern_size: usize,
-    /// The size in bytes that further regular expressions may still have when compiled.
+    /// The maximum total size in bytes of the regular expressions that have not been compiled yet.
     regex_bytes: usize,
 }
 
-/// The key of a subschema: its address, and the names that determine the targets of its references.
-/// A dynamic reference can have different targets in different scopes.
+/// The key of a subschema: its address, and the URIs that determine the targets of its references.
+/// The same subschema can occur with several keys, because a dynamic reference can have different
+/// targets in different scopes.
 type Key = (*const Value, Vec<String>);
 
 /// The scope in which the references of a subschema are resolved.
@@ -124,44 +129,44 @@ struct Scope<'s> {
     draft: Draft,
 }
 
-/// The state of counting the in-place steps of a subschema, in which a validator applies subschemas
-/// to the same value.
+/// The progress of counting the in-place steps of a subschema.
 #[derive(Clone, Copy)]
 enum InPlace {
     Unknown,
-    /// The steps are being counted. A subschema that is reached again in this state applies itself
-    /// endlessly.
+    /// The steps are being counted. If the subschema is reached again in this state, it applies
+    /// itself to the same value without end.
     Open,
     Known(Tree),
 }
 
-/// The size of the tree that consists of a subschema and the subschemas that it applies to the same
+/// The size of the tree that consists of a subschema and of the subschemas that apply to the same
 /// value.
 #[derive(Clone, Copy)]
 struct Tree {
     steps: usize,
     /// The depth of the tree.
     levels: usize,
-    /// The total number of member names in the `properties` of these subschemas.
+    /// The total number of member names in the `properties` keywords of the tree.
     names: usize,
 }
 
 // === impl Steps ===
 
 impl Steps {
-    /// Collects the subschemas of a schema.
+    /// Collects the subschemas of a schema, and computes their costs.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the schema cannot be used, for example because validating any value
-    /// would take too long.
+    /// Returns the reason why the schema cannot be used for validation, for example because the
+    /// validation of any value would take too long.
     pub(super) fn read(schema: &Value) -> Result<Self, Unusable> {
         check_references(schema)?;
         check_lists(schema, &mut { MAX_COMPARISONS }).ok_or_else(|| {
             unusable("a list in it has too many values that are similar to each other")
         })?;
         let base = uri::from_str(BASE).map_err(|error| unresolved(&error))?;
-        // The registry contains the schema and the metaschemas. No other schema is fetched.
+        // The registry contains only this schema and the metaschemas, and does not fetch other
+        // schemas.
         let registry = SPECIFICATIONS.add(BASE, schema).and_then(|all| all.prepare());
         let registry = registry.map_err(|error| unresolved(&error))?;
         let scope = Scope { resolver: registry.resolver(base), draft: Draft::default() };
@@ -182,8 +187,8 @@ impl Steps {
         Ok(reader.steps)
     }
 
-    /// Returns the number of steps that it takes to validate a value, or `None` if it takes more
-    /// than `most`.
+    /// Returns the number of steps that the validation of a value takes. Returns `None` if it takes
+    /// more than `most` steps.
     pub(super) fn count(&self, value: &Value, most: usize) -> Option<usize> {
         let mut left = most;
         self.walk(0, Instance::Value(value), MAX_VALIDATION_DEPTH, &mut left)?;
@@ -257,8 +262,8 @@ impl Steps {
         Some(())
     }
 
-    /// Rejects a schema if a subschema has too many in-place steps, since validating any value
-    /// takes all of them.
+    /// Rejects a schema if the number of in-place steps of a subschema is too large. The validation
+    /// of any value takes at least these steps.
     fn count_in_place(&self) -> Result<(), Unusable> {
         let mut known = vec![InPlace::Unknown; self.parts.len()];
         for place in 0..self.parts.len() {
@@ -269,8 +274,8 @@ impl Steps {
                 ))
             })?;
         }
-        // A validator compiles a copy of the in-place subschemas for each `unevaluatedProperties`
-        // and `unevaluatedItems`.
+        // The validator compiles a copy of the in-place subschemas for each `unevaluatedProperties`
+        // and `unevaluatedItems` keyword.
         let copied = self.parts.iter().zip(&known).map(|(part, known)| match known {
             InPlace::Known(tree) if part.looks_back => tree.steps + tree.names / NAMES_PER_STEP,
             _ => 0,
@@ -284,8 +289,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Counts the subschemas that a subschema applies to the same value. Returns `None` if a limit
-    /// is exceeded.
+    /// Computes the size of the tree of subschemas that apply to the same value as the subschema at
+    /// `place`. Returns `None` if a limit is exceeded.
     fn in_place(&self, place: usize, above: usize, known: &mut [InPlace]) -> Option<Tree> {
         match known[place] {
             InPlace::Known(tree) => return Some(tree),
@@ -315,8 +320,8 @@ impl Steps {
 
 impl Part {
     /// Returns how often the validator applies the in-place subschemas: once, and twice more if the
-    /// subschema has `unevaluatedProperties` or `unevaluatedItems`. To find unevaluated parts, the
-    /// validator first checks and then searches each in-place subschema.
+    /// subschema contains `unevaluatedProperties` or `unevaluatedItems`. To find unevaluated parts,
+    /// the validator first checks each in-place subschema, and then searches it.
     const fn times(&self) -> usize {
         if self.looks_back { 3 } else { 1 }
     }
@@ -325,8 +330,8 @@ impl Part {
 // === impl Reader ===
 
 impl<'s> Reader<'s> {
-    /// Returns the index of a subschema. If it was not seen before, adds it to the subschemas to be
-    /// read.
+    /// Returns the index of a subschema. If the subschema is new, adds it to the list of subschemas
+    /// to be read.
     fn part(&mut self, schema: &'s Value, outer: &Scope<'s>) -> Result<usize, Unusable> {
         let draft = outer.draft.detect(schema);
         let resource = draft.create_resource_ref(schema);
@@ -363,7 +368,7 @@ impl<'s> Reader<'s> {
             ..Part::default()
         };
         for Subschema { applies_to, schema, .. } in keywords::subschemas(schema) {
-            // A validator does not decode texts.
+            // Skips `contentSchema`, because the validator does not decode strings.
             if applies_to == AppliesTo::Content {
                 continue;
             }
@@ -380,7 +385,8 @@ impl<'s> Reader<'s> {
             }
         }
         for target in self.targets(schema, scope)? {
-            // A validator does not follow a reference of a subschema to itself.
+            // Skips references of a subschema to itself, because the validator does not follow
+            // them.
             if target != place {
                 part.in_place.push(target);
             }
@@ -395,7 +401,7 @@ impl<'s> Reader<'s> {
         Ok(part)
     }
 
-    /// Returns the indices of the subschemas that the references in a subschema refer to.
+    /// Returns the indices of the subschemas to which the references in a subschema refer.
     fn targets(
         &mut self,
         schema: &'s JsonObject,
@@ -406,7 +412,7 @@ impl<'s> Reader<'s> {
             let Some(Value::String(reference)) = schema.get(keyword) else { continue };
             let resolved = match keyword {
                 "$recursiveRef" => scope.resolver.lookup_recursive_ref(),
-                // A validator ignores an empty reference.
+                // Skips an empty reference, because the validator ignores it.
                 _ if reference.is_empty() => continue,
                 _ => scope.resolver.lookup(reference),
             };
@@ -446,8 +452,8 @@ impl<'s> Reader<'s> {
 // === impl Scope ===
 
 impl Scope<'_> {
-    /// Returns the names that determine the targets of references: the base URI, and the URIs of
-    /// the dynamic scope from the outermost to the innermost, without repetitions.
+    /// Returns the URIs that determine the targets of references: the base URI, and the URIs of the
+    /// dynamic scope without duplicates, beginning with the outermost scope.
     fn names(&self) -> Result<Vec<String>, Unusable> {
         let mut names = vec![self.resolver.base_uri().as_str().to_owned()];
         let from = self.resolver.dynamic_scope();
@@ -461,7 +467,7 @@ impl Scope<'_> {
     }
 }
 
-/// Rejects a schema whose `$id`s and references would take too long to compare.
+/// Rejects a schema if comparing its `$id`s and references would take too long.
 fn check_references(schema: &Value) -> Result<(), Unusable> {
     let mut is_legacy = false;
     let mut is_short = true;
@@ -499,9 +505,9 @@ fn check_references(schema: &Value) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Subtracts from `left` the number of comparisons that it takes to validate the schema itself. The
-/// metaschema requires that some lists have no duplicates, and a validator compares all values that
-/// have the same hash.
+/// Subtracts from `left` the number of comparisons that it takes to validate the schema itself.
+/// They are needed because the metaschema forbids duplicates in some lists, and the validator
+/// compares all values that have the same hash.
 fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     match schema {
         Value::Object(members) => members.iter().try_for_each(|(keyword, value)| {
@@ -524,13 +530,12 @@ fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// Returns an upper bound for the number of comparisons that a validator makes to find duplicates
-/// in a list. The validator compares each value with all other values of the same hash. Comparing a
-/// value takes at most one comparison for each of its parts, such as the elements of an array.
+/// Returns an upper bound of the number of comparisons to find duplicates in a list. The validator
+/// compares each value with all other values that have the same hash. To compare a value, it needs
+/// at most one comparison for each part of the value, such as an element of an array.
 ///
-/// Returns zero if the list is so short that the validator does not hash its values.
+/// Returns zero for a short list, whose values the validator does not hash.
 fn comparisons(values: &[Value]) -> usize {
-    // Short lists are not hashed.
     if values.len() < MIN_HASHED {
         return 0;
     }
@@ -544,8 +549,8 @@ fn comparisons(values: &[Value]) -> usize {
     groups.values().map(|(values, parts)| (values - 1).saturating_mul(*parts)).sum()
 }
 
-/// Hashes a value in the same way as a validator: ignores the nesting of arrays, and hashes numbers
-/// as floats. Returns the number of parts of the value.
+/// Hashes a value in the same way as the validator, which ignores the nesting of arrays and hashes
+/// numbers as floats. Returns the number of parts of the value.
 fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     1 + match value {
         Value::Null => 0,
@@ -572,8 +577,8 @@ fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     }
 }
 
-/// Calls `see` with the key and the value of each object member, at any depth, whose value is a
-/// text.
+/// Calls `see` with the key and the string of each object member that contains a string, at any
+/// depth.
 fn each_text(value: &Value, see: &mut impl FnMut(&str, &str)) {
     match value {
         Value::Object(members) => {

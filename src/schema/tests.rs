@@ -23,7 +23,7 @@ fn violations_of_call(schema: Value, arguments: &Value) -> Vec<(String, String)>
     }
 }
 
-/// Violations, one line for each schema.
+/// Each case has a schema, arguments, and the path and message of the expected violation.
 #[test]
 fn violations_name_arguments_in_their_path_only() {
     let names = json!({ "secret": 1, "other": 2 });
@@ -205,8 +205,8 @@ fn violations_are_bounded() {
     assert_eq!(told[0].1.chars().count(), unusable::MAX_DISPLAYED_SCHEMA + 1);
 }
 
-/// Arguments that take too long are rejected without a check, and for expensive ones not every
-/// violation is searched for.
+/// If the validation would take too long, the arguments are rejected without a validation. If only
+/// collecting the violations would take too long, a single violation is reported.
 #[test]
 fn arguments_over_the_step_limit_are_rejected() {
     let twice = json!([
@@ -224,7 +224,7 @@ fn arguments_over_the_step_limit_are_rejected() {
     assert_eq!(told(100), one(too_long));
 }
 
-/// A single keyword can take long.
+/// A single keyword can take long, without any recursion in the schema.
 #[test]
 fn arguments_with_a_costly_keyword_check_are_rejected() {
     let times = |n: usize, schema: Value| {
@@ -339,7 +339,7 @@ fn unusable_schema_accepts_everything_and_is_reported_once() {
     }
 }
 
-/// Definitions of which each refers twice to the next one.
+/// Returns a schema in which each definition refers twice to the next definition.
 fn doubling(levels: usize) -> Value {
     let twice = |level: usize| vec![json!({ "$ref": format!("#/$defs/d{level}") }); 2];
     let definitions: JsonObject = (0..levels)
@@ -388,7 +388,7 @@ fn schema_dialect_is_respected() {
         &json!({ "a": ["x"] }),
     );
     assert_eq!(told[0].0, "/a/0");
-    // In the default dialect, an array of `items` is not supported.
+    // The default dialect does not support an array of schemas in `items`.
     let unsaid = json!({ "properties": { "a": { "items": [{ "type": "integer" }] } } });
     assert!(compiled(&unsaid).is_err());
 }
@@ -418,7 +418,7 @@ fn arguments_are_coerced_before_they_are_checked() {
     }
 }
 
-/// A parsed text can be as deep as the value around it.
+/// The parsed string alone is not nested too deep, but it exceeds the limit within the arguments.
 #[test]
 fn coerced_arguments_over_the_depth_limit_are_rejected() {
     let items = (0..100).fold(json!({ "type": "array" }), |inner, _| json!({ "items": inner }));
@@ -477,7 +477,7 @@ fn whole_floats_become_integers_where_integers_are_declared() {
         (json!({ "type": "integer", "enum": [5, 6] }), json!(5.0), json!(5)),
         (json!({ "type": "integer", "const": 5.0 }), json!(5.0), json!(5)),
         (json!({ "type": "array", "items": integer() }), json!([1.0, 2]), json!([1, 2])),
-        // Any number is accepted.
+        // A schema that accepts any number does not change the value.
         (json!({ "type": "number" }), json!(5.0), json!(5.0)),
         (json!({ "anyOf": [{ "type": "number" }, integer()] }), json!(5.0), json!(5.0)),
         (json!({}), json!(5.0), json!(5.0)),
@@ -493,8 +493,8 @@ fn cpu_time(work: impl FnOnce()) -> Duration {
     begun.elapsed()
 }
 
-/// The CPU time that a check may take: 50 ms with optimizations. Without them, ten times the
-/// time of ordinary checks that take 5 ms with optimizations.
+/// The maximum CPU time of a check: 50 ms with optimizations. Without optimizations, it is ten
+/// times the time of checks that take 5 ms with optimizations.
 fn time_limit() -> Duration {
     static LIMIT: OnceLock<Duration> = OnceLock::new();
 
@@ -525,7 +525,7 @@ fn time_limit() -> Duration {
     })
 }
 
-/// Compiles a schema and fits a value to it, and asserts that both are in time.
+/// Compiles a schema and checks a value against it. Asserts that both are fast enough.
 fn assert_in_time(schema: &Value, value: &Value) -> Result<(), Refusal> {
     let Value::Object(members) = schema.clone() else { panic!("no object") };
     let input = InputSchema::new(Arc::new(members));
@@ -546,7 +546,7 @@ fn times(count: usize, keyword: &str, part: &Value) -> Value {
     json!({ "properties": { "value": { keyword: all } }, "$defs": { "part": part } })
 }
 
-/// Text of letters of one script, or of all scripts, in a random order.
+/// Returns a string of random letters from a range of characters.
 fn letters(script: std::ops::RangeInclusive<char>, count: usize) -> String {
     let letters: Vec<_> = script.filter(|letter| letter.is_alphabetic()).collect();
     let mut random = fastrand::Rng::with_seed(7);
@@ -585,7 +585,7 @@ fn large_arguments_are_checked_in_time_or_rejected() {
         (1, json!({ "items": tight }), parts_of(&any, 5)),
         (1, json!({ "items": { "multipleOf": 1e-300 } }), json!(vec![1e300; 100_000])),
         (1, json!({ "items": { "type": "integer" } }), json!(vec!["1"; 100_000])),
-        // Each text that becomes an integer has a path with the long name.
+        // Each string that is converted to an integer has a path that contains the long name.
         (1, integers, json!({ long_name.as_str(): vec!["1"; 50_000] })),
     ] {
         if let Err(refusal) = assert_in_time(&times(count, "allOf", &part), &value) {
@@ -630,7 +630,7 @@ fn schemas_are_compiled_in_time_or_rejected() {
     }
 }
 
-/// Schemas with parts that are expensive in different ways.
+/// Generates schemas that are expensive to validate in different ways.
 fn costly_part() -> BoxedStrategy<Value> {
     let patterns = || {
         select(vec![
@@ -678,7 +678,7 @@ fn costly_part() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// Makes values of up to a few megabytes.
+/// Functions that create values of up to a few megabytes.
 const LARGE_VALUES: [fn(usize) -> Value; 9] = [
     |size| json!("ab".repeat(size)),
     |size| json!(letters('а'..='я', size)),

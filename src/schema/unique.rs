@@ -1,7 +1,7 @@
 //! Implements the keyword `uniqueItems` in linear time.
 //!
-//! The validator's own implementation compares all arrays with each other, even if their nesting
-//! differs. With a few megabytes of empty arrays, this takes minutes.
+//! This replaces the validator's implementation, which compares all arrays with each other, even if
+//! they are nested differently. For a few megabytes of empty arrays, its comparisons take minutes.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,14 @@ use jsonschema::{Keyword, ValidationError, paths::Location};
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-/// The implementation of `uniqueItems` that replaces the validator's own.
+/// The implementation of the keyword `uniqueItems`, which replaces that of the validator.
 pub(super) struct UniqueItems {
-    /// Whether `uniqueItems` is true.
+    /// Whether the value of `uniqueItems` is `true`.
     is_wanted: bool,
 }
 
-/// A hashable form of a JSON value. Two forms are equal if JSON Schema considers their values
-/// equal.
+/// A hashable form of a JSON value. Two forms are equal if the values are equal according to JSON
+/// Schema.
 #[derive(PartialEq, Eq, Hash)]
 enum Comparable<'v> {
     Null,

@@ -1,26 +1,27 @@
-//! The reasons why a schema cannot be used for validation.
+//! The reason why a schema cannot be used for validation.
 
 use std::fmt::{self, Write as _};
 
-/// The maximum length in characters of a message that can contain schema text. Longer messages are
+/// Maximum number of characters in a message that may quote the schema. Longer messages are
 /// truncated.
 pub(super) const MAX_DISPLAYED_SCHEMA: usize = 200;
 
 /// The reason why a schema cannot be used for validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
-    /// The invalid place in the schema, as a JSON Pointer. Empty for the schema as a whole.
+    /// The JSON Pointer of the invalid part of the schema. Empty if the error concerns the whole
+    /// schema.
     pub(super) path: String,
     pub(super) reason: String,
-    /// `true` if the schema itself is valid, but using it to validate or coerce arguments would
-    /// take too long.
+    /// Whether the schema is valid, but using it to validate or coerce arguments would take too
+    /// long.
     pub(super) too_long: bool,
 }
 
-/// A writer that truncates the written text to a maximum number of characters.
+/// A writer that stores at most a certain number of characters, and then fails.
 struct Shortened {
     text: String,
-    /// The number of characters that may still be written.
+    /// The number of characters that can still be written.
     left: usize,
 }
 
@@ -36,10 +37,10 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Truncates a message, which can quote a long text or list in the schema.
+/// Truncates a message, which may quote a long string or list of the schema.
 pub(super) fn shortened(message: &impl fmt::Display) -> String {
     let mut shortened = Shortened { text: String::new(), left: MAX_DISPLAYED_SCHEMA };
-    // Formatting stops with an error as soon as the message is too long.
+    // The writer returns an error when the message is too long, which stops the formatting.
     if write!(shortened, "{message}").is_err() {
         shortened.text.push('…');
     }

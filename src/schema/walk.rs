@@ -1,4 +1,5 @@
-//! Walks through a schema and a value together, within a limited number of visits to subschemas.
+//! Walks through a schema and a value at the same time, with a limited number of visits to
+//! subschemas.
 
 use std::ptr;
 
@@ -7,24 +8,24 @@ use serde_json::Value;
 
 use super::refs;
 
-/// The maximum depth of a walk, and the maximum number of schemas that are collected for one value.
+/// Maximum depth of a walk, and maximum number of schemas that are collected for one value.
 const MAX_WALK_DEPTH: usize = 256;
 
-/// A schema that is walked within a limited number of visits. Without a limit, a schema that refers
-/// to itself could require an exponential number.
+/// A walk through a schema with a limited number of visits to subschemas. Without this limit, a
+/// schema that refers to itself could require an exponential number of visits.
 pub(crate) struct Walk<'s> {
     root: &'s JsonObject,
     dialect: Dialect,
-    /// The number of visits left.
+    /// The number of remaining visits.
     left: usize,
 }
 
-/// The drafts of JSON Schema, grouped by how they define references and `items`.
+/// The drafts of JSON Schema, grouped by their rules for references and `items`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// The drafts up to 7, in which keywords beside a `$ref` are ignored.
+    /// The drafts up to 7, in which other keywords next to a `$ref` are ignored.
     Draft7,
-    /// Draft 2019-09, in which `items` can be a list of schemas, as in earlier drafts.
+    /// Draft 2019-09, in which `items` can be an array of schemas, as in earlier drafts.
     Draft2019,
     Draft2020,
 }
@@ -45,49 +46,50 @@ impl<'s> Walk<'s> {
         self.root
     }
 
-    /// Returns the number of visits left.
+    /// Returns the number of remaining visits.
     pub(crate) const fn left(&self) -> usize {
         self.left
     }
 
-    /// Returns `true` if no visits are left.
+    /// Returns `true` if no visits remain.
     pub(crate) const fn is_exhausted(&self) -> bool {
         self.left == 0
     }
 
-    /// Spends one visit at this depth. Returns `false` if the walk must stop, because no visits are
-    /// left or the maximum depth is reached.
+    /// Subtracts one visit from the remaining visits. Returns `false` if the walk must stop,
+    /// because no visits remain, or because `depth` has reached the maximum.
     pub(crate) const fn enter(&mut self, depth: usize) -> bool {
         self.take(1) && depth < MAX_WALK_DEPTH
     }
 
-    /// Spends `visits` visits. Returns `false` if no visits are left after that.
+    /// Subtracts `visits` from the remaining visits. Returns `false` if no visits remain after
+    /// that.
     pub(crate) const fn take(&mut self, visits: usize) -> bool {
         self.left = self.left.saturating_sub(visits);
         self.left > 0
     }
 
-    /// Returns the target of a subschema's `$ref`. Returns `None` if there is no `$ref`, or if its
-    /// target is not an object in the same document.
+    /// Returns the target of the `$ref` in a subschema. Returns `None` if the subschema has no
+    /// `$ref`, or if the target is not an object in the same document.
     pub(crate) fn target(&self, schema: &'s JsonObject) -> Option<&'s JsonObject> {
         refs::target(self.root, schema)
     }
 
-    /// Returns `true` if a subschema has a `$ref` that replaces all its other keywords, as in the
-    /// drafts up to 7.
+    /// Returns `true` if a subschema contains a `$ref`, and all its other keywords are ignored, as
+    /// in drafts up to 7.
     pub(crate) fn replaces(&self, schema: &JsonObject) -> bool {
         self.dialect == Dialect::Draft7 && schema.contains_key("$ref")
     }
 
-    /// Returns `true` if a subschema is an embedded document with its own `$id` or `$schema`.
-    /// References in it have other targets.
+    /// Returns `true` if a subschema is an embedded document with its own `$id` or `$schema`. In
+    /// such a document, references are resolved differently.
     pub(crate) fn is_embedded(&self, schema: &JsonObject) -> bool {
         (schema.contains_key("$id") || schema.contains_key("$schema"))
             && !ptr::eq(self.root, schema)
     }
 
-    /// Adds a subschema to `schemas`, and also all subschemas that it unconditionally applies to
-    /// the same value. Adds none of them twice.
+    /// Adds a subschema to `schemas`, together with all subschemas that always apply to the same
+    /// value. Subschemas that `schemas` already contains are not added again.
     pub(crate) fn collect(&mut self, schema: &'s JsonObject, schemas: &mut Vec<&'s JsonObject>) {
         let schema = match self.dialect {
             Dialect::Draft7 => refs::resolve(self.root, schema),
@@ -108,8 +110,9 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the subschema that applies to the member `name`, or `None` if there is none. If the
-    /// schema has `patternProperties`, only a subschema in `properties` is returned.
+    /// Returns the subschema that applies to the member `name`. Returns `None` if there is no such
+    /// subschema. If the schema contains `patternProperties`, considers only the subschemas in
+    /// `properties`.
     pub(crate) fn member(&self, schema: &'s JsonObject, name: &str) -> Option<&'s Value> {
         let named = schema.get("properties").and_then(|named| named.get(name));
         named.or_else(|| match schema.get("patternProperties") {
@@ -118,7 +121,8 @@ impl<'s> Walk<'s> {
         })
     }
 
-    /// Returns the subschema that applies to the element at `index`, or `None` if there is none.
+    /// Returns the subschema that applies to the element at `index`. Returns `None` if there is no
+    /// such subschema.
     pub(crate) fn element(&self, schema: &'s JsonObject, index: usize) -> Option<&'s Value> {
         let (first, others) = match (self.dialect, schema.get("items")) {
             (Dialect::Draft2020, items) => (schema.get("prefixItems"), items),

@@ -30,8 +30,8 @@ impl Readings {
     ///
     /// `others` contains the [canonical](canonical) spellings. It also contains variants of
     /// `places` in which the host has its [usual form](with_usual_host). In the variants, `//` may
-    /// be replaced by `/`, the fragment and the last `/` may be removed, and either all escapes are
-    /// decoded, or all characters that a URI does not allow are escaped.
+    /// be replaced by `/`, and the fragment and the last `/` may be removed. A variant may also
+    /// have all escapes decoded, or all characters escaped that a URI does not allow.
     ///
     /// [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
     /// [URL standard]: https://url.spec.whatwg.org/#url-parsing
@@ -84,8 +84,8 @@ impl Readings {
     }
 }
 
-/// Returns the canonical spellings of a URI, one for each way to parse the URI. Two URIs are
-/// equivalent if they have a canonical spelling in common.
+/// Returns the canonical spellings of a URI, one for each way to parse the URI. Equivalent URIs
+/// have at least one canonical spelling in common.
 ///
 /// A canonical spelling has no fragment. Its host has its [usual form](with_usual_host). Its path
 /// has single slashes, contains no `.` and `..`, and does not end with `/`. A character is escaped

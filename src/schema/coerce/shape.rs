@@ -1,5 +1,5 @@
-//! The shape that a schema requires of a value: its type, its allowed values, its members, and the
-//! shapes of its parts.
+//! Compares values with the shape that a schema requires: the type of a value, its allowed values,
+//! its members, and the shapes of its parts.
 
 use std::iter;
 
@@ -11,16 +11,16 @@ use crate::{
     schema::{json_type::JsonType, walk::Walk},
 };
 
-/// The number of text bytes that can be compared or copied in the time that one visit to a
+/// The number of string bytes that can be compared or copied in the time that one visit to a
 /// subschema takes.
 const BYTES_PER_VISIT: usize = 64;
-/// The number of text bytes that can be parsed in the time that one visit to a subschema takes.
+/// The number of string bytes that can be parsed in the time that one visit to a subschema takes.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
-/// Compares values with the shapes that a schema requires, within a limited number of visits to
+/// Compares values with the shape that a schema requires, with a limited number of visits to
 /// subschemas.
 ///
-/// Every valid value has the required shape. When no visits are left, a value counts as having the
+/// All valid values have the required shape. If no visits remain, any value is assumed to have the
 /// required shape, so that it is not converted.
 pub(super) struct Shapes<'s> {
     pub(super) walk: Walk<'s>,
@@ -30,12 +30,13 @@ pub(super) struct Shapes<'s> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wish<'s> {
     Type(JsonType),
-    /// Converts a text to this value if the text equals the value's JSON. The value is a `const` or
-    /// in an `enum` of the schema.
+    /// Converts a string to this value, if the string is the value's JSON. The value is a `const`,
+    /// or an element of an `enum`.
     Value(&'s Value),
 }
 
-/// Iterates over the lists of alternatives in the `anyOf` and `oneOf` of a schema.
+/// Iterates over the values of the keywords `anyOf` and `oneOf` in a schema, which are lists of
+/// branches.
 pub(super) fn branches(rule: &JsonObject) -> impl Iterator<Item = &Vec<Value>> {
     ["anyOf", "oneOf"].into_iter().filter_map(|keyword| rule.get(keyword)?.as_array())
 }
@@ -47,20 +48,21 @@ impl<'s> Shapes<'s> {
         Self { walk: Walk::new(root, visits) }
     }
 
-    /// Spends the visits for looking up each part of a value in a number of schemas, `rules`.
-    /// Returns `false` if too few are left.
+    /// Subtracts the visits that it takes to look up each part of `value` in `rules` schemas.
+    /// Returns `false` if too few visits remain.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
             _ if self.walk.is_exhausted() => return false,
             Value::Object(members) => members.keys().map(of_name).sum(),
-            // Looking up elements is faster, because they have no names.
+            // Looking up an element is faster than a member, because elements have no names.
             Value::Array(elements) => elements.len() / 8,
             _ => return true,
         };
         self.walk.take(rules.saturating_mul(parts))
     }
 
-    /// Spends the visits for converting a value. Returns `false` if too few are left.
+    /// Subtracts the visits that it takes to convert a value. Returns `false` if too few visits
+    /// remain.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
             (Value::String(text), Wish::Type(_)) => {
@@ -70,7 +72,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Spends the visits for copying the path to a value. Returns `false` if too few are left.
+    /// Subtracts the visits that it takes to copy the path of a value. Returns `false` if too few
+    /// visits remain.
     pub(super) fn may_copy(&mut self, path: &[PathSegment]) -> bool {
         let of_segment = |segment: &PathSegment| match segment {
             PathSegment::Key(name) => of_name(name),
@@ -79,7 +82,7 @@ impl<'s> Shapes<'s> {
         self.walk.take(path.iter().map(of_segment).sum())
     }
 
-    /// Returns `true` if a value and its parts have the shape that a schema requires.
+    /// Returns `true` if a value and all of its parts have the shape that a schema requires.
     pub(super) fn fits(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
         match schema {
             Value::Object(rule) => self.fits_rule(rule, value, depth),
@@ -124,8 +127,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Returns `true` if a value has the shape that a schema requires, without regard to the parts
-    /// of the value and to subschemas.
+    /// Returns `true` if a value has the shape that a schema requires. Does not check the parts of
+    /// the value, and ignores subschemas.
     pub(super) fn is_shape(&mut self, rule: &JsonObject, value: &Value) -> bool {
         if let Some(names) = rule.get("type")
             && !self.is_of_type(names, value)
@@ -159,8 +162,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Returns `true` if an object has all required members and no disallowed ones. Does not
-    /// evaluate `patternProperties`.
+    /// Returns `true` if an object has all required members, and no members that are not allowed.
+    /// Does not evaluate `patternProperties`.
     fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
         if let Some(Value::Array(required)) = rule.get("required")
             && self.walk.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
@@ -178,8 +181,8 @@ impl<'s> Shapes<'s> {
         members.keys().all(|key| named.is_some_and(|named| named.contains_key(key)))
     }
 
-    /// Returns `true` if two values may be equal in JSON Schema, where `1` equals `1.0`. Also
-    /// returns `true` if too few visits are left to compare them.
+    /// Returns `true` if two values may be equal according to JSON Schema, in which `1` equals
+    /// `1.0`. Also returns `true` if too few visits remain to compare the values.
     fn is_same(&mut self, one: &Value, other: &Value) -> bool {
         if !self.walk.take(1) {
             return true;
@@ -207,7 +210,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Appends the conversions that a schema suggests to `wishes`, the preferred ones first.
+    /// Appends the conversions that a schema suggests to `wishes`, in the order of preference.
     pub(super) fn wishes(
         &mut self,
         rule: &'s JsonObject,
@@ -230,7 +233,7 @@ impl<'s> Shapes<'s> {
         }
         let values = rule.get("enum").and_then(Value::as_array).into_iter().flatten();
         for value in values.chain(rule.get("const")) {
-            // The text of the argument is later compared with this value.
+            // Includes the cost of comparing the string in the arguments with this value later.
             let len = value.as_str().map_or(0, str::len);
             if !self.walk.take(1 + len / BYTES_PER_VISIT) {
                 return;
@@ -255,8 +258,8 @@ impl<'s> Shapes<'s> {
     }
 }
 
-/// Returns the cost of looking up a member by its name. Copying the name costs the same. The unit
-/// is one visit to a subschema.
+/// Returns the cost of looking up a member by name, in visits to a subschema. Copying the name has
+/// the same cost.
 fn of_name(name: impl AsRef<str>) -> usize {
     1 + name.as_ref().len() / BYTES_PER_VISIT
 }

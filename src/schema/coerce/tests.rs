@@ -21,7 +21,7 @@ fn coerced(schema: &Value, arguments: Value) -> Value {
     arguments
 }
 
-/// Returns the coerced argument of this schema.
+/// Coerces `value` as an argument that has the schema `schema`.
 fn argument(schema: &Value, value: &Value) -> Value {
     let schema = json!({ "type": "object", "properties": { "a": schema } });
     coerced(&schema, json!({ "a": value }))["a"].take()
@@ -29,7 +29,8 @@ fn argument(schema: &Value, value: &Value) -> Value {
 
 #[track_caller]
 fn assert_becomes(schema: &Value, value: &Value, expected: &Value) {
-    // Numbers that JSON Schema considers equal are distinguished.
+    // Compares the JSON text, because `1` and `1.0` are different here, although they are equal in
+    // JSON Schema.
     let (becomes, expected) = (argument(schema, value).to_string(), expected.to_string());
     assert_eq!(becomes, expected, "{value} for {schema}");
 }
@@ -245,7 +246,7 @@ fn subschemas_that_apply_together_are_combined() {
     ] {
         assert_becomes(&schema, &value, &expected);
     }
-    // No value has both types.
+    // No value has both types that the schema requires.
     for value in [json!("1"), json!(1), json!(true)] {
         assert_stays(
             &json!({ "allOf": [{ "type": "boolean" }, { "type": "string" }, { "type": "integer" }] }),
@@ -304,7 +305,7 @@ fn coercible_arguments_are_coerced_beside_invalid_ones() {
     assert_eq!(coerced(&schema, arguments), json!({ "a": "abc", "b": true }));
 }
 
-/// A member that matches a regular expression has a schema that is not inspected.
+/// The schema of a member that matches a pattern in `patternProperties` is ignored.
 #[test]
 fn members_beside_pattern_properties_are_unchanged() {
     let schema = json!({
@@ -363,7 +364,8 @@ fn object_is_coerced_to_the_matching_alternative() {
         ],
     });
     assert_becomes(&by_members, &json!({ "n": "1", "m": 0 }), &json!({ "n": 1, "m": 0 }));
-    // A branch that is already valid takes precedence over one that requires coercion.
+    // A branch that already matches the value takes precedence over a branch that requires
+    // coercion.
     let either = json!({
         "anyOf": [
             { "properties": { "n": { "type": "integer" } } },
@@ -394,7 +396,7 @@ fn keywords_of_older_dialects_are_respected() {
     }
 }
 
-/// A small schema can have more parts than there are atoms.
+/// A small schema that refers to itself can have an astronomical number of parts.
 #[test]
 fn recursive_and_wide_schemas_are_processed_in_time() {
     let twice = json!([{ "$ref": "#" }, { "$ref": "#" }]);
@@ -486,7 +488,7 @@ fn long_lists_are_coerced_to_their_end() {
     assert!(argument(&schema, &json!(texts)) == json!(numbers));
 }
 
-/// Any JSON in place of a schema.
+/// Generates arbitrary JSON objects that resemble schemas but are mostly invalid.
 fn no_schema() -> impl Strategy<Value = JsonObject> {
     let keyword = select(vec![
         "type",
@@ -520,7 +522,7 @@ fn no_schema() -> impl Strategy<Value = JsonObject> {
     value.prop_filter_map("no object", |value| value.as_object().cloned())
 }
 
-/// Converts whole floats in a value to integers.
+/// Converts each float without a fraction in a value to an integer.
 fn with_integers(value: Value) -> Value {
     match value {
         Value::Number(number) => to_integer(&number).unwrap_or(number).into(),

@@ -18,7 +18,7 @@ fn array<const N: usize>(elements: [PartialValue; N]) -> PartialValue {
     PartialValue::Array(elements.into())
 }
 
-/// Returns the violations, with JSON Pointers.
+/// Returns the path and message of each misfit. The paths are JSON Pointers.
 fn told(schema: &Value, arguments: &PartialValue) -> Vec<(String, String)> {
     let schema = schema.as_object().unwrap();
     misfits(schema, arguments).into_iter().map(|told| (pointer(&told.path), told.message)).collect()
@@ -31,7 +31,7 @@ fn assert_told(schema: &Value, arguments: &PartialValue, expected: &[(&str, &str
     assert_eq!(told, expected, "{arguments:?} for {schema}");
 }
 
-/// The schema of a search, as servers have it.
+/// Returns a typical input schema of a search tool.
 fn search() -> Value {
     json!({
         "type": "object",
@@ -173,7 +173,7 @@ fn unexpected_array_or_object_is_reported() {
     assert_told(&search(), &array([UNKNOWN]), &[("", "is an array: expected an object")]);
 }
 
-/// Whether a known part fits can depend on an unknown one.
+/// The validity of a known part can depend on an unknown part.
 #[test]
 fn violations_that_depend_on_unknown_parts_are_not_reported() {
     let is = |value: &str| json!({ "properties": { "a": { "const": value } } });
@@ -225,7 +225,7 @@ fn some_key() -> impl Strategy<Value = String> {
     select(vec!["a", "b", "c/d"]).prop_map(str::to_owned)
 }
 
-/// A schema, and a value that is valid, or becomes valid by coercion.
+/// Generates a schema together with a value that is valid, or becomes valid after coercion.
 fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
     let leaf = select(vec![
         (json!({ "type": "integer", "maximum": 5 }), json!(3)),
@@ -281,7 +281,7 @@ fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
-/// Replaces parts by blanks as the coins say.
+/// Replaces random parts of a value with unknown parts. `coins` contains the random numbers.
 fn blanked(value: Value, coins: &mut impl Iterator<Item = u8>) -> PartialValue {
     match (coins.next().unwrap_or_default(), value) {
         (0, _) => UNKNOWN,

@@ -1,6 +1,6 @@
-//! Computes the cost of validating the keywords of one subschema, in steps.
+//! Computes the cost of validating a value against the keywords of one subschema, in steps.
 //!
-//! A step is the time that it takes to apply an empty schema to a value, about ten nanoseconds.
+//! A step takes about ten nanoseconds. This is the time to apply an empty schema to a value.
 
 use std::collections::HashMap;
 
@@ -9,54 +9,54 @@ use serde_json::Value;
 
 use super::pattern::{BYTES_PER_STEP, Pattern};
 
-/// The cost of checking the `format` of a text, for each [`BYTES_PER_STEP`] bytes.
+/// The cost of checking the `format` of a string, per [`BYTES_PER_STEP`] bytes.
 const FORMAT: usize = 32;
-/// The cost of decoding a text, for each [`BYTES_PER_STEP`] bytes.
+/// The cost of decoding a string, per [`BYTES_PER_STEP`] bytes.
 const CONTENT: usize = 128;
-/// The cost of looking up a member by its name.
+/// The cost of looking up an object member by name.
 const LOOKUP: usize = 3;
-/// The cost of copying the name of a member.
+/// The cost of copying the name of an object member.
 const NAME: usize = 4;
-/// The cost of a division for `multipleOf`.
+/// The cost of a division for the keyword `multipleOf`.
 const DIVISION: usize = 12;
-/// The cost of a division for `multipleOf` whose quotient has hundreds of digits.
+/// The cost of a division for the keyword `multipleOf` if the quotient has hundreds of digits.
 const LONG_DIVISION: usize = 300;
-/// The cost of storing an array element to compare it with the other elements.
+/// The cost of storing an array element for the comparison with the other elements.
 const UNIQUE: usize = 16;
 
-/// The value or name that a subschema is applied to.
+/// The value or member name to which a subschema is applied.
 #[derive(Clone, Copy)]
 pub(super) enum Instance<'v> {
     Value(&'v Value),
-    /// The name of an object member. A validator copies it to a string value.
+    /// The name of an object member. The validator copies the name to a string value.
     Name(&'v str),
 }
 
-/// The cost of the keywords of one subschema, excluding the subschemas in their values.
+/// The cost of the keywords of one subschema, without the subschemas in their values.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     /// The cost of keywords that apply to every value, such as `enum`.
     value: usize,
-    /// If the value is a text, the cost of searching, measuring or comparing it.
+    /// The cost of searching, measuring or comparing the value, if it is a string.
     text: Reading,
-    /// If the value is an object, the cost of looking up the members that `properties` names.
+    /// The cost of looking up the members that the keywords name, if the value is an object.
     lookups: usize,
-    /// If the value is an object, the cost of searching or comparing the name of each member.
+    /// The cost of searching or comparing the names of the members, if the value is an object.
     names: Reading,
-    /// If the value is a number, the cost of comparing or dividing it.
+    /// The cost of comparing or dividing the value, if it is a number.
     number: usize,
-    /// The additional cost if the value is a very large number, or one very close to zero.
+    /// The additional cost of numbers that are very large or very close to zero.
     long_number: usize,
-    /// Whether the elements are compared with each other if the value is an array.
+    /// Whether the elements of an array are compared with each other.
     is_unique: bool,
 }
 
-/// The cost of reading a text, which depends on its length.
+/// The cost of reading a string, which depends on its length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    /// The cost for each text, whatever its length is.
+    /// The cost per string, regardless of its length.
     each: usize,
-    /// The cost for each [`BYTES_PER_STEP`] bytes of a text.
+    /// The cost per [`BYTES_PER_STEP`] bytes of the string.
     long: usize,
 }
 
@@ -84,8 +84,8 @@ impl Cost {
                 ("patternProperties", Value::Object(named)) => {
                     for pattern in named.keys() {
                         cost.names.add_search(patterns, pattern);
-                        // The validator searches the names again to find the members that no
-                        // pattern matches.
+                        // To find the members that match no pattern, the validator searches the
+                        // names a second time.
                         cost.names.add_search(patterns, pattern);
                     }
                 }
@@ -96,7 +96,7 @@ impl Cost {
                 ("additionalProperties" | "unevaluatedProperties", _) => {
                     cost.names.add(Reading { each: LOOKUP, long: 1 });
                 }
-                // The validator copies each name.
+                // Includes the cost of copying each name, which the validator does.
                 ("propertyNames", _) => cost.names.add(Reading { each: NAME, long: 1 }),
                 ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", _) => {
                     cost.number += 1;
@@ -121,7 +121,7 @@ impl Cost {
         cost
     }
 
-    /// Deducts from `left` the cost of applying these keywords to a value. Returns `None` if too
+    /// Subtracts from `left` the cost of applying the keywords to a value. Returns `None` if too
     /// few steps are left.
     pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
@@ -176,7 +176,7 @@ impl Reading {
     }
 }
 
-/// Returns how many times longer a lookup in this object takes than in a small object.
+/// Returns how many times longer a lookup in this object takes than a lookup in a small object.
 pub(super) fn times(members: &JsonObject) -> usize {
     1 + 4 * (1 + members.len() / 512).ilog2() as usize
 }
@@ -186,8 +186,8 @@ pub(super) fn take(left: &mut usize, steps: usize) -> Option<()> {
     Some(())
 }
 
-/// Deducts from `left` the cost of comparing a value with many others. Returns `None` if too few
-/// steps are left.
+/// Subtracts from `left` the cost of comparing a value with the other elements of an array. Returns
+/// `None` if too few steps are left.
 fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     take(left, UNIQUE)?;
     match value {
@@ -221,7 +221,7 @@ const fn lookup(name: &str) -> usize {
     LOOKUP + name.len() / BYTES_PER_STEP
 }
 
-/// Returns `true` if a number is so large, or so close to zero, that dividing it is slow.
+/// Returns `true` if a number is so large or so close to zero that divisions are slow.
 fn is_extreme(number: f64) -> bool {
     let magnitude = number.abs();
     magnitude > 1e18 || (magnitude > 0.0 && magnitude < 1e-18)
@@ -231,7 +231,8 @@ fn is_text(value: &Value) -> bool {
     value.is_string() || value.is_null()
 }
 
-/// Iterates over the members of a keyword's value, if the value is an object.
+/// Iterates over the members of the object that is the value of `keyword`. The iterator is empty if
+/// the value is not an object.
 pub(super) fn members<'s>(
     schema: &'s JsonObject,
     keyword: &str,

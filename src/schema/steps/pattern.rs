@@ -1,4 +1,4 @@
-//! Computes the cost of searching texts with a regular expression.
+//! Computes the cost of searching strings with a regular expression.
 
 use regex_automata::{
     dfa::{StartKind, dense, onepass},
@@ -6,55 +6,58 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Class, Hir, HirKind, LookSet};
 
-/// The number of text bytes that can be compared in the time that one step takes.
+/// The number of string bytes that can be compared in the time that one step takes.
 pub(super) const BYTES_PER_STEP: usize = 64;
-/// The maximum size in bytes of a one-pass DFA. Searches with an anchored expression are cheap if
-/// its one-pass DFA is not larger.
+/// Maximum size in bytes of a one-pass DFA. If an anchored expression has a one-pass DFA of at most
+/// this size, searches with the expression are cheap.
 const MAX_ONE_PASS_BYTES: usize = 128 * 1024;
-/// The maximum size in bytes of a dense DFA. Searches with an expression are cheap if its dense DFA
-/// is not larger.
+/// Maximum size in bytes of a dense DFA. If an expression has a dense DFA of at most this size,
+/// searches with the expression are cheap.
 const MAX_DFA_BYTES: usize = 8 * 1024;
-/// The maximum number of [positions](positions) of an expression for which a dense DFA is built.
+/// Maximum number of [positions](positions) in an expression for which a dense DFA is built.
 const MAX_DFA_POSITIONS: usize = 64;
-/// The cost, in steps, of searching [`BYTES_PER_STEP`] bytes if the lazy DFA fits into its cache.
+/// The cost in steps of searching [`BYTES_PER_STEP`] bytes, if the lazy DFA fits into its cache.
 const CHEAP: usize = 16;
-/// The cost, in steps, of searching [`BYTES_PER_STEP`] bytes if each byte requires building a DFA
+/// The cost in steps of searching [`BYTES_PER_STEP`] bytes, if each byte requires building a DFA
 /// state or simulating NFA states.
 const COSTLY: usize = 128;
-/// The additional cost for each [position](positions) in the expression, since a search can follow
-/// all positions at the same time.
+/// The additional cost of each [position](positions) in the expression. It is needed because a
+/// search may follow all positions at the same time.
 const POSITION: usize = 80;
-/// The cost of testing for a Unicode word boundary, in positions.
+/// The cost of a Unicode word boundary, in positions.
 const WORD_BOUNDARY: usize = 3;
-/// The number of transitions of a character class that cost as much as one position.
+/// The number of transitions in a character class that have the cost of one position.
 const TRANSITIONS: usize = 32;
-/// The number of memory bytes that can be cleared in the time that one step takes. Before searching
-/// a short text, the engine clears one bit for each pair of an NFA state and a byte of the text.
+/// The number of bytes of memory that can be cleared in the time that one step takes. Before the
+/// regex engine searches a short string, it clears one bit for each pair of an NFA state and a byte
+/// of the string.
 const CLEARED_BYTES: usize = 128;
 
-/// The length in bytes of a class such as `\s` when translated to the syntax of the `regex` crate.
+/// The length in bytes of a character class such as `\s`, after translation to the syntax of the
+/// `regex` crate.
 const TRANSLATED_CLASS: usize = 160;
-/// The number of expression bytes that can be translated in the time that parsing `\p{L}` takes.
+/// The number of bytes of an expression that can be translated in the time that it takes to parse
+/// `\p{L}`.
 const PROPERTY: usize = 150;
-/// The number of expression bytes that can be translated in the time that parsing `\p{L}` takes, if
-/// the expression ignores case.
+/// The number of bytes of an expression that can be translated in the time that it takes to parse
+/// `\p{L}`, if the expression ignores case.
 const FOLDED_PROPERTY: usize = 8_000;
 
-/// A regular expression in a schema.
+/// A regular expression in a schema, with the cost of searching.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pattern {
-    /// The cost of searching [`BYTES_PER_STEP`] bytes, in steps.
+    /// The cost in steps of searching [`BYTES_PER_STEP`] bytes.
     cost: usize,
 }
 
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles an expression to compute the cost of searches with it. Subtracts the size of its
-    /// NFA in bytes from `left`. Returns `None` if the NFA is larger than `left`.
+    /// Compiles an expression to compute the cost of searches. Subtracts the size in bytes of the
+    /// expression's NFA from `left`. Returns `None` if the NFA is larger than `left`.
     pub(super) fn new(pattern: &str, left: &mut usize) -> Option<Self> {
-        // An expression that cannot be parsed costs nothing, because the validator does not compile
-        // it either.
+        // If an expression cannot be parsed, its cost is zero, because the validator does not
+        // compile it.
         let hir = jsonschema_regex::to_rust_regex(pattern)
             .ok()
             .and_then(|pattern| regex_syntax::parse(&pattern).ok());
@@ -70,7 +73,7 @@ impl Pattern {
         Some(Self { cost: positions.saturating_add(COSTLY + cleared) })
     }
 
-    /// Returns the cost of searching [`BYTES_PER_STEP`] bytes, in steps.
+    /// Returns the cost in steps of searching [`BYTES_PER_STEP`] bytes.
     pub(super) const fn cost(self) -> usize {
         self.cost
     }
@@ -85,7 +88,7 @@ pub(super) fn size(pattern: &str) -> usize {
     };
     let mut property = PROPERTY;
     if ignores_case(pattern) {
-        // When ignoring case, the parser looks up each character of a range, and a range can
+        // If an expression ignores case, the parser looks up each character of a range, which can
         // contain a million characters.
         if !pattern.is_ascii() || escapes(b"ux") > 0 {
             return usize::MAX;
@@ -94,11 +97,11 @@ pub(super) fn size(pattern: &str) -> usize {
     }
     let classes = escapes(b"dDsSwW");
     let translated = pattern.len() + classes * TRANSLATED_CLASS;
-    // The translation starts from the beginning again after each class.
+    // After each class, the translation starts again from the beginning.
     translated * (1 + classes) + escapes(b"pP") * property
 }
 
-/// Returns `true` if an expression sets the flag `i`, so that it ignores case.
+/// Returns `true` if an expression contains the flag `i`, which ignores case.
 fn ignores_case(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         let flags = group.bytes().take_while(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
@@ -107,9 +110,10 @@ fn ignores_case(pattern: &str) -> bool {
 }
 
 /// Returns `true` if searches are cheap, because the lazy DFA has so few states that all of them
-/// fit into its cache.
+/// fit into the cache.
 fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
-    // A DFA cannot test for word boundaries between non-ASCII characters.
+    // Excludes Unicode word boundaries, because a DFA cannot test for word boundaries between
+    // non-ASCII characters.
     if nfa.look_set_any().contains_word_unicode() {
         return false;
     }
@@ -128,9 +132,8 @@ fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
 }
 
 /// Returns the number of positions in an expression, such as the bytes of a literal. A search may
-/// have to follow all of them at the same time, one for each way in which the text can match so
-/// far. A position that is more expensive to follow, such as a large character class, counts as
-/// several.
+/// have to follow all positions at the same time, because the string may match in several ways. A
+/// position that is expensive to follow, such as a large character class, is counted several times.
 fn positions(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty => 1,
@@ -155,6 +158,6 @@ fn transitions(class: &Class) -> usize {
         Class::Unicode(class) => class.ranges().len(),
         Class::Bytes(class) => class.ranges().len(),
     };
-    // A lead byte has at most 64 transitions.
+    // A UTF-8 lead byte has at most 64 transitions.
     ranges.min(64)
 }

@@ -6,7 +6,7 @@ fn steps(schema: &Value, value: &Value) -> Option<usize> {
     Steps::read(schema).unwrap_or_else(|unusable| panic!("{unusable}")).count(value, 10_000)
 }
 
-/// Definitions, each of which refers twice to the next one.
+/// Returns a schema in which each definition refers twice to the next definition.
 fn doubling(levels: usize, twice: impl Fn(&str) -> Value) -> Value {
     let definitions: JsonObject = (0..levels)
         .map(|level| (format!("d{level}"), twice(&format!("#/$defs/d{}", level + 1))))
@@ -26,13 +26,13 @@ fn each_schema_that_applies_to_a_value_counts_as_a_step() {
         (json!({ "$ref": "#/%24defs/a", "$defs": { "a": {} } }), json!(1), 2),
         (json!({ "$ref": "other", "$defs": { "a": { "$id": "other", "not": {} } } }), json!(1), 3),
         (json!({ "items": { "type": "integer" } }), json!([1, 2, 3]), 4),
-        // Each name is looked up among those with their own schema.
+        // The cost includes looking up each name in `properties`.
         (json!({ "additionalProperties": {} }), json!({ "a": 1, "b": 2 }), 9),
         (json!({ "dependentSchemas": { "a": {} } }), json!({}), 5),
-        // Finding the member is one step, and applying its schema another.
+        // Finding the member takes one step, and applying its schema takes another.
         (json!({ "properties": { "a": {} } }), json!({ "a": 1, "b": 2 }), 3),
         (json!({ "properties": { "a": {}, "b": {} } }), json!({ "b": 1 }), 3),
-        // To find the unevaluated properties, the others are checked again.
+        // To find unevaluated properties, the validator checks the subschemas in `allOf` again.
         (json!({ "allOf": [{}], "unevaluatedProperties": false }), json!({}), 4),
     ] {
         assert_eq!(steps(&schema, &value), Some(expected), "{schema}");
@@ -67,7 +67,7 @@ fn schema_applied_too_often_to_one_value_is_rejected() {
         (json!({ "allOf": [{ "$ref": "#" }] }), false),
         (json!({ "properties": { "a": { "allOf": [{ "$ref": "#/properties/a" }] } } }), false),
         (json!({ "properties": { "a": { "$ref": "#" } } }), true),
-        // It constrains no value, for a validator too.
+        // A reference of a schema to itself restricts no value. The validator does not follow it.
         (json!({ "$ref": "#" }), true),
     ] {
         assert_eq!(Steps::read(&schema).is_ok(), fits, "{schema:.100}");
@@ -136,8 +136,8 @@ fn schema_that_takes_long_to_read_is_rejected() {
     assert!(Steps::read(&schema).is_ok());
 }
 
-/// The translation of an expression takes time that grows with the square of its classes, and
-/// case folding looks up each character of a range.
+/// The translation time of an expression is quadratic in the number of its character classes. If
+/// the expression ignores case, the parser looks up each character of a range.
 #[test]
 fn expressions_that_take_long_to_parse_are_rejected() {
     for pattern in [
