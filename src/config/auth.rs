@@ -130,7 +130,7 @@ pub struct StaticToken {
 /// Converts the `[auth]` section to an [`AuthConfig`], and reports errors in the section to
 /// `reader`. `needs_caller_tokens` is `true` if a backend exchanges the access tokens of callers.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     table: Option<AuthTable>,
     environment: Environment<'_>,
@@ -393,8 +393,8 @@ impl JwtConfig {
         &self.scopes
     }
 
-    /// Returns the tolerance in seconds for the `exp` and `nbf` claims, because the clocks of the
-    /// authorization server and this machine may differ.
+    /// Returns the tolerance for the `exp` and `nbf` claims, because the clocks of the
+    /// authorization server and this machine may differ. It consists of whole seconds.
     #[must_use]
     pub const fn leeway(&self) -> Duration {
         self.leeway

@@ -156,7 +156,7 @@ pub(super) struct Build<'b, 'a, 't> {
 impl Build<'_, '_, '_> {
     /// Converts the table to a [`BackendAuth`], and reports errors in the table to the reader.
     ///
-    /// If an error was reported, the caller must not use the returned value.
+    /// If this function reports an error, the caller must discard the returned value.
     pub(super) fn build(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
         match (table.client_credentials, table.exchange) {
             (Some(client), None) => {

@@ -129,7 +129,7 @@ struct Builder<'b, 'a, 't> {
 /// Converts the `[[backends]]` tables to configurations, and reports errors in the tables to
 /// `reader`.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,

@@ -154,7 +154,7 @@ enum PerName {
     Run,
     /// The calls of one caller, as identified by `[caller]`.
     Caller,
-    /// All calls.
+    /// All calls of all callers.
     #[default]
     Global,
 }
@@ -182,7 +182,7 @@ struct Settings {
 /// Converts the `[budget]` section to a budget layer and its store, and reports errors in the
 /// section to `reader`.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     table: BudgetTable,
     redis: &RedisConfig,

@@ -57,7 +57,7 @@ pub(super) struct CacheConfig {
 
 /// Converts the `[[cache]]` tables to a cache layer, and reports errors in the tables to `reader`.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     tables: Vec<CacheTable>,
     caller: &CallerConfig,

@@ -92,15 +92,15 @@ impl CallerConfig {
         }
     }
 
-    /// Returns the account to which a request is charged when requests of a caller are limited.
+    /// Returns the name under which the requests of a caller are counted for limits per caller.
     /// Returns `None` if callers are not identified.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller(context)))
     }
 
-    /// Returns the account to which an HTTP request is charged when requests of a caller are
-    /// limited. Returns `None` if callers are not identified.
+    /// Returns the name under which the HTTP requests of a caller are counted for limits per
+    /// caller. Returns `None` if callers are not identified.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller_in(parts)))

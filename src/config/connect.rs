@@ -67,8 +67,8 @@ struct Connected {
     memory: Memory,
 }
 
-/// The error returned if the backends of a file cannot be connected, for example because the
-/// configuration is invalid for this build.
+/// The error returned if the backends of a file cannot be connected, for example because this build
+/// of the crate does not support a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(Reason);
 

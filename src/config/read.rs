@@ -45,7 +45,8 @@ pub(super) struct Reader<'a, 't> {
     /// The addresses of the TOML values that were invalid. They are treated as missing from then
     /// on.
     hidden: HashSet<usize>,
-    /// Maps the path of each array to the indices of its hidden elements.
+    /// Maps the path of each array to the indices of its hidden elements. These are invalid
+    /// elements, which are skipped when the file is read again.
     hidden_elements: HashMap<String, BTreeSet<usize>>,
     /// The path of the value that is currently being read.
     pub(super) path: Vec<Segment>,

@@ -60,7 +60,7 @@ pub(super) struct RedisSettings {
 /// Converts the `[redis]` section to a [`RedisConfig`], and reports errors in the section to
 /// `reader`.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     table: Option<RedisTable>,
     environment: Environment<'_>,

@@ -75,8 +75,8 @@ impl Sections {
     /// contains the layers of the file. The view shares the stores of the file unless it configures
     /// its own.
     ///
-    /// If an error was reported, the caller must not use the returned value. If the value is
-    /// `None`, at least one error was reported.
+    /// If this function reports an error, the caller must discard the returned value. The value is
+    /// `None` only if at least one error was reported.
     pub(super) fn build(
         self,
         shared: &Shared,

@@ -98,7 +98,7 @@ struct Settings {
 /// Converts the `[state]` section to a store of waiting runs, and reports errors in the section to
 /// `reader`.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,

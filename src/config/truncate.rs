@@ -82,7 +82,7 @@ struct Settings {
 /// Converts the `[truncate]` and `[results]` sections to a layer and a store, and reports errors in
 /// the sections to `reader`.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     truncate: &TruncateTable,
     results: Option<ResultsTable>,

@@ -85,7 +85,7 @@ pub struct ViewConfig {
 /// Converts the `[[views]]` tables to configurations, and reports errors in the tables to `reader`.
 /// `sections` and `layers` belong to the file itself, from which the views inherit.
 ///
-/// If an error was reported, the caller must not use the returned value.
+/// If this function reports an error, the caller must discard the returned value.
 pub(super) fn build(
     tables: Vec<ViewTable>,
     sections: &Sections,
