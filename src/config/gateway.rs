@@ -343,7 +343,7 @@ mod tests {
         assert!(!kept());
     }
 
-    /// Counts the observed events.
+    /// An observer that counts all events.
     #[derive(Default)]
     struct Count(AtomicUsize);
 

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::{composite::Segment, named::Named};
 
-/// The possible values of a tag, a key such as `type` that determines which other keys a table can
-/// have. Each value has a list of these keys, and a `T`, such as the function that reads them.
+/// The possible values of a tag, which is a key such as `type` that determines the other keys of a
+/// table. Each value has a list of these keys, and a value of type `T`, such as the function that
+/// reads the keys.
 pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
 /// Reads one TOML table key by key.
@@ -128,8 +129,9 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
     /// Reads the value of the table's `tag`, such as `type`, and reports the keys that a table with
     /// this value cannot have. If the table has no tag, the value is `default`.
     ///
-    /// Returns the `T` of this value in `variants`. If the tag is invalid, or if the table has
-    /// neither a tag nor a default, returns `None` and accepts the keys of all variants.
+    /// Returns the value of type `T` that `variants` assigns to the tag. If the tag is invalid, or
+    /// if the table has neither a tag nor a default, returns `None` and accepts the keys of all
+    /// variants.
     pub(super) fn tag<T: Copy>(
         &mut self,
         tag: &'static str,
@@ -287,12 +289,12 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
     }
 }
 
-/// Returns the names of all variants.
+/// Returns all possible values of a tag.
 pub(super) fn names<T>(variants: &Variants<T>) -> Vec<&'static str> {
     variants.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Returns the `T` of the variant `name`.
+/// Returns the value of type `T` that `variants` assigns to the tag value `name`.
 fn meaning<T: Copy>(name: &str, variants: &Variants<T>) -> Option<T> {
     variants.iter().find(|(other, ..)| *other == name).map(|&(.., meaning)| meaning)
 }

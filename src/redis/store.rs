@@ -90,10 +90,10 @@ impl RedisStore {
     /// bytes for each value. Defaults to 16 MiB for the states of runs. By default, results have no
     /// maximum.
     ///
-    /// A state is included in the total until it expires, or until one minute after it was taken.
-    /// If a new state would exceed the maximum, it is rejected. If a new result would exceed the
-    /// maximum, the caller's oldest results are evicted. The callers of runs are known only if the
-    /// composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function.
+    /// A state is included in the total size until it expires, or until one minute after it was
+    /// taken. If a new state would exceed the maximum, it is rejected. If a new result would exceed
+    /// the maximum, the caller's oldest results are evicted. The callers of runs are known only if
+    /// the composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function.
     /// Requests for which this function returns `None` share the limit of one caller. Without this
     /// function, runs have no limit per caller.
     ///

@@ -16,7 +16,7 @@ const MAX_WALK_DEPTH: usize = 256;
 pub(crate) struct Walk<'s> {
     root: &'s JsonObject,
     dialect: Dialect,
-    /// The number of remaining visits.
+    /// The number of visits to subschemas that remain until the limit.
     left: usize,
 }
 
@@ -46,12 +46,12 @@ impl<'s> Walk<'s> {
         self.root
     }
 
-    /// Returns the number of remaining visits.
+    /// Returns the number of visits to subschemas that remain until the limit.
     pub(crate) const fn left(&self) -> usize {
         self.left
     }
 
-    /// Returns `true` if no visits remain.
+    /// Returns `true` if the limit on visits to subschemas is reached.
     pub(crate) const fn is_exhausted(&self) -> bool {
         self.left == 0
     }

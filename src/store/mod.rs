@@ -82,7 +82,7 @@ pub(crate) use self::{
 /// as a handle.
 ///
 /// Some stores limit the total size of each caller's values. For this purpose, methods receive a
-/// `caller`, which identifies the caller of the value:
+/// `caller`, which identifies the caller to whom the value belongs:
 ///
 /// - If the server does not identify callers, `caller` is `None`, and there is no limit per caller.
 /// - If the server identifies callers, but this request does not contain a caller, `caller` is a
@@ -105,7 +105,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
     /// Removes the value with the given handle from the store and returns it. Composites use this
-    /// method for the states of runs, each of which can be resumed only once.
+    /// method for the states of runs.
     ///
     /// # Errors
     ///

@@ -42,18 +42,19 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Subtracts the JSON size of a value from the remaining bytes. If too few bytes remain,
-    /// returns `false`, and stops serializing the value.
+    /// Subtracts the JSON size of a value from the bytes that remain until the limit. If too few
+    /// bytes remain, returns `false`, and stops serializing the value.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }
 
-    /// Returns the number of remaining bytes.
+    /// Returns the number of bytes that can still be written before the limit is exceeded.
     pub(crate) const fn left(&self) -> usize {
         self.0
     }
 
-    /// Subtracts `bytes` from the remaining bytes. Returns `None` if too few bytes remain.
+    /// Subtracts `bytes` from the bytes that remain until the limit. Returns `None` if too few
+    /// bytes remain.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(())

@@ -11,7 +11,8 @@ use super::pattern::{BYTES_PER_STEP, Pattern};
 
 /// The cost of checking the `format` of a string, per [`BYTES_PER_STEP`] bytes.
 const FORMAT: usize = 32;
-/// The cost of decoding a string, per [`BYTES_PER_STEP`] bytes.
+/// The cost of decoding a string for the keywords `contentEncoding` and `contentMediaType`, per
+/// [`BYTES_PER_STEP`] bytes.
 const CONTENT: usize = 128;
 /// The cost of looking up an object member by name.
 const LOOKUP: usize = 3;

@@ -97,7 +97,7 @@ pub(super) fn size(pattern: &str) -> usize {
     }
     let classes = escapes(b"dDsSwW");
     let translated = pattern.len() + classes * TRANSLATED_CLASS;
-    // After each class, the translation starts again from the beginning.
+    // The translation of an expression starts again from the beginning after each character class.
     translated * (1 + classes) + escapes(b"pP") * property
 }
 
