@@ -24,7 +24,7 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     usize::MAX - room.0
 }
 
-/// Records that `bytes` bytes were read to measure the size of a value. Test instrumentation.
+/// Records how many bytes were read to measure the size of a value. Test instrumentation.
 ///
 /// In tests, the total measures the amount of work independently of time. Outside tests, this
 /// function does nothing.
