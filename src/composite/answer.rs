@@ -1,4 +1,4 @@
-//! Converts the outcomes of a run to one result.
+//! Builds the tool result of a composite from the outcomes of its run.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -27,15 +27,16 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The `_meta` key for the trace of a run. A request sets this key in its `_meta` to ask for the
-/// trace, and the `_meta` of the result contains the trace under the same key.
+/// The `_meta` key for the trace of a run, which shows when each step ran and how it ended. A
+/// client requests the trace by setting this key to `true` in the `_meta` of its request. The
+/// result then contains the trace in its `_meta`, under the same key.
 ///
-/// A result contains the trace if the request sets this key to `true`, or if the composite is
-/// defined with [`Trace::Always`]. The result of a failed run always contains the trace, except for
-/// a fan-out without a [`report`](super::FanOut::report).
+/// Results also contain the trace if the composite is defined with [`Trace::Always`]. The result of
+/// a failed run always contains the trace, except for a fan-out without a
+/// [`report`](super::FanOut::report).
 ///
 /// The trace is an array with an object for each branch or step, in the order of their declaration.
-/// The object has the following members:
+/// Each object has the following members:
 ///
 /// - `step` and `status`: the id and the final status
 /// - `started_ms` and `duration_ms`: the start and the duration in milliseconds, where the start is
@@ -46,61 +47,61 @@ use crate::{
 /// - `meta`: the `_meta` that the tool returned, if any
 pub const TRACE: &str = "mcp-composite/trace";
 
-/// The `_meta` key that describes the limit that ended a run early. The result of a run has this
-/// key only if a limit ended the run.
+/// The `_meta` key that describes which limit ended a run early. Only results of runs that were
+/// ended by a limit have this key.
 ///
 /// The value is an object with the following members:
 ///
-/// - `setting`: the name of the limit, such as `max_calls`
-/// - `limit`: the maximum that the limit allows
-/// - `of`: the name of the composite with the limit, if the limit belongs to a composite that
+/// - `setting`: the name of the limit, for example `max_calls`
+/// - `limit`: the value of the limit
+/// - `of`: the name of the composite that defines the limit, if this is an outer composite that
 ///   called this one
-/// - `skipped`: the names of the branches, steps and loop elements (`step[3]`) that did not begin
+/// - `skipped`: the names of the branches, steps and loop elements (`step[3]`) that did not start
 /// - `refused`: the names of the branches and steps that failed because of the limit, if any
 pub const LIMIT: &str = "mcp-composite/limit";
 
-/// The `_meta` key that holds the step reports of a failed pipeline or workflow, if the composite
-/// advertises an output schema. Without an output schema, the structured content holds these
-/// reports instead, in its member `steps`.
+/// The `_meta` key of the step reports in the result of a failed pipeline or workflow. It is used
+/// only if the composite advertises an output schema, which the reports would not match. Without an
+/// output schema, the structured content contains the reports in its member `steps`.
 ///
 /// The value maps the id of each step to an object with the step's `status` and, if present, its
-/// `output` and `error`. If the output is too large to report, `truncated` is `true`, and `output`
-/// is only the beginning of the output's text. For a loop, `output` may instead be the loop's
-/// output without some members of its elements, such as `item`. If no part of the output fits,
+/// `output` and `error`. If an output is too large to report, `truncated` is `true`, and `output`
+/// contains only the beginning of the output's text. A loop's output may be shortened instead, by
+/// removing members such as `item` from its elements. If not even a part of the output fits,
 /// `output` is missing.
 pub const STEPS: &str = step_output::STEPS;
 
-/// The parts of completed steps that the result of a failed pipeline or workflow reports.
+/// Determines what the result of a failed pipeline or workflow reports about the completed steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
-    /// The names of the steps.
+    /// The names of the steps only.
     Names,
-    /// Reports the names and outputs of the steps as content blocks, and in `_meta`.
+    /// The names and outputs of the steps, as content blocks and in `_meta`.
     Meta,
-    /// Reports the names and outputs of the steps as content blocks, and as structured content.
+    /// The names and outputs of the steps, as content blocks and as structured content.
     Structured,
 }
 
 /// The maximum nesting depth of the structured report of a failed run. It is less than
-/// [`MAX_RESULT_DEPTH`], because each composite that passes the report on to its own caller adds
-/// levels.
+/// [`MAX_RESULT_DEPTH`], because each outer composite that includes the report in its own result
+/// adds nesting levels.
 const MAX_REPORT_LEVELS: usize = 80;
 
-/// The origin of the output schema that a composite advertises. Decides how results are checked and
-/// how failed runs are reported.
+/// The origin of the output schema that a composite advertises. Determines whether results are
+/// checked against the schema, and how failed runs are reported.
 #[derive(Clone, Debug, Default)]
 pub(super) enum OutputSchema {
     #[default]
     None,
     /// The schema is declared in the definition or generated from it.
     Own,
-    /// The schema is that of the tools whose results the composite passes on. These results are
-    /// checked, because they may not match the schema.
+    /// The schema of the called tools, because the composite returns their results unchanged. These
+    /// results are checked, because a tool may violate its own schema.
     OfTools(Arc<InputSchema>),
 }
 
-/// Builds the result of a finished run. `context` is the context of the call, whose `_meta` may ask
-/// for a trace.
+/// Builds the tool result of a finished run. The `_meta` of the call's `context` may request a
+/// trace.
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
@@ -112,7 +113,8 @@ pub(super) fn answer(
     let mut limit = LimitEnd::of(compiled, &state);
     let is_traced = compiled.trace == Trace::Always
         || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
-    // The trace is built before the results are moved, because it includes their `_meta`.
+    // The trace is built before the results are moved into the answer, because it includes their
+    // `_meta`.
     let trace = |state: &RunState| {
         let steps = compiled.plan.steps();
         trace(steps, compiled.templates.of(steps), state)
@@ -127,7 +129,8 @@ pub(super) fn answer(
             let report = match (report, advertised) {
                 (false, _) => Report::Names,
                 (true, OutputSchema::None) => Report::Structured,
-                // The report would not match the schema, as structured content must.
+                // The output schema describes successful results, so a structured report would not
+                // match it.
                 (true, _) => Report::Meta,
             };
             if state.failed.is_some() || state.timed_out {
@@ -166,7 +169,7 @@ pub(super) fn answer(
     result
 }
 
-/// Returns `true` if a finished run has succeeded according to the rule `success`.
+/// Returns `true` if a finished run has succeeded according to its `success` rule.
 fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let succeeded =
         |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.is_success());
@@ -182,8 +185,8 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     }
 }
 
-/// Returns `true` if a run that was ended by a limit counts as a success. This requires that a
-/// branch has succeeded, and that the composite returns partial results.
+/// Returns `true` if a run that was ended by a limit counts as a success. The composite must be
+/// defined to return partial results, and at least one branch must have succeeded.
 ///
 /// With [`Success::All`], the run still fails if a required target has failed for a reason other
 /// than the limit.
@@ -200,7 +203,7 @@ fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> boo
         && !has_failed
 }
 
-/// Takes the result of the first branch that succeeded.
+/// Removes the result of the first branch that succeeded from `state`, and returns it.
 fn winner(state: &mut RunState) -> Option<CallToolResult> {
     let outcomes = &mut state.outcomes;
     let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success());
@@ -208,8 +211,8 @@ fn winner(state: &mut RunState) -> Option<CallToolResult> {
     outcomes[step].as_mut()?.result.take().map(ToolResult::into_inner)
 }
 
-/// Builds a result from the content of all branches. If `report` is set, the result also has a
-/// structured report of the branches.
+/// Builds a result from the content of all branches. If `report` is set, the structured content of
+/// the result describes each branch.
 fn branches(
     compiled: &Compiled,
     state: &mut RunState,
@@ -258,8 +261,8 @@ fn steps(
     }
 }
 
-/// Takes the result with which a [stop](plan::Action::Stop) has ended the run, or the reason why
-/// the stop failed the run. Returns `None` if no stop has ended the run.
+/// Returns the result of the [stop](plan::Action::Stop) step that ended the run, or an error
+/// message if the step fails the run. Returns `None` if the run was not ended by a stop step.
 fn stopped(compiled: &Compiled, state: &mut RunState) -> Option<Result<CallToolResult, String>> {
     let step = state.ended_by.filter(|&step| compiled.plan.is_stop(step))?;
     let result = state.outcomes[step].as_mut()?.result.take()?.into_inner();
@@ -276,7 +279,7 @@ fn too_deep() -> String {
     format!("the output is nested deeper than {MAX_RESULT_DEPTH} levels")
 }
 
-/// Returns the result of a pipeline or workflow, or the reason why it failed.
+/// Returns the result of a pipeline or workflow, or the reason why the run failed.
 fn output_of_steps(
     compiled: &Compiled,
     state: &mut RunState,
@@ -295,8 +298,9 @@ fn output_of_steps(
             return Err(told);
         }
     }
-    // Outputs are checked and counted again. Values parsed from texts can be nested deeper than any
-    // tool result, and nested composites could otherwise build ever larger outputs.
+    // A computed output is checked and counted like a tool result. Values parsed from texts can be
+    // nested deeper than any tool result, and nested composites could otherwise build ever larger
+    // outputs.
     let made = |output: Value| {
         if is_deeper(&output, MAX_RESULT_DEPTH) {
             return Err(too_deep());
@@ -306,7 +310,7 @@ fn output_of_steps(
             Err(error) => Err(error.message),
         }
     };
-    // An output block may use the defaults that stand in for failed steps.
+    // An output block may use the default results of failed steps.
     let stands_in = |(step, outcome): (&Step, &Option<Outcome>)| {
         step.default_results.is_some()
             || outcome.as_ref().is_none_or(|outcome| !outcome.has_failed())
@@ -331,7 +335,7 @@ fn output_of_steps(
         let Some(last) = last else {
             return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
         };
-        // The output of a step that is no single call, such as a loop, is not a tool result.
+        // A step that makes several calls, such as a loop, has an output but no tool result.
         match last.result.take() {
             Some(result) => result.into_inner(),
             None => made(last.take_output().unwrap_or_default())?,
@@ -341,8 +345,8 @@ fn output_of_steps(
     Ok(result)
 }
 
-/// Builds the result of a failed pipeline or workflow. Its content is the reason of the failure,
-/// followed by the outputs of the completed steps.
+/// Builds the result of a failed pipeline or workflow. Its content starts with the reason of the
+/// failure, followed by the outputs of the completed steps.
 fn failed(
     compiled: &Compiled,
     report: Report,
@@ -391,8 +395,8 @@ fn failed(
     result
 }
 
-/// Describes a completed step and its output. For a loop that ended early, describes the elements
-/// that have ended.
+/// Returns a text that describes a completed step and its output. For a loop that ended early, the
+/// text describes the elements that have ended.
 fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>) -> String {
     let mut text = format!("step `{}` ", step.id);
     if let Some(tool) = tool(step, outcome) {
@@ -415,12 +419,12 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
     text
 }
 
-/// Checks the structured content of a result against the advertised output schema, which is
-/// declared or belongs to the tool whose result is passed on. A result that does not match becomes
-/// an error. It keeps its content and loses its structured content.
+/// Checks the structured content of a result against the advertised output schema, which is either
+/// declared or copied from the tool whose result is returned. If the content does not match, the
+/// result becomes an error without structured content, and keeps its other content.
 ///
 /// The output of an output block is not checked, because it always matches the schema. `is_stopped`
-/// is `true` if a stop has supplied the result instead.
+/// is `true` if the result comes from a stop step instead.
 fn check(
     compiled: &Compiled,
     advertised: &OutputSchema,
@@ -455,7 +459,7 @@ fn check(
     }
 }
 
-/// Returns the text for the result of a run that ended early because the user did not accept the
+/// Returns the text for the result of a run that ended because the user declined or dismissed the
 /// question of `step`.
 fn ended_text(step: &Step) -> String {
     format!(
@@ -464,7 +468,7 @@ fn ended_text(step: &Step) -> String {
     )
 }
 
-/// Returns the reason why a pipeline or workflow has failed, or `None` if it has not.
+/// Returns the reason why a pipeline or workflow failed, or `None` if it did not fail.
 fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     let plan = &compiled.plan;
     let outcome = |step: usize| state.outcomes[step].as_ref();
@@ -482,7 +486,7 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     if late.is_empty() { Some(told) } else { Some(format!("{told}, in {}", late.join(", "))) }
 }
 
-/// Returns the failed steps with their causes, or `None` if no step failed.
+/// Lists the failed steps with the causes of their failures. Returns `None` if no step failed.
 fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
     let mut failures: Vec<_> = outcomes

@@ -1,4 +1,4 @@
-//! Compiles the composite definitions of a layer to plans.
+//! Compiles the composite definitions of a layer to executable plans.
 
 mod arguments;
 mod elicitation;
@@ -43,16 +43,17 @@ use crate::{
     schema::InputSchema,
 };
 
-/// All composites of a layer, compiled and checked against each other.
+/// All composites of a layer, compiled and checked for errors such as cycles of calls.
 #[derive(Debug, Default)]
 pub(super) struct Program {
     pub(super) composites: Vec<Compiled>,
     places: HashMap<String, usize>,
-    /// The composites, ordered so that each composite follows the composites that it calls.
+    /// The indexes of the composites, ordered so that each composite follows the composites that it
+    /// calls.
     pub(super) callees_first: Vec<usize>,
-    /// The definitions, for fingerprints and flowcharts.
+    /// The original definitions, which fingerprints and flowcharts are made from.
     definitions: Vec<CompositeTool>,
-    /// The fingerprint of each composite. A fingerprint is computed on first use, because computing
+    /// The fingerprint of each composite. Fingerprints are computed on first use, because computing
     /// all of them takes as long as the rest of the compilation.
     fingerprints: Vec<OnceLock<Fingerprint>>,
 }
@@ -70,23 +71,24 @@ pub(super) struct Compiled {
     pub(super) timeout: Duration,
     pub(super) limits: RunLimits,
     pub(super) on_limit: OnLimit,
-    /// Whether a limit may end a run: a limit of this composite, or of a composite that calls it.
+    /// Whether a limit may end a run of this composite. The limit may belong to this composite or
+    /// to one that calls it.
     is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
     pub(super) trace: Trace,
-    /// The target of each call site. It contains the properties of the call that the plan does not
-    /// contain.
+    /// The target of each call site. It contains properties of the call that are not stored in the
+    /// plan.
     pub(super) targets: Vec<CompiledTarget>,
-    /// The steps that ask the user whenever they begin, directly or in a composite that they call.
-    /// Contains only steps that must succeed for the run to succeed.
+    /// The steps that must succeed for the run to succeed, and that ask the user a question
+    /// whenever they run. A step may ask directly or through a composite that it calls.
     pub(super) asking: StepSet,
     /// Remarks on parts of the definition that are valid but probably not intended.
     pub(super) remarks: Vec<String>,
     pub(super) templates: Templates,
 }
 
-/// The progress of a depth-first search for cycles at one composite.
+/// The state of a composite during the depth-first search for cycles of calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Pending,
@@ -99,7 +101,8 @@ enum Visit {
 impl Program {
     /// Compiles and checks all definitions.
     ///
-    /// If `separator` is given, the names of composites may contain its characters.
+    /// If `separator` is given, names of composites may also contain the characters of the
+    /// separator.
     pub(super) fn compile(
         definitions: Vec<CompositeTool>,
         separator: Option<&str>,
@@ -140,7 +143,7 @@ impl Program {
         if !mistakes.errors.is_empty() {
             mistakes.errors.sort_by_key(|error| match error.path().first() {
                 Some(Segment::Index(index)) => Some(*index),
-                // Errors that concern no single composite come first.
+                // Errors that do not belong to a single composite come first.
                 _ => None,
             });
             return Err(DefinitionErrors::new(mistakes.errors));
@@ -151,14 +154,15 @@ impl Program {
         Ok(Self { composites: compiled, places, callees_first, definitions, fingerprints })
     }
 
-    /// Returns a fingerprint of a composite and all composites that it calls.
+    /// Returns a fingerprint that covers a composite and all composites that it calls.
     pub(super) fn fingerprint(&self, composite: usize) -> Fingerprint {
         *self.fingerprints[composite].get_or_init(|| {
             let own = fingerprint(&self.definitions[composite]);
             let own = Fingerprinter::default().and_fingerprint(&own);
             let targets = self.composites[composite].targets.iter().enumerate();
-            // Which composite a name refers to depends on all definitions, so it is part of the
-            // fingerprint.
+            // A tool name may refer to a composite or to a tool behind the layer, depending on all
+            // definitions of the layer. The choice affects the behavior, so the fingerprint
+            // includes it.
             let whole = targets.fold(own, |whole, (place, target)| match target.route {
                 Route::Inner => whole,
                 Route::Composite(callee) => {
@@ -184,8 +188,8 @@ impl Program {
     }
 }
 
-/// Returns the composites in an order in which each composite follows those that it calls. Reports
-/// cycles of composites and composites that are nested too deep.
+/// Returns the indexes of the composites, ordered so that each composite follows those that it
+/// calls. Adds an error for each cycle of calls, and for composites that are nested too deep.
 fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     let mut visits = vec![Visit::Pending; composites.len()];
     let mut order = Vec::with_capacity(composites.len());
@@ -195,8 +199,8 @@ fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     order
 }
 
-/// Finds the steps that call a composite that always asks the user, and adds them to the `asking`
-/// steps of their own composite.
+/// Adds each step that calls a composite that always asks the user to the `asking` steps of its own
+/// composite.
 fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     for &at in callees_first {
         let composite = &composites[at];
@@ -208,7 +212,7 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
         let is_certain = |step: &Step| step.action.always_calls() && step.action.sites().all(asks);
         let precedes_stops = |at: usize| plan.precedes_stops(at);
         let steps = plan.steps().iter().enumerate();
-        // In a fan-out, each step is the call of one target.
+        // In a fan-out, each step calls one target.
         let is_needed = |at: usize, step: &Step| match answer {
             ResultForm::Steps { .. } => !step.may_fail(),
             ResultForm::Branches { .. } | ResultForm::Winner => composite.requires(at),
@@ -221,10 +225,10 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     }
 }
 
-/// Marks the composites whose runs a limit may end. These are the composites with limits, and all
-/// composites that they call.
+/// Marks the composites whose runs a limit may end early: the composites that have limits, and all
+/// composites that they call directly or indirectly.
 fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
-    // Callers before callees.
+    // Visits callers before callees, so that the mark reaches indirect callees too.
     for &at in callees_first.iter().rev() {
         if composites[at].is_limited {
             for callee in callees(&composites[at]).collect::<Vec<_>>() {
@@ -235,8 +239,8 @@ fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
     }
 }
 
-/// Visits a composite and all composites that it calls, and returns the nesting depth of the
-/// composite.
+/// Visits a composite and all composites that it calls, in depth-first order. Returns the nesting
+/// depth of the composite.
 fn visit(
     composite: usize,
     composites: &[Compiled],
@@ -257,8 +261,8 @@ fn visit(
                 .push::<&str>([], Kind::Cycle { composites: names(&cycle) });
             return 0;
         }
-        // The path is long enough to report that it is too deep. The search visits the rest from
-        // other composites.
+        // This path is already long enough to be reported as too deep. The remaining composites are
+        // visited later, starting from other composites.
         Visit::Pending if path.len() > 4 * MAX_COMPOSITE_DEPTH => return 0,
         Visit::Pending => visits[composite] = Visit::Open,
     }
@@ -268,7 +272,7 @@ fn visit(
         depth = depth.max(1 + visit(callee, composites, path, visits, order, mistakes));
     }
     path.pop();
-    // Reported once, for the first composite that is one level too deep.
+    // Reported only once, for the first composite that exceeds the maximum by one level.
     if depth == MAX_COMPOSITE_DEPTH + 1 {
         let chain: Vec<_> =
             iter::successors(Some(composite), |&at| deepest_callee(at, composites, visits))
@@ -298,7 +302,7 @@ fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -
     })
 }
 
-/// Compiles the parts of a definition that depend on its strategy.
+/// Compiles the parts of a definition that differ between strategies.
 fn parts(
     definition: &CompositeTool,
     places: &HashMap<String, usize>,
@@ -325,8 +329,8 @@ fn parts(
 // === impl Compiled ===
 
 impl Compiled {
-    /// Compiles a definition, and adds its errors at the path `at`. If there are errors, the result
-    /// must not be used.
+    /// Compiles a definition. Errors in the definition are added at the path `at`. If there are
+    /// errors, the result must not be used.
     fn new(
         definition: &CompositeTool,
         places: &HashMap<String, usize>,
@@ -400,13 +404,13 @@ impl Compiled {
         { self.asking }.any(|step| steps[step].condition.is_none())
     }
 
-    /// Returns `true` if a limit may end a run early, so that the result of a step before the last
-    /// one becomes the answer.
+    /// Returns `true` if a limit may end a run early. In this case, the answer may be the result of
+    /// an earlier step than the last one.
     pub(super) fn may_be_partial(&self) -> bool {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }
 
-    /// Returns `true` if this target is required for the success of a run.
+    /// Returns `true` if a run can only succeed if this target succeeds.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
             ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {

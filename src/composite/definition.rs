@@ -62,31 +62,32 @@ pub struct CompositeTool {
     pub(crate) strict: bool,
 }
 
-/// The kind of result that a run returns if a limit, such as [`CompositeTool::max_calls`], ends it
-/// early.
+/// Determines the result of a run that ends early because a limit was reached, such as
+/// [`CompositeTool::max_calls`].
 ///
 /// See [what a run may use](crate::composite#what-a-run-may-use).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLimit {
-    /// Returns the partial result, which names the limit that was reached. The partial result is an
-    /// error (`isError`) if nothing has completed, or if a required branch or step has failed for
-    /// another reason.
+    /// Returns the partial result, with a text that names the limit. The partial result is an error
+    /// (`isError`) if nothing has completed, or if a required branch or step has failed for another
+    /// reason than the limit.
     #[default]
     Partial,
-    /// Returns an error that names the limit. Like the result of any other failed run, it reports
-    /// the branches or the completed steps.
+    /// Returns an error that names the limit. The error reports the branches or the completed
+    /// steps, like the result of any other failed run.
     Fail,
 }
 
-/// Determines when the result of a composite contains the trace of its run. The trace is in the
-/// `_meta` of the result, under the key [`TRACE`](super::TRACE).
+/// Determines when the result of a composite contains the trace of its run, which lists times and
+/// attempts for debugging. The trace is in the `_meta` of the result, under the key
+/// [`TRACE`](super::TRACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trace {
-    /// The result contains the trace if the request sets [`TRACE`](super::TRACE) to `true` in its
-    /// `_meta`, or if the run fails. The result of a failed fan-out without a
-    /// [`report`](FanOut::report) contains the trace only on request.
+    /// The result contains the trace if the run fails, or if the request asks for it by setting
+    /// [`TRACE`](super::TRACE) to `true` in its `_meta`. The result of a failed fan-out without a
+    /// [`report`](FanOut::report) contains the trace only if the request asks for it.
     #[default]
     OnRequest,
     /// Every result contains the trace.
@@ -96,8 +97,8 @@ pub enum Trace {
 // === impl CompositeTool ===
 
 impl CompositeTool {
-    /// Defines a tool that calls other tools by a strategy: a [`FanOut`], [`Race`](super::Race),
-    /// [`Fallback`](super::Fallback), [`Pipeline`] or [`Workflow`].
+    /// Defines a tool that calls other tools according to a strategy: a [`FanOut`],
+    /// [`Race`](super::Race), [`Fallback`](super::Fallback), [`Pipeline`] or [`Workflow`].
     pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -119,7 +120,8 @@ impl CompositeTool {
         }
     }
 
-    /// Defines a tool that calls each of `targets`, with the default settings of a [`FanOut`].
+    /// Defines a tool that calls each of `targets` and combines their results, with the default
+    /// settings of a [`FanOut`].
     pub fn fan_out<T: Into<Target>>(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -138,8 +140,9 @@ impl CompositeTool {
         Self::new(name, description, Pipeline::new(steps))
     }
 
-    /// Defines a tool with the default settings of a [`Workflow`]. Each step runs as soon as the
-    /// steps that it refers to and [depends on](Step::depends_on) have finished.
+    /// Defines a tool that runs steps in parallel where possible, with the default settings of a
+    /// [`Workflow`]. Each step starts as soon as all steps that it refers to or [depends
+    /// on](Step::depends_on) have finished.
     pub fn workflow(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -148,7 +151,7 @@ impl CompositeTool {
         Self::new(name, description, Workflow::new(steps))
     }
 
-    /// Returns all tool calls in the definition, each with its path in the definition.
+    /// Returns all tool calls in the definition, each with its path.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         match &mut self.strategy {
@@ -185,37 +188,37 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the input schema. By default, the schema is derived from the input schemas of the tools
-    /// that the composite calls.
+    /// Sets the input schema of the tool. By default, the input schema is derived from the input
+    /// schemas of the tools that the composite calls.
     #[must_use]
     pub fn input_schema(mut self, schema: JsonObject) -> Self {
         self.input_schema = Some(schema);
         self
     }
 
-    /// Sets the output schema, which describes the structured content of results. The default
-    /// depends on the strategy:
+    /// Sets the output schema of the tool, which describes the structured content of its results.
+    /// The default depends on the strategy:
     ///
-    /// - For a fan-out, it is the schema of the structured report.
-    /// - For a pipeline or workflow, it is the schema of the [`output`](Workflow::output) block.
-    ///   Without such a block, it is the output schema of the last step's tool.
-    /// - For a race or fallback, it is the output schema of the targets' tools, if they all have
-    ///   the same one.
+    /// - For a fan-out, the default is the schema of the structured report.
+    /// - For a pipeline or workflow, the default is the schema of the [`output`](Workflow::output)
+    ///   block. Without an output block, it is the output schema of the last step's tool.
+    /// - For a race or fallback, the default is the output schema of the targets' tools, if all of
+    ///   these tools have the same output schema.
     ///
     /// A result that does not match the output schema becomes an error. The schema must therefore
-    /// describe the structured content of whatever the strategy returns: the report of a fan-out,
-    /// the result of the last step, or the result of any target that may win a race.
+    /// describe the structured content that the strategy returns: the report of a fan-out, the
+    /// result of the last step, or the result of any target that may win a race.
     #[must_use]
     pub fn output_schema(mut self, schema: JsonObject) -> Self {
         self.output_schema = Some(schema);
         self
     }
 
-    /// Sets the annotations, which describe the effects of the tool. Annotations that are not set
+    /// Sets the annotations of the tool, which describe its effects. Annotations that are not set
     /// are derived from the annotations of the tools that the composite calls.
     ///
-    /// An annotation is ignored if it claims more safety than the called tools have, such as
-    /// `readOnlyHint` for a tool that is not read-only. A warning is then logged.
+    /// An annotation is ignored if it claims more safety than the called tools provide, for example
+    /// `readOnlyHint` although a called tool is not read-only. In this case, a warning is logged.
     #[must_use]
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = annotations;
@@ -240,35 +243,36 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the maximum total size of the tool results in a run: the bytes of their texts, binary
-    /// data and JSON values. By default, only the [`CallLimits`](super::CallLimits) of the layer
-    /// bound this size.
+    /// Sets the maximum total size of the tool results in a run, in bytes. The size includes texts,
+    /// binary data and JSON values. By default, only the [`CallLimits`](super::CallLimits) of the
+    /// layer bound the size.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.limits.max_result_bytes = Some(bytes);
         self
     }
 
-    /// Sets the maximum total cost of the calls in a run. A
-    /// [`BudgetLayer`](crate::budget::BudgetLayer) behind the composites determines the cost of
-    /// each call; without such a layer, calls cost nothing. By default, the cost is unlimited.
+    /// Sets the maximum total cost of the tool calls in a run. The cost of each call is determined
+    /// by a [`BudgetLayer`](crate::budget::BudgetLayer) behind the composites. Without a budget
+    /// layer, calls cost nothing. By default, the cost is unlimited.
     #[must_use]
     pub const fn max_cost(mut self, cost: u64) -> Self {
         self.limits.max_cost = Some(cost);
         self
     }
 
-    /// Sets the result of a run that is ended early by [`max_calls`](Self::max_calls),
-    /// [`max_result_bytes`](Self::max_result_bytes) or [`max_cost`](Self::max_cost). The limit may
-    /// also belong to a composite that calls this one. Defaults to [`OnLimit::Partial`].
+    /// Sets the result of a run that ends early because it reaches [`max_calls`](Self::max_calls),
+    /// [`max_result_bytes`](Self::max_result_bytes) or [`max_cost`](Self::max_cost). The setting
+    /// also applies if the run reaches a limit of an outer composite that called this one. Defaults
+    /// to [`OnLimit::Partial`].
     #[must_use]
     pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
         self.on_limit = on_limit;
         self
     }
 
-    /// Sets when the `_meta` of the result contains the trace of the run, which lists the times and
-    /// attempts of each branch or step. Defaults to [`Trace::OnRequest`].
+    /// Sets when the `_meta` of a result contains the trace of the run. The trace lists the times
+    /// and attempts of each branch or step. Defaults to [`Trace::OnRequest`].
     ///
     /// # Examples
     ///
@@ -299,11 +303,11 @@ impl CompositeTool {
         self
     }
 
-    /// Sets whether each string that begins with `$` must be a valid reference to a value that
-    /// exists. Defaults to `true`.
+    /// Sets whether each string that begins with `$` must be a valid reference to an existing value.
+    /// Defaults to `true`.
     ///
-    /// If `false`, a string that is not a known reference is a literal string. A reference to a
-    /// missing value is then omitted, as if it ended in `?`. Templates are not affected.
+    /// If `false`, a string that is not a known reference is a literal string, for example `$5 off`.
+    /// A reference to a missing value is omitted, as if it ended in `?`. Templates are not affected.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

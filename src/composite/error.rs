@@ -6,9 +6,9 @@ use super::form_error::FormError;
 pub use crate::expr::PathSegment as Segment;
 use crate::{expr::ExpressionError, names::is_plain, suggest::DidYouMean};
 
-/// All errors in a set of composite definitions.
+/// All errors in a set of composite definitions, reported at once.
 ///
-/// `Display` prints one error per line.
+/// The `Display` implementation prints one error per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionErrors(Vec<DefinitionError>);
 
@@ -24,13 +24,13 @@ pub struct DefinitionError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionErrorKind {
-    /// A required text is blank.
+    /// A required text, such as a name, is blank.
     #[error("`{key}` is blank")]
     Blank {
         /// The key of the text.
         key: &'static str,
     },
-    /// The name of a composite breaks the protocol's rule for tool names.
+    /// The name of a composite breaks the MCP rules for tool names.
     #[error(
         "illegal tool name {name:?}: expected 1 to 128 of {}",
         Characters { separator }
@@ -38,18 +38,17 @@ pub enum DefinitionErrorKind {
     IllegalName {
         /// The name.
         name: String,
-        /// The separator that names may contain in addition to the characters that the protocol
-        /// allows. Empty if no separator is set.
+        /// The separator, whose characters are also allowed in names. Empty if no separator is set.
         separator: String,
     },
-    /// The separator is empty, too long, or contains characters other than visible ASCII.
+    /// The separator for names is empty, too long, or contains characters other than visible ASCII.
     #[error(
         "illegal separator {separator:?}: expected 1 to {max} visible ASCII characters, such as `/`"
     )]
     IllegalSeparator {
         /// The separator.
         separator: String,
-        /// The maximum length.
+        /// The maximum length of a separator.
         max: usize,
     },
     /// Two composites have the same name.
@@ -83,7 +82,7 @@ pub enum DefinitionErrorKind {
     /// A switch has no cases.
     #[error("no cases: expected at least one")]
     NoCases,
-    /// A number is out of bounds.
+    /// A number in a definition is out of bounds.
     #[error("`{key}` is {value}: expected 1 to {max}")]
     OutOfBounds {
         /// The key.
@@ -93,7 +92,7 @@ pub enum DefinitionErrorKind {
         /// The maximum.
         max: usize,
     },
-    /// The first delay of a retry exceeds the maximum delay.
+    /// The first delay of a retry policy exceeds its maximum delay.
     #[error("`delay` is {delay:?}: expected at most the `max_delay` of {max_delay:?}")]
     DelayTooLong {
         /// The upper bound of the first delay.
@@ -101,10 +100,10 @@ pub enum DefinitionErrorKind {
         /// The upper bound of every delay.
         max_delay: Duration,
     },
-    /// A step depends on an unknown step.
+    /// A step depends on a step that does not exist.
     #[error("unknown step `{step}`{}", DidYouMean(near.as_deref()))]
     UnknownStep {
-        /// The step.
+        /// The id of the missing step.
         step: String,
         /// The closest known step, as a suggestion.
         near: Option<String>,
@@ -115,7 +114,7 @@ pub enum DefinitionErrorKind {
         /// The ids of the steps in the cycle. The first id is repeated at the end.
         steps: Vec<String>,
     },
-    /// The name of a loop's current element, `item_var`, is illegal.
+    /// The variable name of a loop's current element, `item_var`, is illegal.
     #[error(
         "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no \
          reserved word"
@@ -124,38 +123,39 @@ pub enum DefinitionErrorKind {
         /// The name.
         name: String,
     },
-    /// A reference to the output of a step that may be skipped or fail. The step has no default
-    /// results, or they do not contain the referenced value.
+    /// A reference to the output of a step that may be skipped or fail. In this case, the output
+    /// would be missing, because the step has no default results, or because its default results do
+    /// not contain the referenced value.
     #[error("{}", NoDefault { step, by: by.as_deref(), reference, lacks: lacks.as_deref() })]
     NoDefault {
-        /// The step that can be skipped or fail.
+        /// The id of the step that may be skipped or fail.
         step: String,
-        /// The step that contains the reference; `None` if the output block contains it.
+        /// The id of the step that contains the reference. `None` if the output block contains it.
         by: Option<String>,
-        /// The reference as written.
+        /// The reference as written in the definition.
         reference: String,
-        /// The referenced part that the default results do not contain; `None` if there are no
-        /// default results.
+        /// The part of the reference that the default results do not contain. `None` if the step
+        /// has no default results.
         lacks: Option<String>,
     },
-    /// A reference to an unknown input property.
+    /// A reference to an input property that the input schema does not declare.
     #[error("the input has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownInput {
-        /// The property.
+        /// The name of the property.
         name: String,
         /// The closest known input property, as a suggestion.
         near: Option<String>,
     },
-    /// An output has no properties.
+    /// An output block has no properties.
     #[error("no properties: expected at least one")]
     NoProperties,
-    /// Two properties of an output have the same name.
+    /// Two properties of an output block have the same name.
     #[error("duplicate property `{name}`")]
     DuplicateProperty {
         /// The name.
         name: String,
     },
-    /// A required property is not a property of the output.
+    /// An output block requires a property that it does not define.
     #[error("unknown property `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownProperty {
         /// The name.
@@ -163,13 +163,13 @@ pub enum DefinitionErrorKind {
         /// The closest known property, as a suggestion.
         near: Option<String>,
     },
-    /// The properties of an output are nested too deep.
+    /// The properties of an output block are nested too deep.
     #[error("properties nested too deep: expected at most {max} levels")]
     PropertiesTooDeep {
         /// The maximum number of levels.
         max: usize,
     },
-    /// The default of a property does not have the type of the property.
+    /// The default of an output property does not have the type of the property.
     #[error("the default is not of type {kind}")]
     DefaultType {
         /// The type.
@@ -187,88 +187,90 @@ pub enum DefinitionErrorKind {
         /// The id.
         id: String,
     },
-    /// The quorum of a fan-out is zero, or greater than its number of targets.
+    /// The quorum of a fan-out is zero or greater than the number of its targets.
     #[error("a quorum of {quorum} of {targets} targets: expected 1 to {targets}")]
     Quorum {
-        /// The required number of successes.
+        /// The quorum: the number of targets that must succeed.
         quorum: usize,
         /// The number of targets.
         targets: usize,
     },
-    /// A key that has no effect in combination with another setting.
+    /// A key is set that has no effect in combination with another setting.
     #[error("`{key}` cannot be used with `{with}`")]
     Meaningless {
         /// The key.
         key: &'static str,
-        /// The other setting, such as `strategy = "pipeline"`.
+        /// The other setting, for example `strategy = "pipeline"`.
         with: String,
     },
-    /// A number or duration is zero.
+    /// A number or duration that must be positive is zero.
     #[error("`{key}` is zero: expected more, or leave the key out")]
     Zero {
         /// The key.
         key: &'static str,
     },
-    /// A step has default results that are never used, because the step always runs and has an
-    /// output of its own.
+    /// A step has default results that are never used. They would be used only if the step was
+    /// skipped or if its failure did not fail the run.
     #[error(
         "`default_results` are never used: the step cannot be skipped, and if it fails, so does the run"
     )]
     UnusedDefault,
-    /// A schema that cannot describe the input or output of a tool.
+    /// A schema cannot describe the input or output of a tool, for example because it is invalid.
     #[error("`{key}` cannot be used: {reason}")]
     Schema {
         /// The key of the schema.
         key: &'static str,
-        /// The reason.
+        /// The reason why the schema cannot be used.
         reason: String,
     },
-    /// A reference or template that cannot be parsed, or that refers to an unknown value.
+    /// A reference or template cannot be parsed or refers to an unknown value.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
-    /// The form of a question to the user is invalid: clients cannot display it.
+    /// The form of a question to the user is invalid, so clients cannot display it.
     #[error(transparent)]
     Form(#[from] FormError),
     /// A reference to a field that only tool results have, such as `content`. The referenced step
-    /// has no tool result, because it is a loop or asks the user.
+    /// has no tool result, because it is a loop or an elicitation step.
     #[error("step `{step}` has no `{field}`, which only the result of one tool has: use `{near}`")]
     NoToolResult {
-        /// The step.
+        /// The id of the referenced step.
         step: String,
         /// The referenced field.
         field: &'static str,
-        /// A reference to the output of the step, as a suggestion.
+        /// A reference to the step's output, as a suggestion.
         near: String,
     },
-    /// A reference to the output of a step that ends the run. No other step starts after it.
+    /// A reference to the output of a stop step. The output can never be used, because no other
+    /// step starts after a stop step has ended the run.
     #[error("step `{step}` ends the run, so no other step can use its `{field}`")]
     OutputOfStop {
-        /// The step.
+        /// The id of the stop step.
         step: String,
         /// The referenced field.
         field: &'static str,
     },
-    /// A step that ends the run with a message, in a composite with an output schema.
+    /// A stop step ends the run with a message, although the composite has an output schema, which
+    /// requires structured content.
     #[error(
         "a composite with an output schema must return structured content: use `output` instead, \
          or set `is_error = true`"
     )]
     StopWithoutOutput,
-    /// A step that waits for a step that always ends the run.
+    /// A step never starts, because it waits for a stop step that always ends the run.
     #[error(
         "the step never starts: it waits for step `{stop}`, which always ends the run; give \
          `{stop}` a `condition`"
     )]
     NeverStarts {
-        /// The step that ends the run.
+        /// The id of the stop step.
         stop: String,
     },
-    /// A reference to a property that the answer of the user to a question does not have.
+    /// A reference to a property that the user's answer to a question cannot contain.
     #[error("the answer to step `{step}` has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownAnswer {
-        /// The elicitation step.
+        /// The id of the elicitation step that asks the question.
         step: String,
-        /// The referenced property.
+        /// The name of the referenced property.
         name: String,
         /// The closest known property, as a suggestion.
         near: Option<String>,
@@ -282,7 +284,7 @@ pub enum DefinitionErrorKind {
     /// Composites are nested too deep.
     #[error("composites nested {depth} deep, expected at most {max}: {}", Chain(composites))]
     TooDeep {
-        /// The names of the composites, beginning with the outermost.
+        /// The names of the nested composites, beginning with the outermost.
         composites: Vec<String>,
         /// The nesting depth.
         depth: usize,
@@ -291,10 +293,10 @@ pub enum DefinitionErrorKind {
     },
 }
 
-/// Prints names separated by arrows, as a chain of calls.
+/// Prints the names of steps or composites, separated by arrows.
 struct Chain<'a>(&'a [String]);
 
-/// Prints that a referenced output may be missing.
+/// Prints the message of [`DefinitionErrorKind::NoDefault`].
 struct NoDefault<'a> {
     step: &'a str,
     by: Option<&'a str>,
@@ -363,18 +365,18 @@ impl DefinitionError {
         Self { composite, path, kind }
     }
 
-    /// Returns the name of the composite that contains the error, as written in its definition.
-    /// Returns an empty string if the error is not in a composite.
+    /// Returns the name of the composite that contains the error, as written in its definition. The
+    /// name is empty if the error does not belong to a composite.
     #[must_use]
     pub fn composite(&self) -> &str {
         &self.composite
     }
 
-    /// Returns the path of the error. The first segment is the position of the composite among the
-    /// definitions. The following segments are the keys in the TOML configuration of the composite,
+    /// Returns the path of the error in the definitions. The first segment is the index of the
+    /// composite. The following segments are the keys in the TOML configuration of the composite,
     /// written in the long form in which each target is a table.
     ///
-    /// The path is empty if the error is not in a composite.
+    /// The path is empty if the error does not belong to a composite.
     #[must_use]
     pub fn path(&self) -> &[Segment] {
         &self.path
@@ -393,7 +395,7 @@ impl fmt::Display for DefinitionError {
             return self.kind.fmt(f);
         }
         write!(f, "composite `{}`", self.composite)?;
-        // The first segment is the position of the composite; its name is printed instead.
+        // The first segment is the index of the composite. Its name is printed instead.
         match self.path.get(1..).unwrap_or_default() {
             [] => (),
             path => write!(f, " at `{}`", DisplayPath(path))?,
@@ -402,10 +404,10 @@ impl fmt::Display for DefinitionError {
     }
 }
 
-// `Display` includes the kind, so the kind is not a `source`.
+// `Display` already includes the kind, so the kind is not returned as `source`.
 impl std::error::Error for DefinitionError {}
 
-/// Prints a path of keys and indexes as TOML would write it, such as
+/// Prints a path of keys and indexes in the notation of TOML, for example
 /// `targets[0].arguments."odd key"`.
 pub(crate) struct DisplayPath<'a>(pub(crate) &'a [Segment]);
 
@@ -428,10 +430,10 @@ impl fmt::Display for DisplayPath<'_> {
     }
 }
 
-/// The maximum length to which a key is printed.
+/// The maximum number of bytes of a key that are printed.
 const MAX_DISPLAYED_KEY: usize = 64;
 
-/// Returns `true` if TOML needs no quotes around the key.
+/// Returns `true` if TOML accepts the key without quotes.
 fn is_bare(key: &str) -> bool {
     (1..=MAX_DISPLAYED_KEY).contains(&key.len())
         && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))

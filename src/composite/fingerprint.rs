@@ -1,9 +1,10 @@
-//! Fingerprints of definitions. A change of a definition changes its fingerprint if the behavior of
-//! a run may change.
+//! Fingerprints of composite definitions. The fingerprint of a definition changes with every change
+//! that may affect the behavior of a run.
 //!
-//! A suspended run can be resumed only by the definition that started it, which is recognized by
-//! its fingerprint. Each type is destructured without `..`. So a new field does not compile until
-//! it is either included in the fingerprint or explicitly ignored.
+//! A suspended run can be resumed only with the definition that started it. A changed definition is
+//! detected by its fingerprint. To ensure that no field is forgotten, each type is destructured
+//! without `..`: a new field causes a compile error until it is either included in the fingerprint
+//! or explicitly ignored.
 
 use std::time::Duration;
 
@@ -17,11 +18,12 @@ use super::{
 };
 use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
 
-/// Returns the fingerprint of a definition alone. The composites that it calls are not included.
+/// Returns the fingerprint of a single definition, without the composites that it calls.
 pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
     let CompositeTool {
         name,
-        // Descriptions do not affect a run, so texts can be corrected while runs are suspended.
+        // Descriptions do not affect a run. Ignoring them allows corrections while runs are
+        // suspended.
         description: _,
         title: _,
         annotations: _,
@@ -126,7 +128,7 @@ fn output(output: &Output) -> Value {
     json!({ "properties": members(properties), "required": required })
 }
 
-/// Encodes the properties of an output as an array, because their order matters.
+/// Encodes the properties of an output block as an array, because their order matters.
 fn members(properties: &[(String, OutputProperty)]) -> Value {
     all(properties, |(name, property)| json!([name, self::property(property)]))
 }

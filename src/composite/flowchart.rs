@@ -10,7 +10,7 @@ use crate::{
     suggest::DidYouMean,
 };
 
-/// The error for the name of a composite that does not exist.
+/// The error if no composite has the requested name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown composite `{name}`{}", DidYouMean(near.as_deref()))]
 pub struct UnknownComposite {
@@ -19,15 +19,15 @@ pub struct UnknownComposite {
     near: Option<String>,
 }
 
-/// The composites of a flowchart, in the order of their discovery.
+/// The composites of a flowchart, in the order in which they are discovered.
 struct Drawn<'p> {
     program: &'p Program,
-    /// The indexes of the composites. Each composite is drawn only once, because drawing it at each
-    /// call could make the chart too large.
+    /// The indexes of the composites. Each composite is drawn only once, even if it is called
+    /// several times, because the chart could otherwise become too large.
     composites: Vec<usize>,
 }
 
-/// Returns the flowchart of a composite and all composites that it calls.
+/// Returns the flowchart of a composite and of all composites that it calls.
 pub(super) fn flowchart(program: &Program, composite: usize) -> Flowchart {
     let mut drawn = Drawn { program, composites: vec![composite] };
     let mut graphs = Vec::new();
@@ -75,7 +75,7 @@ impl Drawn<'_> {
                 calls.push(Call { when: Some(when), callee });
                 continue;
             }
-            // A step that is named after its tool does not repeat the name.
+            // If a step has the same name as its tool, the name is printed only once.
             lines.extend((*call.site.tool != *step.id).then(|| call.site.tool.to_string()));
             if let Callee::Graph(_) = callee {
                 calls.push(Call { when: None, callee });
@@ -122,7 +122,7 @@ impl Drawn<'_> {
     }
 }
 
-/// Describes in words how a composite calls its tools, such as `workflow, 3 at a time`.
+/// Describes how a composite calls its tools, for example `workflow, 3 at a time`.
 fn manner(strategy: &Strategy) -> String {
     let (max_parallel, default) = match strategy {
         Strategy::FanOut(FanOut { max_parallel, .. })
@@ -138,7 +138,7 @@ fn manner(strategy: &Strategy) -> String {
     }
 }
 
-/// Describes in words the result of a composite, such as `one must succeed`.
+/// Describes the result of a composite, for example `one must succeed`.
 fn answer(compiled: &Compiled) -> String {
     match (&compiled.answer, &compiled.plan.answer) {
         (ResultForm::Winner, _) => "of the first that succeeds".to_owned(),
@@ -162,7 +162,7 @@ fn answer(compiled: &Compiled) -> String {
     }
 }
 
-/// Returns the edges of a graph, from the input through the steps to the answer.
+/// Returns the edges of a flowchart, from the input through the steps to the answer.
 fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     let count = plan.steps().len();
     let (input, answer) = (0, count + 1);
@@ -198,8 +198,8 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// Returns the direct dependencies of each step. Omits a dependency that another dependency of the
-/// step implies.
+/// Returns the direct dependencies of each step. A dependency is omitted if another dependency of
+/// the step already implies it.
 fn direct_needs(plan: &Plan) -> Vec<StepSet> {
     let count = plan.steps().len();
     let mut all: Vec<Option<StepSet>> = vec![None; count];

@@ -1,5 +1,5 @@
-//! The form of an elicitation, which is a question to the user. MCP allows only a subset of JSON
-//! Schema in such forms.
+//! Forms of elicitation steps, which ask the user a question. The schema of a form must be within
+//! the subset of JSON Schema that MCP allows for elicitation.
 
 mod check;
 
@@ -24,15 +24,16 @@ const MAX_FORM_BYTES: usize = 64 * 1024;
 /// A form that clients can display.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// The schema of the form, with the references and templates in its titles and descriptions.
+    /// The schema of the form, including references and templates in titles and descriptions, which
+    /// are evaluated during a run.
     pub(super) expression: Expression,
-    /// The schema that answers must match: the schema of the form without the texts that contain
-    /// references or templates.
+    /// The schema that the user's answer must match. It is the schema of the form without the texts
+    /// that contain references or templates.
     pub(super) schema: InputSchema,
 }
 
-/// Parts of property names that suggest a secret. Each begins and ends with `_`, which separates
-/// the words of a name.
+/// Parts of property names that suggest a secret, such as a password. Each begins and ends with
+/// `_`, because names are compared word by word, and `_` separates the words.
 const SECRETS: [&str; 18] = [
     "_password_",
     "_passwd_",
@@ -57,7 +58,7 @@ const SECRETS: [&str; 18] = [
 // === impl Form ===
 
 impl Form {
-    /// Parses the JSON Schema of a form. References in its titles and descriptions may refer to
+    /// Parses the JSON Schema of a form. Its titles and descriptions may contain references to
     /// `names`.
     ///
     /// # Errors
@@ -109,7 +110,7 @@ impl Form {
         Ok(Self { expression, schema })
     }
 
-    /// Returns the names of the properties that seem to ask for secrets.
+    /// Returns the names of the form's properties that seem to ask for secrets, such as passwords.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let properties = self.schema.schema().get("properties").and_then(Value::as_object);
         let names = properties.into_iter().flatten().map(|(name, _)| name.as_str());
@@ -127,15 +128,15 @@ impl Default for Form {
     }
 }
 
-/// Returns `true` if `place` is the path of a text in a form that clients only display, such as a
-/// title.
+/// Returns `true` if `place` is the path of a form text that clients only display, such as a title.
 fn is_text(place: &[Segment]) -> bool {
     const TEXTS: [&str; 2] = ["title", "description"];
     let names: Vec<_> = place
         .iter()
         .map(|segment| match segment {
             Segment::Key(key) => key.as_str(),
-            // No key can be `[]` where the patterns below expect an index.
+            // `[]` stands for any index in the patterns below. No key can be `[]` at these
+            // positions.
             Segment::Index(_) => "[]",
         })
         .collect();
@@ -148,11 +149,12 @@ fn is_text(place: &[Segment]) -> bool {
     }
 }
 
-/// Returns the schema of a form without the texts at the paths `texts`, which are not known before
-/// a run.
+/// Returns the schema of a form without the texts at the paths `texts`, whose values are not known
+/// before a run.
 fn without(mut schema: Value, texts: &[Vec<Segment>]) -> JsonObject {
     for place in texts {
-        // If the text is one of an array of option names, the whole array is removed.
+        // If the text is an element of an array, such as the names of options, the whole array is
+        // removed.
         let keys = place.iter().rposition(|segment| matches!(segment, Segment::Key(_)));
         let Some((Segment::Key(key), way)) = keys.and_then(|end| place[..=end].split_last()) else {
             continue;

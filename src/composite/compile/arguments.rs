@@ -8,7 +8,7 @@ use crate::{
     expr::{Expression, ExpressionError, ScopeNames, kind},
 };
 
-/// Compiles the arguments of a call. If the definition sets no arguments, returns `otherwise`.
+/// Compiles the arguments of a tool call. If the definition sets no arguments, returns `otherwise`.
 pub(super) fn compile(
     written: Option<&Value>,
     otherwise: Arguments,
@@ -22,7 +22,7 @@ pub(super) fn compile(
         at.push(["arguments"], error.into());
         Arguments::Input
     };
-    // A string may be a reference to an object.
+    // A string is allowed because it may be a reference to an object.
     if !value.is_object() && !value.is_string() {
         return no_object(at, kind(Some(value)));
     }

@@ -1,4 +1,4 @@
-//! Compiles elicitation steps, which ask the user.
+//! Compiles elicitation steps, which ask the user a question.
 
 use super::mistakes::DefinitionPath;
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
     expr::ScopeNames,
 };
 
-/// Compiles a step that asks the user, and adds errors in its definition at the path `at`. If there
-/// are errors, the result must not be used.
+/// Compiles an elicitation step. Errors in its definition are added at the path `at`. If there are
+/// errors, the result must not be used.
 pub(super) fn compile(
     ask: &Elicitation,
     step: &Step,
@@ -45,11 +45,12 @@ pub(super) fn compile(
     }
 }
 
-/// Adds a remark for each question whose answer affects nothing, although the run should end if the
-/// user declines.
+/// Adds a remark for each question that is meant to stop the run if the user declines, but that no
+/// step waits for.
 ///
-/// No step waits for such a question, and the result of the run does not contain the answer. So
-/// other steps may call their tools before the user answers.
+/// If no step waits for a question and the result of the run does not contain its answer, other
+/// steps may call their tools before the user answers. The question then fails to prevent these
+/// calls.
 pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<String>) {
     for (index, step) in plan.steps().iter().enumerate() {
         let plan::Action::Elicit(ask) = &step.action else { continue };
@@ -73,7 +74,7 @@ pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<S
     }
 }
 
-/// Rejects retry delays in a step that asks the user, because questions are repeated without delay.
+/// Rejects retry delays in an elicitation step, because a question is repeated without a delay.
 fn check_delays(step: &Step, at: &mut DefinitionPath<'_>) {
     let OnError::Retry(retry) = step.on_error else { return };
     let usual = Retry::times(retry.count);

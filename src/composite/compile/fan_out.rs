@@ -23,8 +23,8 @@ use crate::{
     expr::{PathSegment, ScopeNames},
 };
 
-/// Compiles a fan-out, and adds errors in its definition at the path `at`. If there are errors, the
-/// result must not be used.
+/// Compiles a fan-out. Errors in its definition are added at the path `at`. If there are errors,
+/// the result must not be used.
 pub(super) fn compile(
     fan_out: &FanOut,
     definition: &CompositeTool,
@@ -88,7 +88,7 @@ impl Branches<'_> {
             _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
         }
         at.not_zero("max_parallel", self.max_parallel == 0);
-        // Excess targets are not checked.
+        // Targets beyond the maximum number are not checked.
         let targets = self.targets.get(..MAX_TARGETS).unwrap_or(self.targets);
         let names = ScopeNames { lenient: !definition.strict, ..ScopeNames::default() };
         let ids = ids(targets, at);
@@ -101,7 +101,7 @@ impl Branches<'_> {
             steps.push(step(target, id, index, &names, &mut at.within(in_targets(index))));
         }
         let name = definition.name.as_str().into();
-        // Targets do not wait for each other, so the plan has no cycle.
+        // Targets do not depend on each other, so creating the plan cannot fail because of a cycle.
         let plan = Plan::new(name, steps, self.max_parallel, self.stop, plan::RunOutput::Outcomes);
         let (plan, answer) = (plan.unwrap_or_default(), self.answer);
         Parts { plan, answer, targets: compiled, remarks: Vec::new() }
@@ -146,7 +146,7 @@ fn in_targets(index: usize) -> [PathSegment; 2] {
     ["targets".into(), index.into()]
 }
 
-/// Returns the id of each target. A target without an id is named after its tool. If the name is
+/// Returns the id of each target. A target without an id is named after its tool. If that id is
 /// already taken, a number is appended to it.
 fn ids(targets: &[Target], at: &mut DefinitionPath<'_>) -> Vec<Arc<str>> {
     let mut taken = HashSet::new();

@@ -7,14 +7,14 @@ use crate::{
     expr::{Expression, ExpressionError, ExpressionErrors, ScopeNames},
 };
 
-/// Collects the errors in definitions, with their paths.
+/// Collects the errors of all definitions of a layer, each with its path.
 #[derive(Default)]
 pub(super) struct Mistakes {
     pub(super) errors: Vec<DefinitionError>,
 }
 
-/// A path in a definition, such as `steps[0].timeout`, and the collection to which errors at this
-/// path are added.
+/// A path in a definition, such as `steps[0].timeout`, together with the collection of errors.
+/// Errors are added at this path or at paths below it.
 pub(super) struct DefinitionPath<'m> {
     mistakes: &'m mut Mistakes,
     composite: String,
@@ -52,7 +52,7 @@ impl DefinitionPath<'_> {
         mistakes.errors.push(DefinitionError::new(composite, path, kind));
     }
 
-    /// Adds the errors in the expression at `key`.
+    /// Adds the errors of the expression at `key`.
     pub(super) fn push_all(&mut self, key: &str, errors: &ExpressionErrors) {
         for (path, error) in errors.iter() {
             let path = [&[key.into()], path].concat();
@@ -60,8 +60,8 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Parses the expression at `key`, and adds its errors. If there are errors, the result must
-    /// not be used.
+    /// Parses the expression at `key`, and adds its errors to the collection. If there are errors,
+    /// the result must not be used.
     pub(super) fn expression(
         &mut self,
         key: &'static str,
@@ -73,7 +73,8 @@ impl DefinitionPath<'_> {
         parsed.unwrap_or_else(|()| Expression::literal(Value::Null))
     }
 
-    /// Returns the parsed value of `key`. If parsing has failed, adds the error and returns `None`.
+    /// Returns the parsed value of `key`. If parsing failed, adds the error to the collection and
+    /// returns `None`.
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
@@ -96,15 +97,15 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Adds an error if `key` is set, because it has no effect in combination with the setting
-    /// `with`.
+    /// If `key` is set, adds an error that says that `key` has no effect in combination with the
+    /// setting `with`.
     pub(super) fn meaningless(&mut self, key: &'static str, given: bool, with: &str) {
         if given {
             self.push([key], DefinitionErrorKind::Meaningless { key, with: with.to_owned() });
         }
     }
 
-    /// Adds an error if the number is out of bounds.
+    /// Adds an error if the number is not between 1 and `max`.
     pub(super) fn within_bounds(&mut self, key: &'static str, value: usize, max: usize) {
         if !(1..=max).contains(&value) {
             self.push([key], DefinitionErrorKind::OutOfBounds { key, value, max });

@@ -75,8 +75,7 @@ struct Properties<'c> {
     composite: &'c str,
     names: &'c ScopeNames<'c>,
     remarks: &'c mut Vec<String>,
-    /// The path of the current property: the names of the properties from the outermost to the
-    /// current one.
+    /// The names of the properties on the path from the outermost property to the current one.
     path: Vec<String>,
 }
 
@@ -138,8 +137,8 @@ impl Properties<'_> {
     }
 }
 
-/// Returns `true` if the default of a property is null or has the declared type. As in JSON Schema,
-/// a number without a fractional part is an integer.
+/// Returns `true` if the default value of an output property is null or has the declared type. As
+/// in JSON Schema, a number without a fractional part counts as an integer.
 fn fits(value: &Value, declared: JsonType) -> bool {
     let is_whole = || value.is_number() && declared.convert(value).is_some();
     value.is_null() || declared.includes(value) || declared == JsonType::Integer && is_whole()

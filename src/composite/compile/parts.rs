@@ -1,4 +1,4 @@
-//! The parts of a compiled composite that depend on its strategy.
+//! The parts of a compiled composite that differ between strategies, such as the plan.
 
 use foldhash::HashMap;
 
@@ -13,17 +13,17 @@ use crate::{
 /// The maximum length of the id of a target or step.
 const MAX_STEP_ID: usize = 64;
 
-/// The properties of a target that its call site in the plan does not contain.
+/// Properties of a target that are not stored in the plan's call site.
 #[derive(Debug)]
 pub(in crate::composite) struct CompiledTarget {
     pub(in crate::composite) route: Route,
-    /// Whether the composite can run and succeed without the tool of this target.
+    /// Whether the composite can run and succeed even if this target's tool does not exist.
     pub(in crate::composite) optional: bool,
-    /// Whether every run that succeeds has called this target.
+    /// Whether every successful run has called this target.
     pub(in crate::composite) certain: bool,
 }
 
-/// The parts of a composite that depend on its strategy.
+/// The parts of a compiled composite that differ between strategies.
 pub(super) struct Parts {
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
@@ -31,32 +31,31 @@ pub(super) struct Parts {
     pub(super) remarks: Vec<String>,
 }
 
-/// The tool or composite that a target calls. Decided when the layer is built.
+/// Determines whether a target calls a tool or another composite. Decided when the layer is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::composite) enum Route {
     /// A tool of the service behind the layer.
     Inner,
-    /// Another composite, by its index.
+    /// Another composite of the layer, by its index.
     Composite(usize),
 }
 
 /// The rule that combines the outcomes of a run's branches or steps into one result.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::composite) enum ResultForm {
-    /// The result has the content of all branches. The rule `success` decides whether it is an
-    /// error.
+    /// The content of all branches. The rule `success` decides whether the result is an error.
     Branches { success: Success, order: BranchOrder, report: bool, labels: Labels },
     /// The unchanged result of the branch that succeeded first.
     Winner,
-    /// The result is the answer of the plan. If the run fails, the result reports the completed
-    /// steps, with their outputs if `report` is set.
+    /// The answer of the plan. If the run fails, the result lists the completed steps instead, with
+    /// their outputs if `report` is `true`.
     Steps { report: bool },
 }
 
 // === impl CompiledTarget ===
 
 impl CompiledTarget {
-    /// Creates the target for a tool call in the definition of `composite`.
+    /// Creates the target for a tool call in the definition of the composite named `composite`.
     pub(super) fn new(
         call: &ToolCall,
         composite: &str,
@@ -65,8 +64,8 @@ impl CompiledTarget {
         certain: bool,
     ) -> Self {
         let route = match places.get(&call.tool) {
-            // A composite that calls its own name calls the tool behind the layer, so that it can
-            // wrap this tool under the same name.
+            // If a composite has the same name as a tool behind the layer and calls that name, it
+            // calls the tool. This lets a composite wrap a tool and replace it in the list.
             Some(&callee) if call.tool != composite && !call.behind => Route::Composite(callee),
             _ => Route::Inner,
         };
@@ -74,7 +73,7 @@ impl CompiledTarget {
     }
 }
 
-/// Returns `true` if a text can be the id of a target or a step.
+/// Returns `true` if a string is a valid id of a target or step.
 pub(super) fn is_id(id: &str) -> bool {
     (1..=MAX_STEP_ID).contains(&id.len())
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))

@@ -9,7 +9,8 @@ use crate::{
 /// Maximum number of retries of a step or target.
 const MAX_RETRIES: u32 = 10;
 
-/// Compiles a retry policy, and adds its errors at the path `at`, which is that of `on_error`.
+/// Compiles the retry policy of an `on_error` setting. Errors are added at the path `at` of this
+/// setting.
 pub(super) fn compile(retry: Retry, at: &mut DefinitionPath<'_>) -> plan::Retry {
     let Retry { count, delay, max_delay, then: _ } = retry;
     if !(1..=MAX_RETRIES).contains(&count) {

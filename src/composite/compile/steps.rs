@@ -1,4 +1,4 @@
-//! Compiles pipelines and workflows, whose steps use outputs of other steps.
+//! Compiles pipelines and workflows, whose steps can use the outputs of other steps.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -30,10 +30,10 @@ use crate::{
     suggest::nearest,
 };
 
-/// The highest allowed `max_parallel` of a loop, which is the maximum number of elements that run
-/// at the same time.
+/// The highest value that a loop may set as `max_parallel`, the number of elements that run at the
+/// same time.
 const MAX_LOOP_PARALLEL: usize = 50;
-/// The highest allowed `max_iterations` of a loop, which is the maximum number of its elements.
+/// The highest value that a loop may set as `max_iterations`, the number of its elements.
 const MAX_ITERATIONS: usize = 1000;
 
 /// Compiles the steps of one composite.
@@ -49,8 +49,8 @@ struct Steps<'c> {
     remarks: Vec<String>,
 }
 
-/// Compiles a workflow or, if `max_parallel` is `None`, a pipeline. Adds errors in the definition
-/// at the path `at`. If there are errors, the result must not be used.
+/// Compiles a workflow or, if `max_parallel` is `None`, a pipeline. Errors in its definition are
+/// added at the path `at`. If there are errors, the result must not be used.
 pub(super) fn compile(
     steps: &[Step],
     output: Option<&Output>,
@@ -106,8 +106,8 @@ pub(super) fn compile(
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
 
-/// Checks the number of steps and their ids. Returns at most the maximum number of steps; the
-/// others are not checked.
+/// Checks the number of steps and their ids. Returns the steps up to the maximum number; the steps
+/// beyond it are not checked further.
 fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     let count = steps.len();
     match count {
@@ -120,7 +120,8 @@ fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     steps
 }
 
-/// Adds an error for each step that has default results although it always runs.
+/// Adds an error for each step whose default results can never be used, because the step is never
+/// skipped and its failure fails the run.
 fn check_defaults(steps: &[plan::Step], at: &mut DefinitionPath<'_>) {
     for (index, step) in steps.iter().enumerate() {
         let mut others = steps.iter().enumerate().filter(|&(other, _)| other != index);
@@ -133,7 +134,7 @@ fn check_defaults(steps: &[plan::Step], at: &mut DefinitionPath<'_>) {
     }
 }
 
-/// Adds an error for a cycle of steps to the first step of the cycle.
+/// Adds an error that describes a cycle of dependent steps, at the path of the cycle's first step.
 fn report_cycle(Cycle(cycle): &Cycle, ids: &[&str], at: &mut DefinitionPath<'_>) {
     let steps = cycle.iter().map(|&step| ids[step].to_owned()).collect();
     let first = cycle.first().copied().unwrap_or_default();
@@ -155,8 +156,8 @@ fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {
 // === impl Steps ===
 
 impl<'c> Steps<'c> {
-    /// Returns the names that expressions in a step can refer to. If `step` is `None`, returns the
-    /// names for the output block.
+    /// Returns the names that expressions in the step with the index `step` can refer to. If `step`
+    /// is `None`, returns the names for the output block.
     fn names(&self, step: Option<usize>) -> ScopeNames<'c> {
         let before = step.unwrap_or(self.ids.len());
         let previous = match before.checked_sub(1) {
@@ -314,8 +315,8 @@ impl<'c> Steps<'c> {
             let mut at = at.within::<PathSegment>(["cases".into(), index.into()]);
             let when = at.parsed("when", Condition::parse(&case.when, names));
             let call = self.call(&case.call, names, call, &mut at);
-            // An invalid case is kept, because the paths of later errors have the positions of
-            // cases.
+            // An invalid case is kept, so that the indexes of the following cases, which appear in
+            // the paths of errors, stay correct.
             compiled.push((when.unwrap_or_default(), call));
         }
         let default = match default {
@@ -328,15 +329,15 @@ impl<'c> Steps<'c> {
     }
 }
 
-/// The properties of a call that depend on the step that makes it.
+/// Properties of a call that depend on the step that makes the call.
 #[derive(Clone, Copy)]
 struct CallPlace {
     optional: bool,
     certain: bool,
 }
 
-/// Rejects settings of attempts in a step of the type `with`, which makes no attempt: it only
-/// evaluates expressions.
+/// Rejects the settings `timeout` and `on_error = "retry"` in a step of the type `with`. They have
+/// no effect, because such a step calls no tool and only evaluates expressions.
 fn check_uncalled(step: &Step, with: &str, at: &mut DefinitionPath<'_>) {
     at.meaningless("timeout", step.timeout.is_some(), with);
     if matches!(step.on_error, OnError::Retry(_)) {
@@ -358,7 +359,7 @@ fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Ret
     (Some(retries::compile(retry, &mut at.within(["on_error"]))), on_failure)
 }
 
-/// Returns `true` if a JSON value contains a string that looks like a reference or a template.
+/// Returns `true` if a JSON value contains a string that looks like a reference or template.
 fn looks_evaluated(value: &Value) -> bool {
     match value {
         Value::String(text) if matches!(&**text, "$null" | "$$null") => false,
@@ -369,8 +370,8 @@ fn looks_evaluated(value: &Value) -> bool {
     }
 }
 
-/// Replaces each string `$null` in a JSON value by null, which TOML cannot express, and each string
-/// `$$null` by `$null`.
+/// Replaces each string `$null` in a JSON value by null, which TOML cannot express. Replaces each
+/// escaped string `$$null` by the literal string `$null`.
 fn with_nulls(value: Value) -> Value {
     match value {
         Value::String(text) => match &*text {
@@ -387,7 +388,7 @@ fn with_nulls(value: Value) -> Value {
     }
 }
 
-/// Returns `true` if expressions can use `name` to refer to the current element of a loop.
+/// Returns `true` if `name` is a valid variable name for the current element of a loop.
 fn is_variable(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     starts

@@ -1,4 +1,4 @@
-//! Compiles steps that end the run.
+//! Compiles stop steps, which end the run.
 
 use serde_json::Value;
 
@@ -15,10 +15,11 @@ use crate::{
     expr::ScopeNames,
 };
 
-/// Compiles a step that ends the run, and adds errors in its definition at the path `at`. If there
-/// are errors, the result must not be used.
+/// Compiles a stop step. Errors in its definition are added at the path `at`. If there are errors,
+/// the result must not be used.
 ///
-/// `has_schema` is `true` if the composite has an output schema, which the result must match.
+/// `has_schema` is `true` if the composite has an output schema, which the step's result must
+/// match.
 pub(super) fn compile(
     Stop { result }: &Stop,
     step: &Step,
@@ -42,8 +43,8 @@ pub(super) fn compile(
     EarlyEnd { result: at.expression(key, value, names), form }
 }
 
-/// Marks the calls that are not certain to be made, because the run may end before. Adds an error
-/// for each step that never starts, because it waits for a step that always ends the run.
+/// Marks calls as uncertain if a stop step may end the run before they are made. Adds an error for
+/// each step that never starts, because it waits for a step that always ends the run.
 pub(super) fn note(plan: &Plan, targets: &mut [CompiledTarget], at: &mut DefinitionPath<'_>) {
     for (index, step) in plan.steps().iter().enumerate() {
         if !plan.precedes_stops(index) {

@@ -1,4 +1,4 @@
-//! Checks that references in definitions refer to values that exist in a run.
+//! Checks that references in definitions refer to values that can exist during a run.
 
 use rmcp::model::JsonObject;
 
@@ -30,7 +30,7 @@ enum By<'c> {
 // === impl Known ===
 
 impl Known<'_> {
-    /// Checks the references of the steps and of the output.
+    /// Checks the references in the steps and in the output block.
     pub(super) fn check(
         &self,
         output: Option<&Output>,
@@ -118,19 +118,19 @@ impl Known<'_> {
     }
 }
 
-/// Returns an error if a reference refers to a value that no answer to the question of `step` can
-/// contain.
+/// Checks a reference to the user's answer to the question of `step`. Returns an error if no valid
+/// answer contains the referenced value.
 fn unanswerable(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<Kind> {
     let form = ask.schema.schema();
     let (name, near) = schema::undeclared(&schema::answer_schema(form), used.path)?;
-    // Form properties are in the `content` of the answer.
+    // Properties of the form are in the `content` of the answer.
     let is_in_form = used.path.len() == 1 && schema::declares(form, &name);
     let near = if is_in_form { Some(format!("content.{name}")) } else { near };
     Some(Kind::UnknownAnswer { step: step.id.to_string(), name, near })
 }
 
-/// Returns the error for a reference to a field, such as `content`, that a step without a tool
-/// result does not have.
+/// Returns the error for a reference to a field that only tool results have, such as `content`,
+/// although the referenced step has no tool result.
 fn no_tool_result(field: Field, step: &Step) -> Kind {
     let output = format!("$steps{}.output", PathSegment::Key(step.id.to_string()));
     let near = match step.action.as_elicitation() {
@@ -140,7 +140,7 @@ fn no_tool_result(field: Field, step: &Step) -> Kind {
     Kind::NoToolResult { step: step.id.to_string(), field: field.name(), near }
 }
 
-/// Returns `true` if the default results of a step contain the referenced value.
+/// Returns `true` if the default results of a step contain the value that a reference refers to.
 fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     step.default_results.as_ref().is_some_and(|defaults| match field {
         Field::Output => follow(defaults, path).is_some(),
@@ -149,8 +149,9 @@ fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     })
 }
 
-/// Returns the reason why the user's answer may lack the referenced value: the question may stay
-/// unanswered, or the property is not required. Otherwise, returns `None`.
+/// Returns the reason why the user's answer may lack the referenced value: the user may not answer
+/// the question, or the property is not required. Returns `None` if the answer always contains the
+/// value.
 fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<String> {
     let [PathSegment::Key(content), path @ ..] = used.path else { return None };
     if content != "content" || !used.certain {
@@ -168,7 +169,7 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
 // === impl By ===
 
 impl By<'_> {
-    /// Returns `true` if this is a step, and one of its conditions refers to `field`.
+    /// Returns `true` if this is a step with a condition that refers to `field`.
     fn has_condition_on(self, field: Root) -> bool {
         let Self::Step(step) = self else { return false };
         let cases = step.action.calls().filter_map(|call| call.when);

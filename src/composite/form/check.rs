@@ -19,14 +19,14 @@ use crate::{
 const MAX_PROPERTIES: usize = 100;
 const TYPES: [&str; 5] = ["string", "number", "integer", "boolean", "array"];
 
-/// Collects the errors in the schema of a form, with their paths.
+/// Collects the errors in the schema of an elicitation form, each with its path.
 #[derive(Default)]
 pub(super) struct Mistakes {
     path: Vec<Segment>,
     pub(super) found: Vec<(Vec<Segment>, Kind)>,
 }
 
-/// The keywords that are allowed in one kind of schema, such as that of a string.
+/// The keywords that are allowed in one kind of schema, for example in the schema of a string.
 struct Shape {
     /// The name of this kind of schema in error messages, such as `a string`.
     of: &'static str,
@@ -36,18 +36,18 @@ struct Shape {
     bounds: Option<(&'static str, &'static str)>,
 }
 
-/// The kind of value that a keyword accepts.
+/// The type of value that a keyword accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Text,
-    /// A length of a string.
+    /// A non-negative integer: the length of a string.
     Length,
-    /// A number of elements.
+    /// A non-negative integer: the number of elements of an array.
     Count,
     Integer,
     Number,
     Format,
-    /// A value that is checked separately.
+    /// A value that other functions check.
     Other,
 }
 
@@ -142,15 +142,15 @@ const NAMED: Shape =
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Adds an error at the current path. Ignores the error if there already is one at this path or
-    /// at a parent of it.
+    /// Adds an error at the current path. Ignores the error if an earlier error is at this path or
+    /// at one of its parents, to avoid follow-up errors.
     pub(super) fn push(&mut self, error: impl Into<Kind>) {
         if !self.found.iter().any(|(path, _)| self.path.starts_with(path)) {
             self.found.push((self.path.clone(), error.into()));
         }
     }
 
-    /// Runs the check `look` at a path below the current one.
+    /// Runs the check `look` with a path below the current one.
     pub(super) fn within<T, P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -243,7 +243,7 @@ impl Mistakes {
         }
     }
 
-    /// Checks the options of a choice.
+    /// Checks the options of a choice property.
     fn choices(&mut self, schema: &JsonObject) {
         if let Some(choices) = schema.get("enum") {
             let count = self.texts("enum", choices);
@@ -266,8 +266,8 @@ impl Mistakes {
         }
     }
 
-    /// Checks the options of a choice whose options have no display names, and returns their
-    /// number. If the options are not an array, adds an error and returns `None`.
+    /// Checks a choice's options that have no display names. Returns the number of options. If the
+    /// options are not an array, adds an error and returns `None`.
     fn texts(&mut self, key: &'static str, choices: &Value) -> Option<usize> {
         let Value::Array(choices) = choices else {
             self.wrong(key, choices, "an array of strings");
@@ -291,8 +291,8 @@ impl Mistakes {
         Some(choices.len())
     }
 
-    /// Checks the names of a choice's options, and returns their number. If the names are not an
-    /// array, adds an error and returns `None`.
+    /// Checks the display names of a choice's options. Returns the number of names. If the names
+    /// are not an array, adds an error and returns `None`.
     fn names(&mut self, names: &Value) -> Option<usize> {
         let Value::Array(names) = names else {
             self.wrong("enumNames", names, "an array of strings");
@@ -305,7 +305,7 @@ impl Mistakes {
         Some(names.len())
     }
 
-    /// Checks options with names.
+    /// Checks options that have display names.
     fn named(&mut self, choices: &[Value]) {
         if choices.is_empty() {
             self.push(FormError::NoChoices);
@@ -337,7 +337,7 @@ impl Mistakes {
         }
     }
 
-    /// Checks the items of a multiple choice.
+    /// Checks the options of a property that accepts several choices.
     fn items(&mut self, schema: &JsonObject) {
         let items = match schema.get("items") {
             None => {
@@ -367,8 +367,8 @@ impl Mistakes {
         });
     }
 
-    /// Checks that all keywords of a schema are known and have valid values, and that its lower
-    /// bound does not exceed its upper bound.
+    /// Checks that all keywords of a schema are known and have valid values, and that the lower
+    /// bound does not exceed the upper bound.
     fn keywords(&mut self, schema: &JsonObject, shape: &Shape) {
         for (keyword, value) in schema {
             let known = shape.keywords.iter().find(|(name, _)| name == keyword);
