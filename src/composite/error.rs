@@ -430,7 +430,7 @@ impl fmt::Display for DisplayPath<'_> {
     }
 }
 
-/// The maximum number of bytes of a key that are printed.
+/// The maximum number of characters of a key that are printed.
 const MAX_DISPLAYED_KEY: usize = 64;
 
 /// Returns `true` if TOML accepts the key without quotes.

@@ -9,22 +9,22 @@ use crate::{expr::kind, suggest::DidYouMean};
 /// The string formats that clients can check.
 pub(super) const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
-/// An error in the form of an [`Elicitation`](super::Elicitation), which is a question of a step to
-/// the user.
+/// An error in the form of an [`Elicitation`](super::Elicitation), which is a step that asks the
+/// user a question.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {
-    /// A value has the wrong type.
+    /// A value in the schema of the form has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
         /// The name of the value or of the keyword.
         what: String,
-        /// The actual type or value.
+        /// The type that was found or, for a number or string, the value.
         found: String,
         /// The expected type.
         expected: &'static str,
     },
-    /// An unknown keyword.
+    /// The schema contains an unknown keyword.
     #[error("unknown keyword `{keyword}` of {of}{}", Instead { near: near.as_deref(), expected })]
     UnknownKeyword {
         /// The keyword.
@@ -44,7 +44,7 @@ pub enum FormError {
         /// The kind of schema that requires the keyword, such as `a form`.
         of: &'static str,
     },
-    /// An unsupported property type.
+    /// A property has a type that forms do not support.
     #[error(
         "unknown type `{found}` of a property{}: a form is flat, expected `string`, `number`, `integer`, `boolean`, or `array` for several choices",
         DidYouMean(near.as_deref())
@@ -55,7 +55,7 @@ pub enum FormError {
         /// The closest supported type, as a suggestion.
         near: Option<String>,
     },
-    /// An unsupported format.
+    /// A string property has a format that clients cannot check.
     #[error("unknown format `{found}`{}", Instead { near: near.as_deref(), expected: &FORMATS })]
     Format {
         /// The format.
@@ -72,7 +72,7 @@ pub enum FormError {
         /// The option.
         choice: String,
     },
-    /// The number of options differs from the number of their names.
+    /// The number of a choice's options differs from the number of their display names.
     #[error("{names} names of {choices} choices: expected one for each")]
     EnumNames {
         /// The number of names.
@@ -80,22 +80,22 @@ pub enum FormError {
         /// The number of options.
         choices: usize,
     },
-    /// The lower bound exceeds the upper bound.
+    /// The lower bound of a property exceeds its upper bound.
     #[error("`{low}` is more than `{high}`")]
     Bounds {
-        /// The lower bound.
+        /// The keyword of the lower bound.
         low: &'static str,
-        /// The upper bound.
+        /// The keyword of the upper bound.
         high: &'static str,
     },
-    /// The default is not a valid answer.
+    /// The default of a property is not a valid value of the property.
     #[error("the default does not fit: {reason}")]
     Default {
-        /// The reason.
+        /// The reason why the default is not valid.
         reason: String,
     },
-    /// A value in the schema contains a reference or template, but must be constant. Only the texts
-    /// that clients display to the user, such as `title`, may contain references and templates.
+    /// A reference or template is at a place where the schema must be constant. Only texts that
+    /// clients display to the user, such as `title`, may contain references and templates.
     #[error(
         "only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`"
     )]
@@ -108,7 +108,7 @@ pub enum FormError {
         /// The maximum number of properties.
         max: usize,
     },
-    /// The schema is too large.
+    /// The JSON of the schema is too large.
     #[error("{bytes} bytes of JSON: expected at most {max}")]
     TooLarge {
         /// The size in bytes.
@@ -116,10 +116,10 @@ pub enum FormError {
         /// The maximum size in bytes.
         max: usize,
     },
-    /// The schema cannot be sent to clients.
+    /// The schema cannot be sent to clients, for example because it is not a valid JSON Schema.
     #[error("it cannot be sent to clients: {reason}")]
     Unusable {
-        /// The reason.
+        /// The reason why the schema cannot be sent.
         reason: String,
     },
 }
@@ -127,7 +127,8 @@ pub enum FormError {
 /// Creates the error for a value of the wrong type.
 pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> FormError {
     let found = match found {
-        // The type may be right but the value wrong, so the message contains the value.
+        // The type of a number or string may be correct although its value is wrong, so the message
+        // contains the value.
         Value::Number(number) => number.to_string(),
         Value::String(text) => format!("{text:?}"),
         other => kind(Some(other)).to_owned(),
@@ -135,7 +136,7 @@ pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> F
     FormError::WrongKind { what: what.to_owned(), found, expected }
 }
 
-/// Prints the suggestion or, if there is none, the allowed keywords.
+/// Prints the closest known name as a suggestion or, if there is none, the allowed names.
 struct Instead<'a> {
     near: Option<&'a str>,
     expected: &'a [&'a str],

@@ -1,4 +1,4 @@
-//! Checks the arguments of a call of a composite, and adds the defaults of its input schema.
+//! Checks the arguments of a composite call, and adds the defaults of the composite's input schema.
 
 use std::sync::Arc;
 
@@ -11,34 +11,34 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The maximum nesting depth to which a schema is searched for defaults.
+/// The maximum depth to which nested schemas are searched for defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
-/// The maximum number of subschemas that are visited while defaults are added. Copying a default
-/// also costs visits. Without this maximum, a recursive schema could cause an enormous number of
+/// The maximum number of visits of subschemas while defaults are added to arguments. It prevents an
+/// enormous number of visits if a schema is recursive. Copying a large default counts as several
 /// visits.
 const MAX_DEFAULT_VISITS: usize = 10_000;
-/// The number of bytes of a default that can be copied at the cost of one visit.
+/// The number of bytes of a copied default that count as one visit.
 const BYTES_PER_VISIT: usize = 64;
 
-/// The input schema of a tool. Checks arguments against the schema, and adds defaults of the schema
-/// to them.
+/// The input schema of a tool. Checks arguments against the schema, and adds the schema's defaults
+/// to the arguments.
 #[derive(Debug)]
 pub(super) struct Input {
     schema: InputSchema,
     has_defaults: bool,
 }
 
-/// Arguments that match an input schema, with the defaults of the schema added.
+/// Arguments that match an input schema, and that include the defaults of the schema.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) arguments: Value,
-    /// The arguments without the defaults. `None` if no defaults were added, or if [`Input::check`]
-    /// was called without `keeps_given`.
+    /// The arguments before the defaults were added. `None` if no defaults were added, or if
+    /// [`Input::check`] was called with `keeps_given` set to `false`.
     pub(super) given: Option<Box<JsonObject>>,
 }
 
-/// Returns an error if a schema is not a valid JSON Schema of an object, and so cannot describe the
-/// input or output of a tool.
+/// Returns an error if a schema is not a valid JSON Schema or does not describe an object. Such a
+/// schema cannot be the input or output schema of a tool.
 pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
     match schema.get("type") {
         None => (),
@@ -48,7 +48,7 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
     schema::reject(schema).map_err(|unusable| format!("it is not a valid JSON Schema: {unusable}"))
 }
 
-/// Adds `"type": "object"` to a schema. The protocol requires this at the root of a tool's schema.
+/// Adds `"type": "object"` to the root of a tool's schema, where the protocol requires it.
 pub(super) fn with_object_type(mut schema: JsonObject) -> JsonObject {
     schema.entry("type").or_insert_with(|| "object".into());
     schema
@@ -62,8 +62,8 @@ impl Input {
         Self { schema: InputSchema::new(schema), has_defaults }
     }
 
-    /// Adds the defaults of the schema to the arguments and checks the result. If `keeps_given` is
-    /// `true`, also returns the arguments without the defaults.
+    /// Adds the defaults of the schema to the arguments, and then checks the arguments. If
+    /// `keeps_given` is `true`, also returns the arguments without the defaults.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl Input {
         self.schema.schema()
     }
 
-    /// Adds the default of each argument that is missing, and of each missing member of an object
-    /// within the arguments. Returns `true` if any default was added.
+    /// Adds the schema's default for each argument that is missing, and for each missing member of
+    /// an object inside the arguments. Returns `true` if any default was added.
     pub(super) fn add_defaults(&self, tool: &str, arguments: &mut Value) -> bool {
         if !self.has_defaults {
             return false;
@@ -104,8 +104,8 @@ impl Input {
         defaults.has_added
     }
 
-    /// Coerces arguments to the types that the schema declares, and checks them; see
-    /// [`InputSchema::fit`].
+    /// Coerces the arguments to the types that the schema declares, for example `"5"` to `5`, and
+    /// checks the arguments; see [`InputSchema::fit`].
     ///
     /// # Errors
     ///
@@ -133,7 +133,8 @@ fn mentions_default(schema: &Value, depth: usize) -> bool {
     }
 }
 
-/// A walk through a schema and a value, which adds the defaults of the schema to the value.
+/// Walks through a schema and a value in parallel, and adds the defaults of the schema to the
+/// value.
 struct Defaults<'s> {
     walk: Walk<'s>,
     /// Whether any default was added.
@@ -143,7 +144,7 @@ struct Defaults<'s> {
 // === impl Defaults ===
 
 impl<'s> Defaults<'s> {
-    /// Adds the defaults of a schema to a value.
+    /// Adds the defaults of `schema` to `value`, and continues with nested schemas.
     fn apply(&mut self, schema: &'s JsonObject, value: &mut Value, depth: usize) {
         if depth > MAX_SCHEMA_DEPTH || !self.walk.take(1) {
             return;
@@ -168,13 +169,14 @@ impl<'s> Defaults<'s> {
         for (key, property) in properties {
             let Value::Object(property) = property else { continue };
             if !members.contains_key(key) {
-                // A default beside a `$ref` takes precedence over the default of the referenced
+                // A default next to a `$ref` takes precedence over the default in the referenced
                 // schema.
                 let mut applying = self.applying(property).into_iter();
                 let Some(default) = applying.find_map(|schema| schema.get("default")) else {
                     continue;
                 };
-                // A large default can be copied into each element of an array.
+                // Copying counts as visits, because a large default can be copied into each element
+                // of an array.
                 if !self.walk.take(visits(default)) {
                     return;
                 }
@@ -188,7 +190,7 @@ impl<'s> Defaults<'s> {
     }
 
     /// Returns `schema` and all of its subschemas that apply to the same value, such as those in
-    /// its `allOf`.
+    /// `allOf`.
     fn applying(&mut self, schema: &'s JsonObject) -> Vec<&'s JsonObject> {
         let mut schemas = Vec::new();
         self.walk.collect(schema, &mut schemas);
@@ -196,7 +198,7 @@ impl<'s> Defaults<'s> {
     }
 }
 
-/// Returns the cost of copying a value, as a number of visits.
+/// Returns the number of visits that copying a value counts as.
 fn visits(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() / BYTES_PER_VISIT,

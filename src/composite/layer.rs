@@ -19,15 +19,15 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Layer that adds composite tools to the service that it wraps.
+/// Layer that adds composite tools to a service.
 ///
 /// See the [module docs](crate::composite) for a description and an example. A layer without
-/// composites changes nothing.
+/// composites does not change the service.
 ///
 /// # Panics
 ///
-/// A call of a composite panics on a Tokio runtime without time enabled. Outside a Tokio runtime, a
-/// call returns an internal error.
+/// Calling a composite panics if the Tokio runtime has no time driver enabled. Outside a Tokio
+/// runtime, the call returns an internal error instead.
 #[derive(Clone)]
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
@@ -46,28 +46,28 @@ pub struct CompositeLayer {
 impl CompositeLayer {
     /// Creates a layer from the definitions of composites.
     ///
-    /// Does not check whether the tools that the composites call exist, because tools come and go.
-    /// While a required tool of a composite is missing, the composite is not listed, and a log
-    /// message names the tool.
+    /// Does not check whether the tools that the composites call exist, because the available tools
+    /// can change. While a required tool of a composite is missing, the composite is not listed,
+    /// and a log message names the missing tool.
     ///
     /// # Errors
     ///
-    /// Returns all errors in the definitions, such as an illegal, blank or duplicate name, no
-    /// targets or too many, a reference that does not parse, a quorum that cannot be met, a key
-    /// that has no effect, an invalid schema, or composites that call each other in a cycle or are
-    /// nested too deep.
+    /// Returns all errors in the definitions at once. Examples are an illegal or duplicate name, a
+    /// composite with too many targets, a reference that cannot be parsed, a quorum that cannot be
+    /// reached, a key that has no effect, an invalid schema, and composites that call each other in
+    /// a cycle or are nested too deep.
     pub fn new(
         composites: impl IntoIterator<Item = CompositeTool>,
     ) -> Result<Self, DefinitionErrors> {
         Self::build(composites, None)
     }
 
-    /// Like [`new`](Self::new), but the names of composites may also contain the characters of
-    /// `separator`, such as the `/` that a router puts between the name of a server and the name of
-    /// its tool.
+    /// Creates a layer like [`new`](Self::new), but also allows the characters of `separator` in
+    /// the names of composites. An example is the `/` that a router puts between the name of a
+    /// server and the name of its tool.
     ///
-    /// If the separator contains a character that tool names cannot otherwise contain, no part of a
-    /// name may be empty: `all/` and `all//search` are illegal.
+    /// If the separator contains a character that tool names otherwise cannot contain, the name
+    /// parts that it separates must not be empty: `all/` and `all//search` are illegal.
     ///
     /// ```
     /// use mcp_composite::composite::{CompositeLayer, CompositeTool};
@@ -79,8 +79,8 @@ impl CompositeLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors as [`new`](Self::new) does, and rejects a separator that is not 1 to 8
-    /// visible ASCII characters.
+    /// Returns the same errors as [`new`](Self::new). Also returns an error if the separator does
+    /// not consist of 1 to 8 visible ASCII characters.
     pub fn with_separator(
         composites: impl IntoIterator<Item = CompositeTool>,
         separator: &str,
@@ -102,7 +102,7 @@ impl CompositeLayer {
         self.program.composites.iter().map(|composite| &*composite.name)
     }
 
-    /// Sets the resource limits of each call to a composite. Calls of nested composites count
+    /// Sets the resource limits of each composite call. The calls that nested composites make count
     /// toward the limits of the outermost call.
     #[must_use]
     pub const fn limits(mut self, limits: CallLimits) -> Self {
@@ -110,36 +110,38 @@ impl CompositeLayer {
         self
     }
 
-    /// Sets the time without progress after which a client receives a heartbeat: a progress
-    /// notification that names the running steps. Only clients that sent a progress token receive
+    /// Sets the heartbeat interval, which keeps clients from timing out during long calls. A
+    /// heartbeat is a progress notification that names the running steps. It is sent whenever this
+    /// time has passed without other progress. Only clients that sent a progress token receive
     /// heartbeats. Defaults to 15 seconds. Zero disables heartbeats.
     ///
-    /// A client that resets its timeout on each progress notification, and so on each heartbeat,
-    /// does not time out during a long call.
+    /// Many clients reset their timeout on each progress notification. Heartbeats reset it even if
+    /// a step runs for a long time.
     #[must_use]
     pub const fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = every;
         self
     }
 
-    /// Returns the warnings about composites that do not match the current tools. A warning is
-    /// about a missing tool, arguments that do not match the schema of their tool, or annotations
-    /// that claim more safety than the tools have.
+    /// Returns warnings about composites that do not match the current tools. The causes are
+    /// missing tools, arguments that do not match the input schema of their tool, and annotations
+    /// that claim more safety than the called tools provide.
     ///
-    /// Composites are checked whenever tools are listed. Each warning is logged once, and kept even
-    /// if a missing tool appears later. At most 1000 warnings are kept.
+    /// Composites are checked whenever tools are listed. Each warning is logged once. A warning
+    /// about a missing tool remains in the list even if the tool appears later. At most 1000
+    /// warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
     }
 
-    /// Returns remarks on parts of definitions that are valid but probably not intended, such as a
-    /// loop that may take longer than its run, an output property without a description, a question
-    /// for a secret, or a reference to an answer that may not exist.
+    /// Returns remarks on parts of definitions that are valid but probably not intended. Examples
+    /// are a loop that may take longer than its run, an output property without a description, a
+    /// question for a secret, and a reference to an answer that may not exist.
     ///
     /// Once tools have been listed, the remarks also name composites whose runs may become too
-    /// large to be suspended for a question. Such a run fails after a step that may have changed
-    /// something. A composite is named if it meets all of these conditions:
+    /// large to be suspended for a question. Such a run fails at the question, although an earlier
+    /// step may have changed something. A composite is named if it meets all of these conditions:
     ///
     /// - A step that is not read-only precedes a question.
     /// - The output of this step, or of a step that may finish later, is kept until the question is
@@ -147,8 +149,8 @@ impl CompositeLayer {
     /// - The maximum size of a state in the [store](Self::state) is smaller than the maximum total
     ///   size of the tool results (`max_result_bytes`).
     ///
-    /// If the state of a run is known to be too large before the step that may change something,
-    /// the run is rejected before this step instead.
+    /// If the state of a run is known to be too large before the first step that may change
+    /// something, the run is rejected before this step instead.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
@@ -170,25 +172,25 @@ impl CompositeLayer {
         Ok(flowchart::flowchart(&self.program, at))
     }
 
-    /// Sets the store of suspended runs, which wait for the answers of a user. By default, the
-    /// state of a suspended run is sent to its client, [signed](SignedStore::ephemeral) with a key
-    /// of this process.
+    /// Sets the store of suspended runs, which wait for the answers of a user. By default, a
+    /// suspended run is not stored on the server: its state is sent to its client,
+    /// [signed](SignedStore::ephemeral) with a key of this process.
     ///
-    /// An `Arc` of a store is a store too, so several layers can share one store.
+    /// Several layers can share one store, because an `Arc` of a store is also a store.
     #[must_use]
     pub fn state(mut self, store: impl Store + 'static) -> Self {
         self.state = Arc::new(store);
         self
     }
 
-    /// Sets the function that returns the caller of a request. Only the caller that started a run
-    /// can resume the run after a question.
+    /// Sets the function that identifies the caller of a request, such as a user. If a run is
+    /// suspended for a question, only the caller that started the run can resume it.
     ///
-    /// The size of a suspended run also counts toward the share of the [store](Self::state) that
-    /// its caller may use.
+    /// The store may limit the share of its space that one caller can use. The size of a suspended
+    /// run counts toward the share of its caller in the [store](Self::state).
     ///
-    /// By default, all requests have the same caller. All requests for which the function returns
-    /// `None` also have the same caller.
+    /// By default, all requests have the same caller. If the function returns `None` for several
+    /// requests, these requests also have the same caller.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -200,8 +202,8 @@ impl CompositeLayer {
 
     /// Adds an [observer](crate::observe), which receives the events of all runs.
     ///
-    /// An `Arc` of an observer is an observer too. So the caller of this method can keep a clone of
-    /// the `Arc` to read what was observed.
+    /// An `Arc` of an observer is also an observer. You can therefore keep a clone of the `Arc`,
+    /// and read through it what the observer has recorded.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
@@ -210,21 +212,21 @@ impl CompositeLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer notices a change of the tools behind it within a minute, or
-    /// earlier if a composite is called whose tools were missing.
+    /// Without an epoch, the layer notices changed tools behind it within a minute. It notices them
+    /// earlier if a client calls a composite whose tools were missing.
     CompositeLayer: catalogs
 }
 
 #[cfg(all(test, feature = "config", feature = "redis"))]
 impl CompositeLayer {
-    /// Returns the compiled definitions, for `Debug` output.
+    /// Returns the compiled definitions for use in `Debug` output.
     pub(crate) fn compiled(&self) -> impl fmt::Debug {
         &self.program.composites
     }
 }
 
 impl Default for CompositeLayer {
-    /// Creates a layer without composites, which changes nothing.
+    /// Creates a layer without composites, which does not change the service.
     fn default() -> Self {
         Self {
             program: Arc::default(),

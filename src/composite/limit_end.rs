@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use super::compile::Compiled;
 use crate::engine::{meter::Reached, outcome::Status, state::RunState};
 
-/// The maximum number of steps that one message names.
+/// The maximum number of steps that are named in one message.
 pub(super) const MAX_NAMED_STEPS: usize = 10;
 
-/// The limit that ended a run early, with the names of the steps that were skipped or refused
-/// because of it.
+/// Describes a run that was ended early by a limit: the limit, and the steps that were skipped or
+/// refused because of it.
 pub(super) struct LimitEnd {
     reached: Reached,
-    /// The name of the run that was ended.
+    /// The name of the composite whose run was ended.
     run: Arc<str>,
     skipped: Vec<String>,
     refused: Vec<String>,
@@ -23,8 +23,8 @@ pub(super) struct LimitEnd {
 // === impl LimitEnd ===
 
 impl LimitEnd {
-    /// Returns the limit that ended a run, with the steps that it affected. Returns `None` if no
-    /// limit ended the run.
+    /// Describes which limit ended a run and which steps it affected. Returns `None` if the run was
+    /// not ended by a limit.
     pub(super) fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
         let reached = state.reached.clone()?;
         let steps = compiled.plan.steps();
@@ -63,7 +63,7 @@ impl LimitEnd {
         text
     }
 
-    /// Returns the object for `_meta` under the key [`LIMIT`](super::answer::LIMIT).
+    /// Returns the object that is stored in `_meta` under the key [`LIMIT`](super::answer::LIMIT).
     pub(super) fn into_value(self) -> Value {
         let Reached { setting, limit, of } = self.reached;
         let mut value = Map::with_capacity(5);

@@ -1,4 +1,4 @@
-//! Adds composites to the list of tools and to the capabilities of the server.
+//! Adds composites to the tool list and declares tools in the server capabilities.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -14,27 +14,27 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The rule that adds composites to the list of tools.
+/// Adds the composites of a layer to the replies that list tools or server capabilities.
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    /// The checks of composites. In an `Arc`, because each call of a composite holds a reference to
-    /// them.
+    /// The checks of the composites. Shared through an `Arc`, because each composite call holds a
+    /// reference to them.
     pub(super) checks: Arc<Checks>,
 }
 
-/// Settings and results of the checks that are made whenever the tools behind the layer are listed.
+/// The settings and results of the checks that run whenever the tools behind the layer are listed.
 #[derive(Debug)]
 pub(super) struct Checks {
     pub(super) warnings: Warnings,
     pub(super) remarks: Warnings,
-    /// The maximum size of a suspended run's state that the store accepts. `None` if it is not
-    /// known.
+    /// The maximum size of a suspended run's state that the store accepts. `None` if the store does
+    /// not report a maximum.
     pub(super) state_room: Option<usize>,
     pub(super) limits: CallLimits,
 }
 
-/// The part of a reply that composites change. It depends on the request.
+/// The part of a reply that composites change, which depends on the method of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
     /// The list of tools.
@@ -61,8 +61,8 @@ impl Concern {
 // === impl Checks ===
 
 impl Checks {
-    /// Adds a remark if a run of the composite may fail at a question because its state is too
-    /// large for the store, although an earlier step may have changed something.
+    /// Adds a remark if a run may fail at a question because its state is too large for the store,
+    /// although an earlier step may already have changed something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {
         let max = self.limits.result_bytes(composite.limits);
         let Some(room) = self.state_room.filter(|&room| room < max) else { return };
@@ -135,10 +135,11 @@ impl InterceptInformed for Listing {
             return;
         }
         let Some(list) = reply.tools_mut() else { return };
-        // The composite owns its name even while it cannot run: a tool of the same name must not
-        // appear and vanish again.
+        // The composite owns its name even while it cannot run. Otherwise, a tool of the same name
+        // would appear and disappear again as the composite's tools change.
         list.tools.retain(|tool| self.program.find(&tool.name).is_none());
-        // The tools are known only for the first page, to which the composites are appended.
+        // The tools are known only if the request lists the first page. Composites are appended to
+        // this page.
         let Some(known) = known else { return };
         let composites = 0..self.program.composites.len();
         list.tools.reserve_exact(composites.len());
