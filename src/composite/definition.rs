@@ -303,11 +303,12 @@ impl CompositeTool {
         self
     }
 
-    /// Sets whether each string that begins with `$` must be a valid reference to an existing value.
-    /// Defaults to `true`.
+    /// Sets whether each string that begins with `$` must be a valid reference to an existing
+    /// value. Defaults to `true`.
     ///
-    /// If `false`, a string that is not a known reference is a literal string, for example `$5 off`.
-    /// A reference to a missing value is omitted, as if it ended in `?`. Templates are not affected.
+    /// If `false`, a string that is not a known reference is a literal string, for example
+    /// `$5 off`. A reference to a missing value is omitted, as if it ended in `?`. Templates are
+    /// not affected.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

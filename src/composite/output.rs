@@ -1,11 +1,11 @@
-//! The output block of a pipeline or workflow.
+//! The output block of a pipeline or workflow, which builds its result.
 
 use serde_json::Value;
 
 pub use crate::schema::json_type::JsonType;
 
-/// The output block of a pipeline or workflow, which builds an object from the outputs of its
-/// steps.
+/// The output block of a pipeline or workflow. Builds an object from the input and the outputs of
+/// the steps, and replaces the result of the last step.
 ///
 /// The object becomes the structured content of the composite's result and, serialized as JSON, the
 /// text of the result. The composite advertises an output schema that describes the object.
@@ -35,7 +35,7 @@ pub struct Output {
     pub(crate) required: Vec<String>,
 }
 
-/// A property of an [`Output`].
+/// A property of the object that an [`Output`] block builds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputProperty {
     pub(crate) source: PropertySource,
@@ -43,11 +43,11 @@ pub struct OutputProperty {
     pub(crate) default: Option<Value>,
 }
 
-/// The source of a property's value.
+/// The source of an output property's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PropertySource {
-    /// A JSON value in which strings can be references and templates, and the type to which the
-    /// evaluated value is converted.
+    /// A JSON value whose strings can be references and templates. After evaluation, the value is
+    /// converted to the given type.
     Value(JsonType, Value),
     /// An object of nested properties.
     Properties(Vec<(String, OutputProperty)>),
@@ -56,21 +56,21 @@ pub(crate) enum PropertySource {
 // === impl Output ===
 
 impl Output {
-    /// Creates an output without properties.
+    /// Creates an output block without properties.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a property.
+    /// Adds a property to the object.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, property: OutputProperty) -> Self {
         self.properties.push((name.into(), property));
         self
     }
 
-    /// Sets the properties that must be present and not null. If one is missing or null, the run
-    /// fails.
+    /// Sets the names of the required properties. The run fails if a required property is missing
+    /// or null.
     #[must_use]
     pub fn required<I: Into<String>>(mut self, names: impl IntoIterator<Item = I>) -> Self {
         self.required = names.into_iter().map(Into::into).collect();
@@ -81,11 +81,11 @@ impl Output {
 // === impl OutputProperty ===
 
 impl OutputProperty {
-    /// Creates a property from a JSON value, in which strings can be [references and
-    /// templates](crate::expr) that use the steps and the input.
+    /// Creates a property from a JSON value. Strings in the value can be [references and
+    /// templates](crate::expr) that use the input and the outputs of steps.
     ///
-    /// A string that represents a value of the type `kind`, such as `"42"` for an integer, is
-    /// converted to this type.
+    /// The evaluated value is converted to the type `kind` if it is a string that represents a
+    /// value of this type, such as `"42"` for an integer.
     pub fn new(kind: JsonType, value: impl Into<Value>) -> Self {
         PropertySource::Value(kind, value.into()).into()
     }
@@ -96,19 +96,19 @@ impl OutputProperty {
         PropertySource::Properties(properties.collect()).into()
     }
 
-    /// Sets the description that clients see.
+    /// Sets the description of the property, which the output schema shows to clients.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Sets the default, which is used if the value of the property is missing, null or not of the
+    /// Sets the default of the property, which is used if its value is missing, null or not of the
     /// declared type.
     ///
     /// Without a default, the run fails if the value does not have the declared type, or if a
-    /// referenced value is missing. The property is omitted if its value is null or if an optional
-    /// reference (`?`) has no value.
+    /// referenced value is missing. If the value is null, or if an optional reference (`?`) has no
+    /// value, the property is omitted from the object.
     #[must_use]
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);

@@ -1,4 +1,4 @@
-//! A composite that calls its tools through a function, without a service.
+//! A composite that calls its tools through a function instead of a service.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -29,11 +29,12 @@ use crate::{
     observe::{Observer, Observers},
 };
 
-/// A composite that calls its tools through a function.
+/// A composite that calls its tools through a function. Use a plan to run a composite in code,
+/// without a server.
 ///
 /// A [`CompositeLayer`](super::CompositeLayer) calls the tools of the service behind it. In
-/// contrast, a plan calls a function, which is passed to [`run`](Self::run). Arguments are not
-/// coerced to the schemas of the tools, because a plan does not know these schemas.
+/// contrast, a plan calls a function that is passed to [`run`](Self::run). A plan does not know the
+/// input schemas of the tools, so it does not coerce arguments to these schemas.
 ///
 /// # Examples
 ///
@@ -76,10 +77,9 @@ pub struct Plan {
 
 impl Plan {
     /// Checks a definition and compiles it to a plan.
-    ///
     /// # Errors
     ///
-    /// Returns all errors in the definition.
+    /// Returns all errors in the definition at once.
     pub fn new(composite: CompositeTool) -> Result<Self, DefinitionErrors> {
         let program = Program::compile(vec![composite], None)?;
         let schema = resolve::input_schema(&program.composites[0], &[]);
@@ -108,14 +108,14 @@ impl Plan {
     /// Runs the plan. Calls the function `call` for each tool call, and combines the outcomes into
     /// one result.
     ///
-    /// The function receives a separate context for each call, which is derived from `context`.
-    /// Dropping the returned future drops all calls. A step that asks a person fails, because there
-    /// is no client to ask.
+    /// For each call, the function receives a separate context that is derived from `context`. If
+    /// the returned future is dropped, all pending calls are dropped too. An elicitation step
+    /// fails, because there is no client that can ask a user.
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments do not match the input schema. A failed run is not such an
-    /// error: its result has `isError`.
+    /// Returns an error if the arguments do not match the input schema. A run that fails is not
+    /// such an error: it returns a result with `isError`.
     ///
     /// # Panics
     ///
@@ -153,7 +153,7 @@ impl Plan {
         let run = if has_ended { run } else { run.wait_until_end().await };
         let (state, watching) = run.into_parts();
         let reached = state.limit();
-        // The output schemas of the tools are not known.
+        // The output schemas of the tools are not known to a plan.
         let advertised =
             if compiled.output_schema.is_some() { OutputSchema::Own } else { OutputSchema::None };
         let result = answer(compiled, state, context, &scope, &advertised);
@@ -163,8 +163,8 @@ impl Plan {
         Ok(result)
     }
 
-    /// Returns the calls that a run would make with these arguments, as far as they can be
-    /// determined before any tool is called.
+    /// Returns the tool calls that a run would make with these arguments, without calling any tool.
+    /// Values that depend on the outputs of tools are not determined.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A preview of the calls of a composite.
+//! A preview of the tool calls of a composite.
 
 use std::fmt;
 
@@ -8,22 +8,23 @@ pub use crate::engine::preview::{
     CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, StopPreview, Wave,
 };
 
-/// The calls that a composite would make with given arguments, as far as they can be determined
-/// before any tool is called.
+/// The tool calls that a composite would make with given arguments. A preview is created without
+/// calling any tool, so it shows how a definition behaves before it is used.
 ///
-/// `Display` prints the calls and questions of each step, in numbered waves of steps that may start
-/// at the same time. Values that only a run can determine, such as the outputs of other steps, are
-/// printed as they are written in the definition. A preview can also be serialized.
+/// The `Display` implementation prints the calls and questions of each step, in numbered waves of
+/// steps that may start at the same time. Values that only a run can determine, such as the outputs
+/// of other steps, are printed as they are written in the definition. A preview can also be
+/// serialized.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Preview {
     /// The name of the composite.
     pub composite: String,
-    /// The steps grouped into waves. The steps of a wave may start at the same time.
+    /// The steps, grouped into waves. The steps of a wave may start at the same time.
     ///
-    /// A step is in the first wave after the waves of all steps that it waits for. In an actual
-    /// run, a step starts as soon as the steps that it waits for have finished, without waiting for
-    /// others in their waves.
+    /// A step is in the first wave after the waves of all steps that it waits for. An actual run
+    /// does not wait for a whole wave: a step starts as soon as the steps that it waits for have
+    /// finished.
     pub waves: Vec<Wave>,
 }
 
@@ -39,7 +40,8 @@ impl fmt::Display for Preview {
                 let number = if place == 0 { (number + 1).to_string() } else { String::new() };
                 let mut label = format!("{number:>4}  {:width$}  ", step.id);
                 let margin = label.len();
-                // Only the first line of a step has the label; the others are indented as far.
+                // Only the first line of a step has the label. The other lines are indented by the
+                // same width.
                 for line in step.lines() {
                     writeln!(f, "{:margin$}{line}", std::mem::take(&mut label))?;
                 }

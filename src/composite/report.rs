@@ -1,4 +1,4 @@
-//! The content, the report and the trace of the branches of a run.
+//! Builds the content, the structured report and the trace of a composite's result.
 
 use std::{fmt::Write, sync::OnceLock};
 
@@ -16,39 +16,38 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, is_label},
 };
 
-/// The parts that all results of a composite have in common. They are created with the first
-/// result.
+/// Templates for the parts of a result that are the same in every result of a composite. Created
+/// when the composite returns its first result.
 ///
-/// Each result begins with clones of these parts, because cloning a map is faster than filling a
-/// new one.
+/// Each new result starts from clones of these templates, because cloning a map is faster than
+/// filling a new one.
 #[derive(Debug, Default)]
 pub(super) struct Templates(OnceLock<Box<Cached>>);
 
 #[derive(Debug)]
 pub(super) struct Cached {
-    /// The template of each step that makes exactly one call; `None` for a loop, a switch or a
-    /// question.
+    /// The template of each step that makes exactly one call. `None` for a loop, a switch, a
+    /// question and other steps.
     pub(super) steps: Vec<Option<Template>>,
-    /// The member `branches` of a report in which all branches have completed with null as their
-    /// output.
+    /// The member `branches` of a report in which all branches have completed with the output null.
     branches: Map<String, Value>,
-    /// The index of the step of each member of `branches`.
+    /// The index of the step to which each member of `branches` belongs.
     order: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Template {
-    /// The `_meta` that names the branch and its tool. Used for content blocks that have no `_meta`
-    /// of their own.
+    /// The `_meta` that names the branch and its tool. It is cloned into content blocks that have
+    /// no `_meta` of their own.
     attribution: MetaObject,
-    /// The trace entry of a completed branch.
+    /// The trace entry of a branch that has completed.
     trace: Map<String, Value>,
 }
 
 // === impl Templates ===
 
 impl Templates {
-    /// Returns the templates for the steps of the composite.
+    /// Returns the templates for `steps`, the steps of the composite.
     pub(super) fn of(&self, steps: &[Step]) -> &Cached {
         self.0.get_or_init(|| Box::new(Cached::new(steps)))
     }
@@ -84,8 +83,7 @@ impl Template {
 }
 
 /// Moves the content of one branch to the end of `content`, after a label if `labels` requires one.
-/// If the branch did not complete, the texts of the branch are replaced by one text with the
-/// reason.
+/// If the branch did not complete, its texts are replaced by one text with the reason.
 pub(super) fn add_content(
     content: &mut Vec<ContentBlock>,
     step: &Step,
@@ -104,11 +102,11 @@ pub(super) fn add_content(
     let Some(result) = &mut outcome.result else { return };
     let blocks = &mut result.content;
     if !completed {
-        // The text of a failed tool is already in the error above.
+        // The error text above already contains the texts of a failed tool.
         blocks.retain(|block| block.as_text().is_none());
     }
-    // Only labels in the results of nested composites are trusted, because a server could forge
-    // labels.
+    // Labels are trusted only in the results of nested composites, because a server could forge
+    // them.
     let has_labels = completed && labels == Labels::Text;
     if has_labels && blocks.first().is_some_and(|first| !(is_composite && is_label(first))) {
         let mut label = label(&step.id, tool);
@@ -116,7 +114,7 @@ pub(super) fn add_content(
         mark(&mut label);
         content.push(label);
     }
-    // Edited in place because blocks are large.
+    // The blocks are edited in place, because they are large.
     for block in blocks.iter_mut() {
         let is_label = is_composite && is_label(block);
         if let ContentBlock::Text(text) = block
@@ -133,8 +131,8 @@ pub(super) fn add_content(
     content.append(blocks);
 }
 
-/// Returns the label of a branch. If the branch is not named after its tool, the label names the
-/// tool too.
+/// Returns the label of a branch: the name of the branch and, if it is different, the name of the
+/// tool.
 fn label(branch: &str, tool: &str) -> ContentBlock {
     ContentBlock::text(match tool == branch {
         true => format!("{branch}:"),
@@ -142,7 +140,7 @@ fn label(branch: &str, tool: &str) -> ContentBlock {
     })
 }
 
-/// Marks a text as the label of a branch.
+/// Marks a text block as the label of a branch, in its `_meta`.
 fn mark(block: &mut ContentBlock) {
     if let ContentBlock::Text(text) = block {
         let meta = text.meta.get_or_insert_with(|| MetaObject(Map::with_capacity(1)));
@@ -150,8 +148,8 @@ fn mark(block: &mut ContentBlock) {
     }
 }
 
-/// Returns the tool that a step has called, or would have called if it was skipped. Returns `None`
-/// if the step calls no tool, or if it is a switch that has chosen no case.
+/// Returns the name of the tool that a step has called, or would have called if it had not been
+/// skipped. Returns `None` if the step calls no tool, or if it is a switch that has chosen no case.
 pub(super) fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
     if let Some(call) = step.action.as_call() {
         return Some(&call.tool);
@@ -183,7 +181,7 @@ pub(super) fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String
     text
 }
 
-/// Writes the names of the branch and of its tool to the `_meta` of a content block.
+/// Adds the names of the branch and of its tool to the `_meta` of a content block.
 pub(super) fn attribute(
     block: &mut ContentBlock,
     template: Option<&Template>,
@@ -196,7 +194,7 @@ pub(super) fn attribute(
         ContentBlock::Audio(audio) => &mut audio.meta,
         ContentBlock::Resource(resource) => &mut resource.meta,
         ContentBlock::ResourceLink(link) => &mut link.meta,
-        // Unknown kinds of content are passed on unchanged.
+        // Content blocks of unknown types are passed on unchanged.
         _ => return,
     };
     match (meta, template) {
@@ -212,17 +210,17 @@ fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
     meta.insert(BRANCH.to_owned(), Value::from(branch));
     meta.remove(LABEL);
     if tool == branch {
-        // A nested branch may have set it, or a server may have forged it.
+        // A nested branch may have set this key, or a server may have forged it.
         meta.remove(TOOL);
     } else {
         meta.insert(TOOL.to_owned(), Value::from(tool));
     }
 }
 
-/// Builds the structured report of a fan-out, with the status, the output and the error of each
-/// branch.
+/// Builds the structured report of a fan-out, which contains the status, the output and the error
+/// of each branch.
 ///
-/// Moves the structured content out of the results of the branches into the report.
+/// The structured content of the branches' results is moved into the report.
 pub(super) fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     let mut branches = templates.branches.clone();
     let mut is_complete = true;
@@ -252,7 +250,7 @@ pub(super) fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     report.into()
 }
 
-/// Returns the report of one branch or step.
+/// Returns the entry of one branch or step in a structured report.
 pub(super) fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value> {
     let mut report = Map::with_capacity(2);
     report.insert("status".to_owned(), outcome.status.name().into());
@@ -265,20 +263,21 @@ pub(super) fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<St
     report
 }
 
-/// Takes the output of a branch: its structured content or, if there is none, its text.
+/// Removes the output from the result of a branch, and returns it. The output is the structured
+/// content or, if there is none, the text.
 fn output(result: &mut CallToolResult) -> Option<Value> {
     if let Some(structured) = result.structured_content.take() {
         return Some(structured);
     }
     if result.is_error == Some(true) {
-        // The text is already the message of the error.
+        // The text is already reported as the error message.
         return None;
     }
     output_text(result).map(Value::from)
 }
 
-/// Builds the trace of a run: the times and the outcome of each step, without arguments and
-/// outputs.
+/// Builds the trace of a run. The trace contains the times and the outcome of each step, but no
+/// arguments and outputs.
 pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Value {
     let steps = steps.iter().zip(&state.outcomes).zip(&templates.steps);
     steps
@@ -306,8 +305,8 @@ pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Val
         .collect()
 }
 
-/// Returns a trace entry for a step with one call and a duration of zero. The caller of this
-/// function overwrites these values.
+/// Returns the trace entry of a step with one call and a duration of zero. The caller overwrites
+/// these values if they differ.
 fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
     let mut entry = Map::with_capacity(4);
     entry.insert("step".to_owned(), Value::from(&*step.id));

@@ -1,4 +1,4 @@
-//! Resolves composites against the tools behind the layer.
+//! Matches composites with the tools that exist behind the layer, and derives their schemas.
 
 use std::sync::Arc;
 
@@ -27,60 +27,60 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The composites of a layer, matched with the tools that exist at the moment.
+/// The composites of a layer, matched with the tools that currently exist.
 #[derive(Debug)]
 pub(super) struct Resolved {
     /// The composites, in the order of the program.
     pub(super) composites: Vec<Resolution>,
 }
 
-/// The resolution of one composite.
+/// The result of matching one composite with the existing tools.
 #[derive(Debug)]
 pub(super) enum Resolution {
-    /// The composite can run.
+    /// All required tools exist, so the composite can run.
     Available(Box<Available>),
-    /// Required tools are missing.
+    /// Required tools are missing, so the composite cannot run.
     Missing,
 }
 
-/// A composite that can run with the current tools.
+/// A composite that can run, because the tools that it requires exist.
 #[derive(Debug)]
 pub(super) struct Available {
-    /// The composite as a tool.
+    /// The composite as clients see it in the tool list.
     pub(super) tool: Tool,
     input: Input,
-    /// Whether targets that are called with the whole input receive it as the client sent it,
-    /// without the defaults that belong to other targets.
+    /// Whether targets that receive the whole input get it as the client sent it. The defaults in a
+    /// derived input schema may belong to other targets, so they are not added in this case.
     passes_given: bool,
     /// The output schema that the composite advertises.
     pub(super) output: OutputSchema,
-    /// The targets, in order of their call sites.
+    /// The targets, ordered by call site.
     pub(super) targets: Vec<ResolvedTarget>,
 }
 
-/// A target, matched with the tool that exists at the moment.
+/// A target of a composite, matched with the tool that currently exists.
 #[derive(Debug)]
 pub(super) struct ResolvedTarget {
-    /// The tool's name in the definition.
+    /// The name of the tool as written in the definition.
     name: Arc<str>,
-    /// The input schema of the tool; `None` if the tool does not exist.
+    /// The input schema of the tool. `None` if the tool does not exist.
     schema: Option<Input>,
-    /// Whether the input schema rejects arguments that it does not name.
+    /// Whether the input schema rejects arguments that it does not declare.
     closed: bool,
     arguments: ArgumentSource,
     /// Whether the tool is annotated as read-only.
     read_only: bool,
 }
 
-/// The source of the arguments of a target.
+/// The source from which the arguments of a target's call are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArgumentSource {
-    /// The values of the expressions in the definition.
+    /// The evaluated expressions in the definition.
     Mapped,
     /// The whole input of the composite.
     Input,
-    /// The whole input of the composite. It needs no further check, because the schema of the
-    /// target equals that of the composite.
+    /// The whole input of the composite. The input is not checked again, because the tool's input
+    /// schema equals that of the composite.
     CheckedInput,
 }
 
@@ -96,7 +96,7 @@ impl Resolved {
         Self { composites }
     }
 
-    /// Returns the composite if it can run with the current tools.
+    /// Returns the composite with this index if it can run with the current tools.
     pub(super) fn available(&self, composite: usize) -> Option<&Available> {
         self.composites[composite].available()
     }
@@ -116,8 +116,8 @@ impl Resolution {
         let calls = compiled.plan.sites().zip(&found);
         let targets: Vec<_> =
             calls.map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
-        // The defaults of a declared schema belong to the composite itself, so all targets receive
-        // them.
+        // A default in a declared input schema belongs to the composite itself, so all targets
+        // receive it.
         let passes_given = compiled.input_schema.is_none()
             && targets.iter().any(|target| target.arguments == ArgumentSource::Input);
         let of_tools = schema_of_tools(compiled, &found);
@@ -144,8 +144,8 @@ impl Resolution {
     }
 }
 
-/// Returns the tool that each target of a composite calls, in order of the call sites; `None` for a
-/// tool that is missing.
+/// Returns the tool that each target of a composite calls, ordered by call site. A missing tool is
+/// `None`.
 fn find_tools<'t>(
     compiled: &Compiled,
     tools: &'t Tools,
@@ -160,7 +160,8 @@ fn find_tools<'t>(
         .collect()
 }
 
-/// Returns `true` if a composite can run with the tools in `found`. Warns about missing tools.
+/// Returns `true` if a composite can run with the tools in `found`. Logs a warning if tools are
+/// missing.
 fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) -> bool {
     let calls = compiled.plan.sites().zip(found);
     let missing: Vec<_> = calls
@@ -181,7 +182,7 @@ fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warni
     true
 }
 
-/// Warns about arguments in a definition that are certain not to match the input schema of their
+/// Logs a warning for each argument in a definition that can never match the input schema of its
 /// tool.
 fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) {
     let name = &compiled.name;
@@ -201,8 +202,8 @@ fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warn
     }
 }
 
-/// Returns the annotations of a composite. Warns if the definition claims more safety than the
-/// called tools have.
+/// Returns the annotations of a composite. Logs a warning if the definition claims more safety than
+/// the called tools provide.
 fn annotations(
     compiled: &Compiled,
     found: &[Option<&Tool>],
@@ -222,8 +223,8 @@ fn annotations(
     annotations
 }
 
-/// Returns the input schema of a composite: the declared schema, or one derived from the tools of
-/// its targets.
+/// Returns the input schema of a composite: the declared schema or, without one, a schema that is
+/// derived from the tools of its targets.
 pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<JsonObject> {
     if let Some(schema) = &compiled.input_schema {
         return schema.clone();
@@ -241,7 +242,7 @@ pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<
     Arc::new(schema::derive_input(&sources, needs(&compiled.plan)))
 }
 
-/// Returns the arguments of a call that are certain not to match the input schema of the tool.
+/// Returns the arguments of a call that can never match the input schema of the tool.
 fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     match &call.arguments {
         Arguments::Input => Vec::new(),
@@ -249,8 +250,9 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Returns the parts of the input that a plan reads outside the arguments of its calls: in
-/// conditions, in its output block, and in settings of actions, such as the collection of a loop.
+/// Returns the parts of the composite's input that a plan reads outside the arguments of its calls:
+/// in conditions, in the output block, and in settings of actions, such as the collection of a
+/// loop.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
     fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
         needs.extend(uses.into_iter().map(|used| Need { used, certain, schema: None }));
@@ -264,8 +266,8 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
         }
         let certain = aborts && step.condition.is_none();
         for (is_first, used) in step.action.decisions() {
-            // Only a reference to the whole collection must be an array, and not one that is an
-            // element of a literal array.
+            // A reference must have an array as its value only if it is the whole collection of the
+            // loop, and not one element of a literal array.
             let is_collection = step.action.as_loop().is_some() && used.place.len() == 1;
             let schema = is_collection.then(|| json!({ "type": "array" }));
             needs.push(Need { used, certain: certain && is_first, schema });
@@ -277,9 +279,9 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     needs
 }
 
-/// Returns the output schema of the tools whose results a composite passes on unchanged. Returns
-/// `None` if the composite declares an output schema, or if not all of its results come from tools
-/// with the same schema.
+/// Returns the output schema that a composite inherits because it returns the results of tools
+/// unchanged. Returns `None` if the composite declares an output schema, or if its results may come
+/// from tools with different schemas or from no tool.
 fn schema_of_tools<'t>(
     compiled: &Compiled,
     found: &[Option<&'t Tool>],
@@ -301,8 +303,8 @@ fn schema_of_tools<'t>(
     }
 }
 
-/// Returns the last step of a pipeline or workflow if every successful run ends with this step.
-/// Otherwise, returns `None`.
+/// Returns the last step of a pipeline or workflow if every successful run ends with it. Otherwise,
+/// returns `None`.
 fn certain_last(compiled: &Compiled) -> Option<&Step> {
     let is_certain = |last: &&Step| {
         !last.may_be_skipped() && !compiled.plan.may_end_early() && !compiled.may_be_partial()
@@ -340,7 +342,7 @@ fn tool(
 // === impl Available ===
 
 impl Available {
-    /// Adds defaults to the arguments and checks them; see [`Input::check`].
+    /// Checks the arguments after adding the defaults of the input schema; see [`Input::check`].
     pub(super) fn check(
         &self,
         tool: &str,
@@ -354,7 +356,7 @@ impl Available {
 
 impl ResolvedTarget {
     /// Matches the target of a call with its tool. `input_schema` is the input schema of the
-    /// composite.
+    /// composite that makes the call.
     fn new(call: &CallSite, tool: Option<&Tool>, input_schema: &JsonObject) -> Self {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
@@ -380,13 +382,13 @@ impl ResolvedTarget {
         self.schema.is_some()
     }
 
-    /// Coerces arguments to the input schema of the tool and checks them.
+    /// Coerces the arguments of a call to the tool's input schema, and checks them.
     ///
-    /// If the tool is called with the whole input of the composite, the input is adapted to the
-    /// tool. If `given` is set, it replaces the input, because it lacks the defaults of other
-    /// targets. Arguments that the tool would reject as unknown are then removed, and the defaults
-    /// of this tool are added. An input that was already checked against an equal schema is not
-    /// checked again.
+    /// A tool that is called with the whole input of the composite receives only the part that it
+    /// accepts. First, the input is replaced by `given`, if set, which lacks the defaults of other
+    /// targets. Then, arguments that the tool would reject as unknown are removed, and the defaults
+    /// of the tool are added. An input that was already checked against an equal schema is passed
+    /// on without changes.
     ///
     /// # Errors
     ///
@@ -418,7 +420,7 @@ impl ResolvedTarget {
         match (fits, arguments) {
             (Ok(()), Value::Object(arguments)) => Ok(arguments),
             (Ok(()), _) => Ok(JsonObject::new()),
-            // The error is reported as if the tool had rejected the arguments.
+            // The error is reported as if the tool itself had rejected the arguments.
             (Err(refusal), _) => Err(StepError::protocol(refusal.to_error())),
         }
     }

@@ -1,4 +1,4 @@
-//! A client's call of a composite, with as many rounds of questions as necessary.
+//! A client's call of a composite, including all rounds of questions to the client.
 
 use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
 
@@ -33,20 +33,21 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Default time to answer a question, which starts when the question is sent to the client.
+/// Default time that a user has to answer a question. It starts when the question is sent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// The divisor that limits preserved outputs, which only the report of a failed run needs. Their
-/// maximum size is the maximum size of a stored state, divided by this number.
+/// The divisor that limits the preserved outputs of a suspended run: outputs that only the report
+/// of a failed run needs. Their maximum size is the store's maximum state size, divided by this
+/// number.
 const PRESERVED_SHARE: usize = 4;
-/// The maximum size in bytes of the preserved outputs of a run, if the store does not report a
-/// maximum state size.
+/// The maximum size in bytes of a run's preserved outputs if the store does not report a maximum
+/// state size.
 const MAX_PRESERVED: usize = 4 * 1024;
 
-/// Maximum number of pending questions that a message names.
+/// The maximum number of open questions that a message names.
 const MAX_NAMED_QUESTIONS: usize = 3;
 
-/// Settings for all composites of a layer.
+/// The settings that apply to all composites of a layer.
 pub(super) struct Settings {
     pub(super) limits: CallLimits,
     pub(super) heartbeat: Duration,
@@ -57,34 +58,33 @@ pub(super) struct Settings {
     pub(super) observers: Observers,
 }
 
-/// A run that waits for answers.
+/// The stored state of a run that waits for the answers of a user.
 #[derive(Debug, Serialize, Deserialize)]
 struct SuspendedRun {
-    /// The number of rounds of questions until now.
+    /// The number of rounds of questions so far.
     round: usize,
-    /// The number of questions until now.
+    /// The number of questions so far.
     #[serde(default)]
     asked: usize,
     used: Used,
     run: Box<RunState>,
 }
 
-/// The rounds of questions that a call has had until now.
+/// The progress of one composite call through its rounds of questions.
 #[derive(Default)]
 struct Rounds {
-    /// The number of rounds.
+    /// The number of rounds so far.
     round: usize,
-    /// The number of questions.
+    /// The number of questions so far.
     asked: usize,
     used: Used,
     /// The suspended run to resume; `None` before the first round.
     run: Option<Box<RunState>>,
-    /// The reason why the run must not ask further questions. `None` if further questions are
-    /// allowed.
+    /// The reason why the run must not ask further questions. `None` if it may ask.
     closed: Option<Arc<str>>,
 }
 
-/// A call of a composite.
+/// A composite call that may need several rounds of questions.
 struct Called<'c> {
     at: usize,
     compiled: &'c Compiled,
@@ -95,7 +95,7 @@ struct Called<'c> {
     settings: &'c Settings,
 }
 
-/// Answers a call of a composite that started at `started`.
+/// Returns the reply to a composite call that started at the time `started`.
 pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
@@ -108,15 +108,16 @@ where
 {
     request.context_mut().note_live_client();
     let program = runner.program.clone();
-    // An `async` block after all other code, and not an `async fn`, which would reserve space for
-    // its arguments twice.
+    // An `async` block at the end reserves space for fewer values than an `async fn`, which would
+    // reserve space for its arguments twice.
     async move {
         let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
         let arguments = call.arguments.take();
         let has_state = call.request_state.is_some();
         let compiled = &program.composites[composite];
         if !has_state && request.context().abilities().is_nothing() {
-            // The client cannot be asked, so there is one round and no state to keep.
+            // The client cannot answer questions, so there is only one round, and the run is never
+            // suspended.
             let used = Used::default();
             let scope = Scope::resumed(settings.limits, compiled.timeout, used, started);
             let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
@@ -139,7 +140,8 @@ where
 // === impl SuspendedRun ===
 
 impl SuspendedRun {
-    /// Adds the answers of the client to the suspended run, so that the run can be resumed.
+    /// Adds the client's answers to the suspended run, and returns the rounds with the run to
+    /// resume.
     fn resume(mut self, plan: &Plan, answers: InputResponses) -> Rounds {
         let answers = answers.into_iter();
         let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
@@ -152,11 +154,11 @@ impl SuspendedRun {
 // === impl Rounds ===
 
 impl Rounds {
-    /// Counts a round with this number of questions.
+    /// Counts a round and its number of questions.
     ///
     /// # Errors
     ///
-    /// Returns a text that names the exceeded limit if there are too many rounds or questions.
+    /// Returns a text that names the exceeded limit if there were too many rounds or questions.
     fn count(&mut self, questions: usize, limits: CallLimits) -> Result<(), String> {
         self.round += 1;
         self.asked = self.asked.saturating_add(questions);
@@ -179,7 +181,7 @@ impl Called<'_> {
     {
         let plan = &self.compiled.plan;
         let mut rounds = match state {
-            // Answers without a state belong to no question.
+            // Without a `requestState`, answers cannot be matched with questions and are ignored.
             None => Rounds::default(),
             Some(text) => match self.take(&text).await {
                 Ok(kept) => kept.resume(plan, answers),
@@ -199,11 +201,11 @@ impl Called<'_> {
             };
             rounds.used = scope.used();
             let client = self.context.live_client();
-            // A live client, which is asked while its call continues, counts its questions itself.
+            // A live client is asked while its call continues, and counts its questions itself.
             let more = if client.is_some() { 0 } else { asks.question_count() };
             let within = rounds.count(more, self.settings.limits);
             let why = match (within, client) {
-                // A run that is closed to questions does not ask.
+                // A run that is closed to questions does not ask any.
                 _ if rounds.closed.is_some() => return failed("no user can be asked".to_owned()),
                 (Err(limit), _) => limit,
                 (Ok(()), Some(client)) => {
@@ -224,14 +226,15 @@ impl Called<'_> {
                     }
                 }
             };
-            // The run ends with its partial result, as if the questions had been refused.
+            // The run continues without answers, as if the user could not be asked, and ends with
+            // its partial result.
             asks.refuse(&why);
             rounds.closed = Some(why.into());
             rounds.run = Some(asks);
         }
     }
 
-    /// Returns the scope of the next round.
+    /// Returns the scope of the next round, with the time and resources that remain.
     fn scope(&self, rounds: &Rounds) -> Scope {
         let active = rounds.run.as_ref().map_or(Duration::ZERO, |run| run.active());
         let left = self.compiled.timeout.saturating_sub(active);
@@ -240,15 +243,15 @@ impl Called<'_> {
         let scope = scope.observers(self.settings.observers.clone());
         match (&rounds.closed, self.settings.store.max_bytes()) {
             (Some(why), _) => scope.close(why.clone()),
-            // A live client is asked while the run stays in memory, so only other clients limit the
-            // state.
+            // A live client is asked while the run stays in memory. Only for other clients, the
+            // store limits the size of the state.
             (None, Some(room)) if self.context.live_client().is_none() => scope.state_room(room),
             (None, _) => scope,
         }
     }
 
-    /// Asks the client all open questions at once. Waits until all are answered, or until an answer
-    /// ends the run. Sends heartbeats while it waits.
+    /// Sends all open questions to the client at once. Waits until all questions are answered, or
+    /// until an answer ends the run. Sends heartbeats while it waits.
     async fn ask(&self, client: &LiveClient, run: &RunState) -> Responses {
         let plan = &self.compiled.plan;
         let questions = run.questions(plan);
@@ -268,11 +271,11 @@ impl Called<'_> {
         }
     }
 
-    /// Puts a suspended run into the store, and returns its questions as a reply.
+    /// Stores a suspended run, and returns its questions as a reply to the client.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the run cannot be suspended, as a text that may be sent to clients.
+    /// Returns the reason why the run cannot be suspended. The text may be sent to clients.
     async fn put(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let mut preserved = Vec::new();
         kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
@@ -280,15 +283,16 @@ impl Called<'_> {
         if put.is_ok() {
             kept.run.hand_over();
         } else {
-            // The run is not suspended and continues here, so it gets its preserved outputs back.
+            // The run is not suspended and continues in memory, so its preserved outputs are
+            // restored.
             let mut preserved = preserved.into_iter();
             kept.run.each_preserved(&mut |outputs| *outputs = preserved.next().unwrap_or_default());
         }
         put
     }
 
-    /// Truncates the preserved outputs of a run to the size that the store accepts, puts the run
-    /// into the store, and returns its questions.
+    /// Truncates the preserved outputs of a run to the size that the store accepts, stores the run,
+    /// and returns its questions.
     async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let room = self.settings.store.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
@@ -299,7 +303,7 @@ impl Called<'_> {
             kept.run.trim_preserved(&mut 0);
             bytes = serde_json::to_vec(kept).unwrap_or_default();
         }
-        // Deeply nested results can be serialized but not parsed.
+        // A deeply nested result can be serialized but would exceed the parser's depth limit.
         if serde_json::from_slice::<SuspendedRun>(&bytes).is_err() {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
         }
@@ -324,13 +328,13 @@ impl Called<'_> {
         }
     }
 
-    /// Takes a suspended run from the store. Returns an error reply if `text` is not the handle of
-    /// a run that this call may resume.
+    /// Removes the suspended run with the handle `text` from the store. Returns an error reply if
+    /// the handle does not identify a run that this call may resume.
     async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
             tracing::info!(composite, reason = %Reason(reason), "rejected a `requestState`");
-            // The same error for every reason, so that clients cannot probe for valid states.
+            // All reasons have the same error, so that clients cannot probe for valid states.
             Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
         };
         let (store, binding) = (&self.settings.store, self.binding());
@@ -352,15 +356,16 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the key for the caller's share of the store. Returns `None` if the layer does not
-    /// distinguish callers.
+    /// Returns the key of the caller, which the store uses to limit the caller's share of its
+    /// space. Returns `None` if the layer does not distinguish callers.
     fn caller_key(&self) -> Option<Vec<u8>> {
         let caller = self.settings.caller.as_ref()?;
         Some(caller_key(caller(self.context).as_deref()))
     }
 
-    /// Returns the binding of a suspended run: a fingerprint of the composite, its definition, the
-    /// arguments and the caller. Only a call with the same binding can resume the run.
+    /// Returns the binding of a suspended run, which prevents that another call resumes the run. It
+    /// is a fingerprint of the composite, its definition, the arguments and the caller. Only a call
+    /// with the same binding can resume the run.
     fn binding(&self) -> Fingerprint {
         let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
         let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
@@ -372,14 +377,14 @@ impl Called<'_> {
     }
 }
 
-/// Returns an error if `asked`, the number of questions in the rounds of one call, exceeds
-/// [`MAX_ASKED`].
+/// Returns an error if a call has asked more than [`MAX_ASKED`] questions in all of its rounds.
+/// `asked` is the number of questions.
 fn check_asked(asked: usize) -> Result<(), String> {
     if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
 }
 
-/// Returns a text that names the first open questions by their keys. The keys are escaped, because
-/// a tool may have chosen them.
+/// Returns a progress message that names the first open questions by their keys. The keys are
+/// escaped, because a tool may have chosen them.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     let more = keys.len().saturating_sub(MAX_NAMED_QUESTIONS);
     let told: Vec<_> =
@@ -388,8 +393,8 @@ fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     format!("waiting for an answer to {}{more}", told.join(", "))
 }
 
-/// Asks a client all questions, with as many at the same time as the client allows. When an answer
-/// ends the run, withdraws the remaining questions.
+/// Asks a client all questions, as many at the same time as the client allows. If an answer ends
+/// the run, the remaining questions are withdrawn.
 async fn ask(
     client: &LiveClient,
     questions: BTreeMap<String, Question>,
@@ -400,8 +405,8 @@ async fn ask(
         let is_form = matches!(question.request, InputRequest::Elicitation(_));
         let asked = async {
             let turn = client.turn(&question.request).await.map_err(Response::Refused)?;
-            // The time to answer starts only now. Otherwise questions that wait for their turn
-            // would time out.
+            // The time to answer starts when the question is sent. Otherwise, questions that wait
+            // for their turn would time out.
             let answer = turn.ask(question.request);
             Ok(timeout(left.unwrap_or(ANSWER_TIMEOUT), answer).await)
         };
@@ -416,7 +421,8 @@ async fn ask(
                 Response::Refused("the client cannot be asked".to_owned())
             }
             Ok(Err(_)) if left.is_some() => Response::Late,
-            // An unanswered question of a tool is reported to the tool as dismissed by the user.
+            // If a tool's question is not answered in time, the tool is informed that the user
+            // dismissed it.
             Ok(Err(_)) if is_form => Response::Answer(json!({ "action": "cancel" })),
             Ok(Err(_)) => Response::Refused("the client has not answered".to_owned()),
             Err(response) => response,
@@ -443,7 +449,7 @@ impl From<Ended> for Reply {
     fn from(ended: Ended) -> Self {
         match ended {
             Ended::Result { result, .. } => result.into(),
-            // A nested run asks, but no client can answer and wait for the run.
+            // A nested run asks a question, but the client cannot answer while the run waits.
             Ended::Asks(_) => failed("no user can be asked".to_owned()),
         }
     }

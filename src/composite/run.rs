@@ -1,4 +1,4 @@
-//! A run of a composite, from its arguments to its result or its questions.
+//! One run of a composite, from its arguments to its result or to its questions to the client.
 
 use std::{
     pin::Pin,
@@ -37,12 +37,12 @@ use crate::{
     message::{Context, ItemKind, Refusal, Request, ToolService, client::Abilities},
 };
 
-/// Calls composites and their targets.
+/// Runs composites, and calls the tools and nested composites that are their targets.
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
     pub(super) known: Arc<Known<Resolved>>,
     /// The service behind the layer. Boxed because it may be large, and the future of a run
-    /// reserves space for it more than once.
+    /// reserves space for it several times.
     pub(super) inner: Box<S>,
 }
 
@@ -53,23 +53,23 @@ where
 {
     runner: Runner<S>,
     composite: usize,
-    /// The arguments without the defaults that the derived input schema added. `None` if no
-    /// defaults were added, or if no target needs the arguments without them.
+    /// The arguments of the composite without the defaults that its derived input schema added.
+    /// `None` if no defaults were added, or if no target needs the arguments without the defaults.
     given: Option<Box<JsonObject>>,
-    /// The kinds of questions to the client that targets may ask.
+    /// The kinds of questions that targets may ask the client.
     abilities: Abilities,
-    /// The last call that ended at its first poll, kept for reuse. The next call reuses its
+    /// The future of the last call that ended at its first poll. The next call reuses its
     /// allocation and its clone of the service.
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
-/// The end of a run.
+/// The outcome of a run: a result, or open questions.
 pub(super) enum Ended {
-    /// The result of the run. If `reached` is `true`, a limit has ended the run, and the result may
-    /// be partial.
+    /// The run has ended with a result. If `reached` is `true`, a limit ended the run, and the
+    /// result may be partial.
     Result { result: CallToolResult, reached: bool },
-    /// The state of a suspended run with open questions. Once they are answered, the run can resume
-    /// from this state.
+    /// The run is suspended with open questions. It can resume from this state once the questions
+    /// are answered.
     Asks(Box<RunState>),
 }
 
@@ -79,11 +79,11 @@ impl<S> Runner<S>
 where
     S: ToolService,
 {
-    /// Runs a composite with these arguments. Resumes from `state` if a state is given, or starts
-    /// from the beginning.
+    /// Runs a composite with these arguments. If `state` is given, resumes the suspended run from
+    /// it. Otherwise, starts a new run.
     ///
-    /// Work that needs no waiting is done before the future is created, so that the future reserves
-    /// no space for it. `program` must be the program of the runner.
+    /// Work that does not wait is done before the future is created, so that the future does not
+    /// reserve space for this work. `program` must be the program of the runner.
     pub(super) fn run<'r>(
         self,
         program: &'r Program,
@@ -101,7 +101,8 @@ where
         let is_long = now - scope.started > LONG;
         async move {
             let (state, targets) = prepared?;
-            // The first steps coerce arguments for their tools, which can take as long again.
+            // Yields to other tasks first, because the first steps coerce arguments for their
+            // tools, which can take just as long again.
             if is_long {
                 yield_now().await;
                 now = Instant::now();
@@ -123,7 +124,7 @@ where
         }
     }
 
-    /// Returns the state with which the run starts or resumes, and the [`Caller`] of its targets.
+    /// Returns the state from which the run starts or resumes, and the [`Caller`] for its targets.
     fn prepare(
         self,
         compiled: &Compiled,
@@ -161,17 +162,17 @@ impl<S: Service<Request>> Targets<S> {
         available.map(|available| available.output.clone()).unwrap_or_default()
     }
 
-    /// Returns the callee of a call site: a tool behind the layer, or another composite.
+    /// Returns the tool behind the layer or the composite that a call site calls.
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }
 
-    /// Returns the request that calls a tool behind the layer.
+    /// Returns the request for the call of a tool behind the layer.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tool does not exist, or if a question to the client was not
-    /// answered.
+    /// Returns an error if the tool does not exist, or if a question that the tool asked the client
+    /// was not answered.
     #[inline]
     fn request(
         &self,
@@ -255,7 +256,8 @@ where
             Ok(request) => request,
             Err(refused) => return FirstPoll::Ended(Err(refused)),
         };
-        // Taken out, so that after a panic no call in an inconsistent state is reused.
+        // Taken out of its field, so that a call in an inconsistent state is not reused after a
+        // panic.
         let mut called = match self.spare.take() {
             Some(mut spare) => {
                 spare.as_mut().restart(request);
@@ -268,7 +270,8 @@ where
         };
         match called.as_mut().poll(cx) {
             Poll::Ready(answer) => {
-                // A service that failed may not be usable again.
+                // If the service returned an error, it may not be usable again, so its future is
+                // not reused.
                 self.spare = answer.is_ok().then_some(called);
                 FirstPoll::Ended(answer)
             }
@@ -277,7 +280,7 @@ where
     }
 }
 
-/// Runs a composite as a target of another one.
+/// Runs a composite as the target of another composite.
 async fn run_nested<S>(
     runner: Runner<S>,
     composite: usize,
@@ -303,8 +306,8 @@ where
     let around = scope.nested(timeout.saturating_sub(active));
     let run = runner.run(&program, composite, Some(arguments), state, &context, around.clone());
     match run.await {
-        // A limit of an outer run ended this run: report that limit rather than a failure of this
-        // composite.
+        // If the run ended because it reached a limit of an outer run, the error names that limit
+        // instead of a failure of this composite.
         Ok(Ended::Result { result, reached: true })
             if result.is_error == Some(true)
                 && let Some(reached) = around.reached() =>
@@ -320,8 +323,8 @@ where
     }
 }
 
-/// Adds the answers to a tool's questions to the parameters of the tool's next call. Returns an
-/// error if a question was not asked or not answered.
+/// Adds the answers to a tool's questions to the parameters with which the tool is called again.
+/// Returns an error if a question was not asked or not answered.
 fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
     let Resume::Tool(state) = answered.resume else {
         return Err(protocol("the tool cannot be resumed"));
@@ -332,7 +335,7 @@ fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Resu
         match response {
             Response::Answer(answer) => drop(responses.insert(key, answer)),
             Response::Refused(why) => return Err(protocol(&why)),
-            // Only questions of steps can time out.
+            // Only the questions of steps can time out, not those of tools.
             Response::Late => (),
         }
     }

@@ -1,4 +1,4 @@
-//! Derives the schemas and annotations of a composite from its targets.
+//! Derives the input schema, the output schema and the annotations of a composite from its targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// The keywords with which a JSON Schema can allow properties that are not named in `properties`.
+/// The keywords of a JSON Schema that can allow properties that its `properties` does not list.
 const OPENING_KEYWORDS: [&str; 8] = [
     "$ref",
     "allOf",
@@ -27,39 +27,39 @@ const OPENING_KEYWORDS: [&str; 8] = [
     "patternProperties",
     "propertyNames",
 ];
-/// The keyword of a property whose value clients repeat in an HTTP header when they call a server's
-/// own tools (SEP-2243). The keyword would be wrong for composites, so it is removed from their
-/// schemas.
+/// The keyword that makes clients repeat a property's value in an HTTP header when they call a tool
+/// (SEP-2243). It is removed from the schemas of composites, because it applies only to the
+/// server's own tools.
 const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// A target from which the input schema of a composite is derived.
+/// A target whose tool contributes to the input schema of a composite.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
-    /// Whether each run that succeeds calls the target.
+    /// Whether each successful run calls this target.
     pub(super) certain: bool,
     pub(super) arguments: &'a Arguments,
-    /// The input schema of the tool; `None` if the tool is not known.
+    /// The input schema of the tool. `None` if the tool is not known.
     pub(super) schema: Option<&'a JsonObject>,
 }
 
-/// A part of the input that a composite uses outside the arguments of its targets, such as in a
+/// A part of the input that a composite uses outside the arguments of its targets, for example in a
 /// condition.
 pub(super) struct Need<'a> {
     pub(super) used: Use<'a>,
-    /// Whether every run that succeeds uses this part.
+    /// Whether each successful run uses this part of the input.
     pub(super) certain: bool,
-    /// The schema of the whole property, if known.
+    /// The schema of the property that contains this part, if known.
     pub(super) schema: Option<Value>,
 }
 
-/// Derives the input schema of a composite.
+/// Derives the input schema of a composite from the input schemas of its targets.
 ///
-/// If every run passes its input to all targets and their schemas are equal, the common schema is
-/// returned with all its keywords. Otherwise, the derived schema has the properties of all targets
-/// and all referenced properties. Different schemas of the same property are combined with `anyOf`.
-/// A property is required if every successful run needs it. `$schema` is kept if it is the same for
-/// all targets.
+/// If all targets have the same schema and every successful run passes its whole input to each of
+/// them, the schema is returned with all its keywords. Otherwise, the derived schema contains the
+/// properties of all targets and all referenced properties. If targets have different schemas for
+/// the same property, `anyOf` combines these schemas. A property is required if every successful
+/// run needs it. `$schema` is included if it is the same for all targets.
 pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> JsonObject {
     if let Some(schema) = common_schema(sources).filter(|_| needs.is_empty()) {
         return adopt_whole(schema);
@@ -93,16 +93,16 @@ pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> Json
     schema
 }
 
-/// Returns the `$schema` in the schemas of all known targets. Returns `None` if it is not the same
-/// for all of them.
+/// Returns the `$schema` of the targets' input schemas. Returns `None` if the known targets have
+/// different ones.
 fn common_dialect<'a>(sources: &[Source<'a>]) -> Option<&'a Value> {
     let mut dialects = sources.iter().filter_map(|source| Some(source.schema?.get("$schema")));
     let first = dialects.next()??;
     dialects.all(|dialect| dialect == Some(first)).then_some(first)
 }
 
-/// Returns the common input schema of all targets. Returns `None` if their schemas differ, or if a
-/// successful run may not call all of them with its input.
+/// Returns the input schema that all targets share. Returns `None` if the schemas differ, or if a
+/// successful run may not pass its whole input to each target.
 fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     let first = sources.first()?.schema?;
     let is_common = |source: &Source<'_>| {
@@ -111,9 +111,9 @@ fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     sources.iter().all(is_common).then_some(first)
 }
 
-/// Returns `true` if a call passes on the whole input of the composite. To pass it on property by
-/// property, the call must have an argument for each property of `schema`, with the same name and
-/// with a reference to this property of the input as its value.
+/// Returns `true` if a call passes on the whole input of the composite. A call can do so without
+/// arguments of its own, or property by property: for each property of `schema`, the call has an
+/// argument with the same name that refers to this input property.
 fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
     let Arguments::Mapped(expression) = arguments else { return true };
     let root = resolve_root(schema);
@@ -140,23 +140,22 @@ fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
         && properties(root).all(|(name, property)| passes(name, property))
 }
 
-/// Converts the input schema of a tool to the input schema of a composite that accepts the same
-/// input.
+/// Converts a tool's input schema to the input schema of a composite that accepts the same input.
 pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
     with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
 }
 
-/// Returns `true` if a schema names a property.
+/// Returns `true` if `schema` lists a property with the name `property`.
 pub(super) fn declares(schema: &JsonObject, property: &str) -> bool {
     let properties = resolve_root(schema).get("properties");
     properties.is_some_and(|properties| properties.get(property).is_some())
 }
 
-/// Returns the first key of a path that a schema does not declare, and the closest name that it
-/// declares.
+/// Returns the first key in a path that a schema does not declare, and the closest declared name as
+/// a suggestion.
 ///
-/// Returns `None` if the schema declares the whole path, or if it has a keyword that allows other
-/// properties. A schema without such a keyword is considered to declare all properties that exist.
+/// Returns `None` if the schema declares the whole path, or if a keyword of the schema may allow
+/// further properties. Without such a keyword, only declared properties are considered to exist.
 pub(super) fn undeclared(
     schema: &JsonObject,
     path: &[PathSegment],
@@ -184,7 +183,7 @@ pub(super) fn undeclared(
     None
 }
 
-/// Returns `true` if a schema rejects every property that it does not name.
+/// Returns `true` if a schema rejects all properties that it does not declare.
 pub(super) fn is_closed(schema: &JsonObject) -> bool {
     let root = resolve_root(schema);
     let refuses = |key| root.get(key) == Some(&Value::Bool(false));
@@ -192,15 +191,16 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
         && !OPENING_KEYWORDS.iter().any(|keyword| root.contains_key(*keyword))
 }
 
-/// Derives annotations that cover the effects of all targets.
+/// Derives annotations that cover the effects of all targets, so that the composite does not seem
+/// safer than they are.
 ///
-/// An unknown target (`None`) is assumed to have all effects.
+/// A target without known annotations (`None`) is assumed to have all effects.
 pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAnnotations {
     let read_only = |target: &Option<&ToolAnnotations>| {
         target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
     };
     let destructive = |target: &Option<&ToolAnnotations>| {
-        // The hint only applies to tools that are not read-only.
+        // The destructive hint applies only to tools that are not read-only.
         !read_only(target) && target.is_none_or(ToolAnnotations::is_destructive)
     };
     let open_world = |target: &Option<&ToolAnnotations>| {
@@ -212,9 +212,9 @@ pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAn
         .open_world(targets.iter().any(open_world))
 }
 
-/// Overrides the derived annotations with the given ones, except for those that claim more safety
-/// than the derived ones. Also returns the names of the annotations that were not overridden for
-/// this reason.
+/// Overrides the derived annotations with those of the definition. An annotation of the definition
+/// that claims more safety than the derived one is ignored. Also returns the names of the ignored
+/// annotations.
 pub(super) fn merge_annotations(
     given: &ToolAnnotations,
     derived: &ToolAnnotations,
@@ -238,7 +238,7 @@ pub(super) fn merge_annotations(
     (merged, unsafe_claims)
 }
 
-/// Returns the schema of the structured report of a fan-out whose branches have these ids.
+/// Returns the schema of a fan-out's structured report. `ids` are the ids of its branches.
 pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> JsonObject {
     let branch = json!({
         "type": "object",
@@ -266,7 +266,7 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
     }))
 }
 
-/// Returns the schema of the output of a loop.
+/// Returns the schema of a loop's output.
 pub(super) fn loop_schema() -> JsonObject {
     let count = json!({ "type": "integer" });
     let iteration = json!({
@@ -293,10 +293,10 @@ pub(super) fn loop_schema() -> JsonObject {
     }))
 }
 
-/// Returns the schema of the output of an elicitation with this form.
+/// Returns the schema of the output of an elicitation step whose form has the schema `form`.
 pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
     let mut content = form.clone();
-    // Only valid at the root of a document.
+    // `$schema` is valid only at the root of a document.
     content.remove("$schema");
     into_object(json!({
         "type": "object",
@@ -308,7 +308,7 @@ pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
     }))
 }
 
-/// Returns the schema of an error.
+/// Returns the schema of an error in a report.
 fn error_schema() -> Value {
     json!({
         "type": "object",
@@ -334,22 +334,22 @@ fn into_object(schema: Value) -> JsonObject {
     }
 }
 
-/// The union of the schemas of several targets.
+/// Collects the properties of several targets' input schemas in one schema.
 #[derive(Default)]
 struct Union<'a> {
     properties: BTreeMap<String, Vec<Value>>,
     required: BTreeSet<String>,
-    /// The properties that are required unless they have a default.
+    /// The properties that are required unless their schema has a default.
     needed: BTreeSet<String>,
-    /// The schemas of targets that become definitions, because copied properties refer to parts of
-    /// them. The key is the name of the definition.
+    /// Schemas of targets that become definitions (`$defs`), because copied properties refer to
+    /// parts of them. The key is the name of the definition.
     definitions: BTreeMap<String, (&'a JsonObject, Value)>,
 }
 
 // === impl Union ===
 
 impl<'a> Union<'a> {
-    /// Adds all properties from the schema of a target that is called with the whole input.
+    /// Adds all properties of a target that is called with the whole input.
     fn add_all(&mut self, source: &Source<'a>) {
         let Some(schema) = source.schema else { return };
         let root = resolve_root(schema);
@@ -363,10 +363,11 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Adds the input property that an argument refers to.
+    /// Adds the input property that an argument of a target refers to.
     fn add_reference(&mut self, source: &Source<'a>, used: &Use<'_>) {
         let Some(name) = used.property() else { return };
-        // An argument has the type of the property only if it is a bare reference.
+        // The schema of the argument also applies to the input property only if the argument is a
+        // bare reference to the property.
         let typed = match (&used.place[..], used.path) {
             ([PathSegment::Key(argument)], [_]) if used.bare => source.schema.and_then(|schema| {
                 Some((schema, resolve_root(schema).get("properties")?.get(argument)?))
@@ -377,9 +378,9 @@ impl<'a> Union<'a> {
         self.refer(name, property, source.certain && used.certain && !used.optional);
     }
 
-    /// Adds a referenced property, and its schema if known.
+    /// Adds a referenced input property, with its schema if known.
     fn refer(&mut self, name: &str, property: Option<Value>, is_needed: bool) {
-        // A property whose schema is unknown is added too.
+        // Adds the property even if its schema is unknown.
         self.properties.entry(name.to_owned()).or_default();
         if let Some(property) = property {
             self.add(name, property);
@@ -398,13 +399,14 @@ impl<'a> Union<'a> {
 
     /// Copies a property from the schema of a target.
     ///
-    /// If the property refers to other parts of the target's schema, this whole schema becomes a
-    /// definition of its own. So equal names in the schemas of several targets do not conflict.
+    /// If the property refers to other parts of the target's schema, the whole schema is added as a
+    /// separate definition. This prevents conflicts between equal names in the schemas of several
+    /// targets.
     fn adopt(&mut self, source: &Source<'a>, schema: &'a JsonObject, property: &Value) -> Value {
         match refers(property) {
             Refers::Nowhere => return rehome(property, None),
-            // Anchors of several targets could conflict, so any value is accepted here. The target
-            // itself validates the property.
+            // Anchors of several targets could conflict, so the schema of the property accepts any
+            // value. The target itself validates the value.
             Refers::ToAnchors => return json!({}),
             Refers::ToPlaces => (),
         }
@@ -431,7 +433,7 @@ impl<'a> Union<'a> {
                     name.push('_');
                 }
                 let mut whole = schema.clone();
-                // These keywords would give the definition a base URI of its own.
+                // With these keywords, the definition would have its own base URI.
                 whole.remove("$id");
                 whole.remove("$schema");
                 let whole = rehome(&Value::Object(whole), Some(&name));
@@ -468,14 +470,14 @@ impl<'a> Union<'a> {
     }
 }
 
-/// Returns a schema that accepts the values of any of the alternatives.
+/// Returns a schema that accepts each value that at least one of the alternatives accepts.
 fn any_of(mut alternatives: Vec<Value>) -> Value {
     if let [_] = *alternatives {
         return alternatives.remove(0);
     }
-    // The union has the first default of its alternatives.
+    // The union uses the first default among its alternatives.
     let default = alternatives.iter().find_map(|schema| schema.get("default")).cloned();
-    // If one alternative accepts anything, so does the union.
+    // If one alternative accepts any value, so does the union.
     let mut merged =
         if alternatives.iter().all(|schema| *schema != json!({})) && !alternatives.is_empty() {
             json!({ "anyOf": alternatives })
@@ -488,7 +490,7 @@ fn any_of(mut alternatives: Vec<Value>) -> Value {
     merged
 }
 
-/// Returns the root of a schema. If the root only refers to a definition, returns the definition.
+/// Returns the root of a schema. If the root only refers to a definition, returns this definition.
 fn resolve_root(schema: &JsonObject) -> &JsonObject {
     if schema.contains_key("properties") { schema } else { resolve(schema, schema) }
 }
@@ -497,19 +499,20 @@ fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The kinds of references from a schema to parts of the same document.
+/// The kinds of references in a schema to other parts of the same document, ordered from the
+/// easiest to the most difficult to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Refers {
     /// No references.
     Nowhere,
-    /// References by path.
+    /// References by path, such as `#/$defs/name`.
     ToPlaces,
-    /// References by anchor or other names.
+    /// References by anchor or by another name.
     ToAnchors,
 }
 
-/// Returns the kind of references from a schema to parts of the same document. If there are several
-/// kinds, returns the last one in the order of [`Refers`].
+/// Returns the kind of references in a schema to other parts of the same document. If there are
+/// several kinds, returns the highest in the order of [`Refers`].
 fn refers(schema: &Value) -> Refers {
     match schema {
         Value::Object(members) => members
@@ -531,12 +534,13 @@ fn refers(schema: &Value) -> Refers {
     }
 }
 
-/// Copies a schema without [`HEADER_KEYWORD`]. If `home` is given, redirects references within the
-/// document to the definition of this name.
+/// Copies a schema without [`HEADER_KEYWORD`]. If `home` is given, the schema is moved into the
+/// definition with this name, so references within the document are changed to point into this
+/// definition.
 fn rehome(schema: &Value, home: Option<&str>) -> Value {
     let members = match schema {
         Value::Object(members) => members,
-        // An array in an unknown keyword.
+        // An array that is the value of an unknown keyword.
         Value::Array(elements) => {
             return elements.iter().map(|element| rehome(element, home)).collect();
         }

@@ -31,7 +31,7 @@ use crate::{
 
 /// Middleware that adds composite tools to a service. Created by [`CompositeLayer`].
 ///
-/// The middleware is ready when the inner service is.
+/// The middleware is ready when the inner service is ready.
 #[derive(Clone)]
 pub struct Composite<S> {
     listing: Informed<Listing, S>,
@@ -53,19 +53,19 @@ pin_project! {
             #[pin]
             reply: F,
         },
-        // Boxed: two states with inline futures would enlarge the future of every call.
+        // Boxed because two states with inline futures would enlarge the future of every call.
         Listed { reply: Pin<Box<InformedFuture<Listing, F, E>>> },
         Running { reply: BoxFuture<'static, Reply> },
     }
 }
 
-/// The part of the middleware that answers a request.
+/// Determines which part of the middleware answers a request.
 enum Route {
-    /// The service behind the layer.
+    /// The service behind the layer answers the request.
     Inner,
-    /// The listing, which adds composites to lists of tools and capabilities.
+    /// The listing answers. It adds composites to tool lists and to server capabilities.
     Listing,
-    /// The composite at this position.
+    /// The composite with this index answers.
     Run(usize),
 }
 
@@ -113,13 +113,13 @@ impl<S> Composite<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the composites now, so that no later request has to wait for the
+    /// Lists the tools behind the composites in advance, so that no later request waits for the
     /// list. Does nothing if the tools are already known, or if there are no composites.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed now. In this case, the first request that
-    /// needs the tools lists them.
+    /// Returns an error if the tools cannot be listed at the moment. The next request that needs
+    /// the tools then lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         self.listing.warm().await
     }
@@ -129,13 +129,13 @@ impl<S> Composite<S>
 where
     S: ToolService,
 {
-    /// Returns the calls that a composite would make with these arguments, as far as they can be
-    /// determined before any tool is called.
+    /// Returns the tool calls that a composite would make with these arguments, without calling any
+    /// tool. Values that depend on the outputs of tools are not determined.
     ///
     /// The preview contains the steps in the order in which they may start, each with its calls.
-    /// The arguments of the calls are coerced to the schemas of their tools.
+    /// The arguments of the calls are coerced to the input schemas of the called tools.
     ///
-    /// This method may list the tools behind the composites, but calls no tool.
+    /// This method may list the tools behind the composites.
     ///
     /// # Errors
     ///
@@ -204,10 +204,11 @@ where
         composite: usize,
         mut request: Request,
     ) -> BoxFuture<'static, Reply> {
-        // The branches acquire their own readiness, so the readiness reserved by this call is
-        // released. A service that admits one request at a time would otherwise deadlock.
+        // The readiness that this call reserved is released, because each branch acquires readiness
+        // itself. Otherwise, a service that admits one request at a time would deadlock.
         let inner = Box::new(self.listing.give_back_readiness());
-        // The branches run in their own tasks and must know the request that they belong to.
+        // The branches run in their own tasks, and need the data of the request that they belong
+        // to.
         if let Err(refusal) = request.enter() {
             return Box::pin(ready(refusal.into()));
         }
@@ -232,9 +233,9 @@ where
     }
 }
 
-/// Returns the tools behind the composites. If `composite` can run with the tools that are known,
-/// returns these tools and `now`. Otherwise, lists the tools first, and returns them with the time
-/// after listing. Returns `None` if listing fails.
+/// Returns the tools behind the composites. If `composite` can run with the tools that are already
+/// known, returns these tools and the time `now`. Otherwise, lists the tools first, and returns
+/// them with the time at which the list was received. Returns `None` if listing fails.
 fn known<S>(
     mut lookup: Lookup<Resolved>,
     composite: usize,

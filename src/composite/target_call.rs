@@ -1,4 +1,4 @@
-//! The future of one call of a tool behind the layer.
+//! The future of a single call of a tool behind the layer.
 
 use std::{
     error::Error,
@@ -35,17 +35,17 @@ use crate::{
 };
 
 /// The maximum nesting depth of tool results and of the outputs of runs. It is less than the 128
-/// levels that JSON parsers accept, because composites add levels around results.
+/// levels that JSON parsers accept, because composites add nesting levels around results.
 pub(super) const MAX_RESULT_DEPTH: usize = 110;
-/// Maximum size of the key of a tool's question, in bytes.
+/// The maximum size in bytes of the key of a tool's question.
 const MAX_QUESTION_KEY: usize = 256;
 
 pin_project! {
-    /// The future of a tool call. It waits until the service is ready, calls the service, and
-    /// converts the reply.
+    /// The future of a tool call. Waits until the service is ready, calls the service, and converts
+    /// its reply.
     ///
-    /// A reply that is neither a tool result nor the questions of a tool becomes an error, whose
-    /// text may be shown to clients. Results count toward the limits of the run.
+    /// A reply must be a tool result or the questions of a tool. Any other reply becomes an error,
+    /// whose message may be shown to clients. Results count toward the limits of the run.
     pub(super) struct TargetCall<S>
     where
         S: Service<Request>,
@@ -66,7 +66,8 @@ pin_project! {
             #[pin]
             reply: F,
         },
-        // The tool continued as a task, which composites cannot wait for.
+        // The tool continued as a task. The task is cancelled, because composites cannot wait for
+        // tasks.
         Cancelling { cancelled: BoxFuture<'static, ()> },
         Done,
     }
@@ -75,8 +76,8 @@ pin_project! {
 // === impl TargetCall ===
 
 impl<S: Service<Request>> TargetCall<S> {
-    /// Creates the future of a call. The tool may ask only questions that the client can answer
-    /// according to its `abilities`.
+    /// Creates the future of a tool call. The `abilities` of the client determine which questions
+    /// the tool may ask.
     pub(super) const fn new(
         service: S,
         request: Request,
@@ -86,7 +87,7 @@ impl<S: Service<Request>> TargetCall<S> {
         Self { service, phase: Phase::NotReady { request: Some(request) }, abilities, scope }
     }
 
-    /// Prepares this future for another call of the same run, with the same service.
+    /// Prepares this future for reuse by another call of the same run.
     pub(super) fn restart(self: Pin<&mut Self>, request: Request) {
         self.project().phase.set(Phase::NotReady { request: Some(request) });
     }
@@ -145,8 +146,8 @@ where
     }
 }
 
-/// Checks the nesting depth of a tool's reply, so that clients can parse a composite's result that
-/// contains the reply.
+/// Checks that a tool's reply is not nested too deep. A composite's result contains the reply, and
+/// clients must be able to parse the result.
 ///
 /// # Errors
 ///
@@ -158,8 +159,8 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
             let meta = result.meta.iter().flat_map(|meta| meta.0.values());
             result.structured_content.iter().chain(meta).any(is_deep)
         }
-        // Questions are forwarded unchanged. A question that is nested too deep is neither stored
-        // nor answered.
+        // Questions are forwarded unchanged. If a question is nested too deep, it fails later: its
+        // run cannot be stored, or its client cannot answer.
         Ok(ToolReply::Asks(_)) => false,
         Err(error) => error.data.as_ref().is_some_and(is_deep),
     };
@@ -171,12 +172,13 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     }
 }
 
-/// Converts a refusal of a call by a layer behind the composites to an error.
+/// Converts a layer's refusal of a call to an error of the step. The layer is behind the
+/// composites.
 fn refused(refusal: &Refusal) -> StepError {
     let Refusal::OverBudget { budget, .. } = refusal else {
         return StepError::protocol(refusal.to_error());
     };
-    // Only the cost limit of a run ends the run; other budgets do not.
+    // Only the run's own cost limit ends the run. Other budgets only fail the call.
     let ends_run = *budget == Setting::Cost.name();
     let ErrorData { code, message, data } = refusal.to_error();
     let error = StepError::new(ErrorKind::Limit, message);
@@ -184,7 +186,7 @@ fn refused(refusal: &Refusal) -> StepError {
 }
 
 /// Returns the questions of a tool. Returns an error if the client cannot answer them, or if
-/// `closed` contains a reason why the run may not ask questions.
+/// `closed` contains a reason why the run must not ask questions.
 fn asked(
     asks: InputRequiredResult,
     abilities: Abilities,
@@ -217,7 +219,7 @@ pub(super) fn protocol(message: &str) -> StepError {
     StepError::new(ErrorKind::Protocol, message)
 }
 
-/// Converts an error of the service to a text without internal details.
+/// Converts an error of the service to an error message without internal details.
 fn service_error(error: &BoxError) -> StepError {
     match Cause::of(&**error) {
         Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),
