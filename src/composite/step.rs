@@ -8,25 +8,26 @@ use serde_json::{Value, json};
 use super::error::Segment;
 use crate::{engine::plan::OnRefusal, named::named};
 
-/// Default number of retries of a step.
+/// The default number of retries of a step.
 const RETRIES: u32 = 3;
-/// Default upper bound of the first retry delay.
+/// The default upper bound of the delay before the first retry.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Default upper bound of every retry delay.
+/// The default upper bound of the delay before every retry.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// Default timeout of one attempt of a step.
+/// The default timeout of one attempt of a step.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// The default number of elements of a loop that run at the same time.
+/// The default number of loop elements that are processed at the same time.
 const LOOP_PARALLEL: usize = 10;
 /// The default maximum number of elements of a loop.
 const ITERATIONS: usize = 100;
-/// Default name of the element of a loop.
+/// The default name of a loop's current element in references.
 const ITEM: &str = "item";
 
-/// A step of a pipeline or workflow: an [`Action`], and the settings that all actions share.
+/// A step of a pipeline or workflow. Consists of an [`Action`], such as a tool call, and settings
+/// that are available for all actions.
 ///
-/// Like a [`CompositeTool`](super::CompositeTool), a step is only data. Errors in a step are
-/// reported when a layer is built from its definition.
+/// A step is only data, like a [`CompositeTool`](super::CompositeTool). Errors in a step are
+/// reported when a layer is built from the definition that contains it.
 ///
 /// # Examples
 ///
@@ -64,7 +65,7 @@ pub struct Step {
     pub(crate) default_results: Option<Value>,
 }
 
-/// The action of a step.
+/// The action that a step performs.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Action {
@@ -74,44 +75,44 @@ pub enum Action {
     ForEach(ForEach),
     /// Calls the tool of the first case whose condition is true.
     Switch(Switch),
-    /// Asks the user of the client.
+    /// Asks the user of the client a question.
     Elicitation(Elicitation),
-    /// Computes a value, and calls nothing.
+    /// Computes a value without calling a tool.
     Value(ComputedValue),
-    /// Ends the run.
+    /// Ends the run early.
     Stop(Stop),
 }
 
-/// A call of a tool: the name of the tool and the arguments.
+/// A tool call: the name of a tool and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// The name of a tool as clients see it, such as `backend/tool`, or the name of another
+    /// The name of the tool as clients see it, such as `backend/tool`, or the name of another
     /// composite.
     pub(crate) tool: String,
-    /// Whether a tool behind the layer is called even if a composite has the same name.
+    /// Whether the tool behind the layer is called even if a composite has the same name.
     pub(crate) behind: bool,
-    /// Arguments of the tool, such as `{ q = "$input.query" }`. Defaults to none in a step, and to
-    /// the arguments of the composite in a target.
+    /// The arguments of the tool, such as `{ q = "$input.query" }`. Defaults to no arguments in a
+    /// step, and to the arguments of the composite in a target.
     pub(crate) arguments: Option<Value>,
-    /// Whether the tool's result is parsed as JSON if it consists only of text.
+    /// Whether a tool result that consists only of text is parsed as JSON.
     pub(crate) parse_json: bool,
 }
 
-/// A loop: calls a tool for each element of a collection.
+/// A loop, which calls a tool for each element of a collection.
 ///
-/// In the arguments of the call, `$item` refers to the current element, and `$index` to its index,
-/// which begins at zero.
+/// In the arguments of the tool call, `$item` refers to the current element, and `$index` to its
+/// index, starting at zero.
 ///
 /// The output of a loop is an object with these members:
 ///
-/// - `iterations`: an array with an object for each element, in the order of the collection. The
+/// - `iterations`: an array with an object for each element, in the order of the collection. Each
 ///   object has the members `index`, `item`, `status`, and `output` or `error`.
 /// - `count`, `completed` and `failed`: the numbers of all, completed and failed elements. If a
-///   limit has skipped elements, the member `skipped` is their number.
+///   limit has caused elements to be skipped, the member `skipped` is their number.
 ///
-/// For a loop, the [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of the step
-/// are applied to each element. With [`OnError::Continue`], the step completes even if elements
-/// fail. Otherwise, the first failure cancels the other elements.
+/// The [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of the step apply to
+/// each element separately. With [`OnError::Continue`], the step completes even if elements fail.
+/// Otherwise, the first failure cancels the other elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForEach {
     pub(crate) collection: Value,
@@ -121,39 +122,40 @@ pub struct ForEach {
     pub(crate) max_iterations: usize,
 }
 
-/// A choice: calls the tool of the first [`Case`] whose condition is true.
+/// A choice between tool calls: calls the tool of the first [`Case`] whose condition is true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
     pub(crate) cases: Vec<Case>,
     pub(crate) default: Otherwise,
 }
 
-/// A case of a [`Switch`].
+/// A case of a [`Switch`]: a condition and the tool call that is made if the condition is true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub(crate) when: String,
     pub(crate) call: ToolCall,
 }
 
-/// The behavior of a [`Switch`] if none of its conditions is true.
+/// The behavior of a [`Switch`] if no condition is true.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Otherwise {
     /// Skips the step.
     Skip,
-    /// Calls this tool.
+    /// Makes this tool call.
     Call(ToolCall),
 }
 
-/// A question to the user of the client.
+/// A question that a step asks the user of the client, with a form for the answer.
 ///
 /// The output of the step is an object. Its member `action` is `accept`, `decline`, `cancel` or
-/// `timeout`. After `accept`, its member `content` is the completed form, which matches the schema.
+/// `timeout`. If it is `accept`, the member `content` is the completed form, which matches the
+/// schema.
 ///
-/// The [`timeout`](Step::timeout) of the step limits the time to answer. This time does not count
-/// toward the time of the run. With [`OnError::Retry`], the question is repeated if an answer does
-/// not match the schema of the form. Because questions are repeated without delay, a definition
-/// that sets a delay for these retries is rejected.
+/// The [`timeout`](Step::timeout) of the step limits the time that the user has to answer. This
+/// time does not count toward the time of the run. With [`OnError::Retry`], the question is
+/// repeated if an answer does not match the schema of the form. Questions are repeated without
+/// delay, so a definition that sets a delay for these retries is rejected.
 ///
 /// # Examples
 ///
@@ -187,15 +189,15 @@ pub struct Elicitation {
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// A value that is computed from the data of the run, without a call.
+/// A value that a step computes from the data of the run, without calling a tool.
 ///
-/// The value is the output of the step. So other steps can refer to a part that several of them
-/// need, instead of repeating the expression. A value that is a bare optional reference (`?`) to
-/// nothing is null.
+/// The value becomes the output of the step. Use it for a value that several steps need, so that
+/// they can refer to it instead of repeating the expression. If the value is a bare optional
+/// reference (`?`) to a missing value, it is null.
 ///
-/// The value counts toward the [maximum size](super::CallLimits::max_result_bytes) of the results
-/// of the run. A [timeout](Step::timeout) or [`OnError::Retry`] in the step is rejected, because
-/// the same expression would fail again.
+/// The size of the value counts toward the [maximum size](super::CallLimits::max_result_bytes) of
+/// the results of the run. A step that computes a value must not set a [timeout](Step::timeout) or
+/// [`OnError::Retry`], because the same expression would fail again.
 ///
 /// # Examples
 ///
@@ -222,16 +224,16 @@ pub struct ComputedValue {
     pub(crate) value: Value,
 }
 
-/// The early end of a run.
+/// A step action that ends the run early.
 ///
-/// When the step starts, the run ends at once with the result of the step: steps that are running
-/// are cancelled, pending questions to the user are withdrawn, and the remaining steps are skipped.
-/// A [condition](Step::condition) decides whether the step starts. In a composite that another
-/// composite calls, only the inner run ends, and its result is that of the call.
+/// When the step starts, the run ends immediately with the result of the step. Running steps are
+/// cancelled, open questions to the user are withdrawn, and the remaining steps are skipped. Set a
+/// [condition](Step::condition) to end the run only in some cases. If the composite was called by
+/// another composite, only the inner run ends, and its result is the result of that call.
 ///
-/// The step has no output, so other steps can only depend on it or refer to its status. A
-/// [timeout](Step::timeout), [default results](Step::default_results) or [`OnError::Retry`] in the
-/// step is rejected.
+/// The step has no output, so other steps can only depend on it or refer to its status. The step
+/// must not set a [timeout](Step::timeout), [default results](Step::default_results) or
+/// [`OnError::Retry`].
 ///
 /// # Examples
 ///
@@ -258,7 +260,7 @@ pub struct Stop {
     pub(crate) result: StopResult,
 }
 
-/// The result of a run that a [`Stop`] has ended.
+/// The result that a [`Stop`] step returns for the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StopResult {
     Message { text: String, is_error: bool },
@@ -269,22 +271,22 @@ pub(crate) enum StopResult {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
-    /// Fails the run and cancels the steps that still run.
+    /// Fails the run, and cancels the steps that are still running.
     #[default]
     Abort,
-    /// Continues the run, including the steps that depend on this one.
+    /// Continues the run. Steps that depend on the failed step run too.
     Continue,
-    /// Retries the step first. If all retries fail, fails or continues the run; see
-    /// [`Retry::then`].
+    /// Retries the step. If all retries fail, [`Retry::then`] determines whether the run fails or
+    /// continues.
     Retry(Retry),
 }
 
-/// The retries of a step.
+/// A policy for retrying a failed step, with exponential backoff.
 ///
-/// A random delay precedes each retry. The upper bound of the delay doubles with each retry, up to
-/// a maximum ([full jitter]). A result with `isError` is a failure and is retried too. Errors that
-/// a retry would repeat, such as invalid arguments, are not retried. If all attempts fail, the last
-/// error is reported.
+/// Each retry is preceded by a random delay. The upper bound of the delay doubles with each retry,
+/// up to a maximum ([full jitter]). A tool result with `isError` counts as a failure and is retried
+/// too. Errors that would occur again, such as invalid arguments, are not retried. If all attempts
+/// fail, the last error is reported.
 ///
 /// [full jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,7 +297,7 @@ pub struct Retry {
     pub(crate) then: Then,
 }
 
-/// The behavior of a run when a step has failed and its retries are exhausted.
+/// The behavior of a run if a step still fails after its last retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Then {
@@ -309,11 +311,11 @@ pub enum Then {
 // === impl Step ===
 
 impl Step {
-    /// Creates a step. The action is a [`ToolCall`] or the name of a tool, a [`ForEach`], a
-    /// [`Switch`], an [`Elicitation`], a [`ComputedValue`] or a [`Stop`].
+    /// Creates a step with an id and an action. The action is a [`ToolCall`] or the name of a tool,
+    /// a [`ForEach`], a [`Switch`], an [`Elicitation`], a [`ComputedValue`] or a [`Stop`].
     ///
-    /// The id names the step in references and in the trace. It has 1 to 64 letters, digits, `_`
-    /// and `-`.
+    /// The id identifies the step in references and in the trace. It consists of 1 to 64 letters,
+    /// digits, `_` and `-`.
     pub fn new(id: impl Into<String>, action: impl Into<Action>) -> Self {
         Self {
             id: id.into(),
@@ -326,20 +328,21 @@ impl Step {
         }
     }
 
-    /// Sets the steps that must finish before this step, in addition to the steps that it refers
-    /// to.
+    /// Sets the steps that must finish before this step starts. Steps that this step refers to need
+    /// not be set, because it waits for them anyway.
     ///
-    /// The steps of a pipeline always run in their order, so setting this in a pipeline is an
-    /// error.
+    /// Setting dependencies in a pipeline is an error, because the steps of a pipeline always run
+    /// in order.
     #[must_use]
     pub fn depends_on<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
         self.depends_on = steps.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets the condition for running the step. If the condition is false, the step is skipped.
+    /// Sets the condition under which the step runs. If the condition is false, the step is
+    /// skipped.
     ///
-    /// The condition is a reference, a template or an expression such as
+    /// The condition is a reference, a template or an expression, for example
     /// `steps.scan.output.count > 3`. Its value must be a boolean or the text `true` or `false`.
     /// Any other value fails the step.
     #[must_use]
@@ -348,8 +351,8 @@ impl Step {
         self
     }
 
-    /// Sets the timeout of each attempt to call a tool. In a step that asks the user a question,
-    /// sets the time that the user has to answer. Defaults to 5 minutes.
+    /// Sets the timeout of each attempt to call the step's tool. In an elicitation step, sets the
+    /// time that the user has to answer. Defaults to 5 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -363,10 +366,11 @@ impl Step {
         self
     }
 
-    /// Sets the output of the step if it is skipped or fails.
+    /// Sets the output that the step has if it is skipped or fails.
     ///
-    /// Default results are required if this step can be skipped or fail, and another step or the
-    /// output block refers to this step's output without marking the reference as optional (`?`).
+    /// Default results are required if this step can be skipped or fail although another step or
+    /// the output block refers to its output. They are not required if the reference is marked as
+    /// optional (`?`).
     #[must_use]
     pub fn default_results(mut self, output: Value) -> Self {
         self.default_results = Some(output);
@@ -377,7 +381,7 @@ impl Step {
 // === impl Action ===
 
 impl Action {
-    /// Returns the name of the action: the `type` of the step in configuration files.
+    /// Returns the name of the action, which is the `type` of the step in configuration files.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -392,7 +396,8 @@ impl Action {
 
     /// Encodes all settings of the action as JSON, for the fingerprint of its composite.
     ///
-    /// Each type is destructured without `..`. So a new field does not compile until it is encoded.
+    /// Each type is destructured without `..`, so that a new field causes a compile error until it
+    /// is encoded.
     pub(super) fn encode(&self) -> Value {
         match self {
             Self::Tool(call) => call.encode(),
@@ -431,7 +436,7 @@ impl Action {
         }
     }
 
-    /// Returns the calls that the action may make, each with its path in the definition of the
+    /// Returns the tool calls that the action may make, each with its path in the definition of the
     /// step.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
@@ -487,28 +492,29 @@ impl ToolCall {
 
     /// Creates a call of `tool` without arguments.
     ///
-    /// If a composite of the layer has the same name as a tool behind the layer, the call goes to
-    /// the composite.
+    /// If both a composite of the layer and a tool behind the layer have this name, the composite
+    /// is called.
     pub fn new(tool: impl Into<String>) -> Self {
         Self { tool: tool.into(), behind: false, arguments: None, parse_json: false }
     }
 
-    /// Like [`new`](Self::new), but always calls the tool behind the layer, even if a composite has
-    /// the same name.
+    /// Creates a call like [`new`](Self::new), but always calls the tool behind the layer, even if
+    /// a composite has the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self { behind: true, ..Self::new(tool) }
     }
 
-    /// Sets the arguments, an object in which strings can be
-    /// [references and templates](crate::expr).
+    /// Sets the arguments of the call: an object whose strings can be [references and
+    /// templates](crate::expr).
     #[must_use]
     pub fn arguments(mut self, arguments: Value) -> Self {
         self.arguments = Some(arguments);
         self
     }
 
-    /// Parses the result as JSON if its only content is text. The parsed value becomes the output
-    /// of the step. If the text is not JSON, the step fails.
+    /// Parses the tool result as JSON if it contains only text. The parsed value becomes the output
+    /// of the step, so that other steps can refer to its parts. If the text is not valid JSON, the
+    /// step fails.
     #[must_use]
     pub const fn parse_json(mut self) -> Self {
         self.parse_json = true;
@@ -542,12 +548,12 @@ impl From<String> for ToolCall {
 // === impl ForEach ===
 
 impl ForEach {
-    /// The `type` of a step that is a loop, in configuration files.
+    /// The `type` of a loop step in configuration files.
     pub(crate) const TYPE: &'static str = "for_each";
 
-    /// Creates a loop that makes `call` for each element of `collection`.
+    /// Creates a loop that makes the tool call `call` for each element of `collection`.
     ///
-    /// The collection is an array, a reference or template whose value is an array, or a string
+    /// The collection is an array, a reference or template with an array as its value, or a string
     /// that contains a JSON array.
     pub fn new(collection: impl Into<Value>, call: impl Into<ToolCall>) -> Self {
         Self {
@@ -559,7 +565,8 @@ impl ForEach {
         }
     }
 
-    /// Sets the name of the current element in references such as `$item`. Defaults to `item`.
+    /// Sets the name that references use for the current element. Defaults to `item`, as in
+    /// `$item`.
     #[must_use]
     pub fn item_var(mut self, name: impl Into<String>) -> Self {
         self.item_var = name.into();
@@ -574,8 +581,8 @@ impl ForEach {
         self
     }
 
-    /// Sets the maximum number of elements. Defaults to 100, and must be at most 1000. If the
-    /// collection has more elements, the step fails before any call.
+    /// Sets the maximum number of elements. If the collection has more elements, the step fails
+    /// before it calls a tool. Defaults to 100, and must be at most 1000.
     #[must_use]
     pub const fn max_iterations(mut self, max_iterations: usize) -> Self {
         self.max_iterations = max_iterations;
@@ -586,16 +593,16 @@ impl ForEach {
 // === impl Switch ===
 
 impl Switch {
-    /// The `type` of a step that is a choice, in configuration files.
+    /// The `type` of a switch step in configuration files.
     pub(crate) const TYPE: &'static str = "switch";
 
-    /// Creates a choice between cases. `default` is the behavior if none of their conditions is
-    /// true.
+    /// Creates a choice between cases. `default` determines the behavior if the condition of no
+    /// case is true.
     pub fn new(cases: impl IntoIterator<Item = Case>, default: Otherwise) -> Self {
         Self { cases: cases.into_iter().collect(), default }
     }
 
-    /// Iterates over the calls of the cases and of the default, each with its path in the
+    /// Iterates over the tool calls of the cases and of the default, each with its path in the
     /// definition of the switch.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
@@ -612,8 +619,8 @@ impl Switch {
 // === impl Case ===
 
 impl Case {
-    /// Creates a case that makes `call` if the condition `when` is true. The condition is written
-    /// like the [condition](Step::condition) of a step.
+    /// Creates a case that makes the tool call `call` if the condition `when` is true. The
+    /// condition has the same form as the [condition](Step::condition) of a step.
     pub fn new(when: impl Into<String>, call: impl Into<ToolCall>) -> Self {
         Self { when: when.into(), call: call.into() }
     }
@@ -622,17 +629,17 @@ impl Case {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// The `type` of a step that asks the user, in configuration files.
+    /// The `type` of an elicitation step in configuration files.
     pub(crate) const TYPE: &'static str = "elicitation";
 
-    /// Creates a question.
+    /// Creates a question to the user.
     ///
-    /// The `message` can be a [reference or template](crate::expr).
+    /// `message` is the text of the question. It can be a [reference or template](crate::expr).
     ///
-    /// The `schema` describes the form that the user fills in: an object whose properties are
-    /// strings, numbers, integers, booleans and choices. MCP allows no other properties in forms.
-    /// Without properties, the user can only accept or decline. Titles and descriptions in the
-    /// schema can be references and templates too. Forms must not ask for passwords or other
+    /// `schema` describes the form that the user fills in: an object whose properties are strings,
+    /// numbers, integers, booleans and choices. MCP allows no other properties in forms. A form
+    /// without properties lets the user only accept or decline. Titles and descriptions in the
+    /// schema can also be references and templates. Forms must not ask for passwords or other
     /// secrets.
     pub fn new(message: impl Into<String>, schema: Value) -> Self {
         Self {
@@ -643,7 +650,7 @@ impl Elicitation {
         }
     }
 
-    /// Sets the behavior of the run if the user declines. Defaults to failing the run.
+    /// Sets the behavior of the run if the user declines the question. Defaults to failing the run.
     #[must_use]
     pub const fn on_decline(mut self, on_decline: OnRefusal) -> Self {
         self.on_decline = on_decline;
@@ -665,7 +672,7 @@ impl ComputedValue {
     /// The `type` of a step that computes a value, in configuration files.
     pub(crate) const TYPE: &'static str = "value";
 
-    /// Creates a value, a JSON value in which strings can be [references and
+    /// Creates a computed value from a JSON value whose strings can be [references and
     /// templates](crate::expr).
     pub fn new(value: impl Into<Value>) -> Self {
         Self { value: value.into() }
@@ -675,31 +682,32 @@ impl ComputedValue {
 // === impl Stop ===
 
 impl Stop {
-    /// The `type` of a step that ends the run, in configuration files.
+    /// The `type` of a stop step in configuration files.
     pub(crate) const TYPE: &'static str = "stop";
 
-    /// Ends the run with a text as its result. The text can be a [reference or
-    /// template](crate::expr).
+    /// Creates an action that ends the run successfully with a text as its result. The text can be
+    /// a [reference or template](crate::expr).
     ///
-    /// A composite with an output schema must return structured content. So a definition that ends
-    /// such a run with a message is rejected; use [`output`](Self::output) or
-    /// [`error`](Self::error).
+    /// A composite with an output schema must return structured content, so a definition in which
+    /// this action ends its run is rejected. Use [`output`](Self::output) or [`error`](Self::error)
+    /// instead.
     pub fn message(text: impl Into<String>) -> Self {
         StopResult::Message { text: text.into(), is_error: false }.into()
     }
 
-    /// Ends the run as failed. The result is an error (`isError`) with a text, which can be a
-    /// [reference or template](crate::expr), followed by the outputs of the completed steps.
+    /// Creates an action that fails the run. The result is an error (`isError`) whose content is a
+    /// text, followed by the outputs of the completed steps. The text can be a [reference or
+    /// template](crate::expr).
     pub fn error(text: impl Into<String>) -> Self {
         StopResult::Message { text: text.into(), is_error: true }.into()
     }
 
-    /// Ends the run with a JSON value as its structured content. Strings in the value can be
-    /// [references and templates](crate::expr).
+    /// Creates an action that ends the run successfully with a JSON value as its structured
+    /// content. Strings in the value can be [references and templates](crate::expr).
     ///
-    /// The value replaces the result that the run would have had, including an [output
-    /// block](super::Workflow::output). If the composite has an output schema, the value is checked
-    /// against it.
+    /// The value replaces the result that the run would otherwise have, including the object of an
+    /// [output block](super::Workflow::output). If the composite has an output schema, the value is
+    /// checked against it.
     pub fn output(value: impl Into<Value>) -> Self {
         StopResult::Output(value.into()).into()
     }
@@ -714,7 +722,7 @@ impl From<StopResult> for Stop {
 // === impl Retry ===
 
 impl Retry {
-    /// Creates a policy with up to `count` retries. The maximum of `count` is 10.
+    /// Creates a policy that retries up to `count` times. `count` must be between 1 and 10.
     ///
     /// By default, the delay before the first retry is at most 1 second, and every delay is at most
     /// 60 seconds.
@@ -737,7 +745,7 @@ impl Retry {
         self
     }
 
-    /// Sets the behavior of the run if all attempts fail. Defaults to failing the run.
+    /// Sets the behavior of the run if all attempts of the step fail. Defaults to failing the run.
     #[must_use]
     pub const fn then(mut self, then: Then) -> Self {
         self.then = then;
@@ -745,7 +753,7 @@ impl Retry {
     }
 }
 
-/// The default is a policy of three retries.
+/// Creates a policy with three retries.
 impl Default for Retry {
     fn default() -> Self {
         Self::times(RETRIES)
@@ -759,7 +767,7 @@ named! {
     }
 }
 
-/// Encodes an optional value so that `Some` with a null differs from `None`.
+/// Encodes an optional value as JSON, so that `Some(Value::Null)` differs from `None`.
 pub(super) fn encode_optional(value: Option<&Value>) -> Value {
     value.map(|value| json!([value])).unwrap_or_default()
 }

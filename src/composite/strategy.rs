@@ -1,4 +1,4 @@
-//! The strategies by which a composite calls tools.
+//! The strategies that determine when a composite calls its tools.
 
 use std::time::Duration;
 
@@ -8,20 +8,21 @@ use super::{
 };
 use crate::named::named;
 
-/// Maximum number of targets of a fan-out.
+/// The maximum number of targets of a fan-out, race or fallback.
 pub(crate) const MAX_TARGETS: usize = 64;
-/// The default number of steps of a workflow that run at the same time.
+/// The default number of workflow steps that run at the same time.
 pub(crate) const WORKFLOW_PARALLEL: usize = 10;
-/// Default timeout of a target.
+/// The default timeout of a target.
 pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The strategy by which a composite calls tools.
+/// The strategy of a composite, which determines when it calls its tools and which results it
+/// returns.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// Calls every target, at once or one after another.
+    /// Calls every target, all at once or one after another.
     FanOut(FanOut),
-    /// Calls targets at once until one succeeds.
+    /// Calls all targets at once until one succeeds.
     Race(Race),
     /// Calls targets one after another until one succeeds.
     Fallback(Fallback),
@@ -31,7 +32,7 @@ pub enum Strategy {
     Workflow(Workflow),
 }
 
-/// A fan-out: calls every target, and combines the content of all targets in one result.
+/// A fan-out, which calls every target and combines the content of their results in one result.
 ///
 /// # Examples
 ///
@@ -53,26 +54,26 @@ pub struct FanOut {
     pub(crate) max_parallel: usize,
 }
 
-/// A race: calls all targets at once. The first successful result is the result of the composite,
-/// and the other calls are cancelled.
+/// A race, which calls all targets at once. The first successful result becomes the result of the
+/// composite, and the other calls are cancelled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Race {
     pub(crate) targets: Vec<Target>,
     pub(crate) max_parallel: usize,
 }
 
-/// A fallback: calls targets one after another until one succeeds. The first successful result is
-/// the result of the composite.
+/// A fallback, which calls its targets one after another until one succeeds. The first successful
+/// result becomes the result of the composite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fallback {
     pub(crate) targets: Vec<Target>,
 }
 
-/// A pipeline: runs steps one after another.
+/// A pipeline, which runs its steps one after another.
 ///
-/// Each step can refer to the outputs of earlier steps, and to the output of the previous step as
-/// `$prev`. If an [`output`](Self::output) block is set, it builds the result of the composite.
-/// Otherwise, the result is that of the last step.
+/// Each step can refer to the outputs of all earlier steps, and with `$prev` to the output of the
+/// previous step. The result of the composite is that of the last step, unless an
+/// [`output`](Self::output) block builds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
     pub(crate) steps: Vec<Step>,
@@ -80,11 +81,11 @@ pub struct Pipeline {
     pub(crate) report: bool,
 }
 
-/// A workflow: runs each step as soon as the steps that it refers to and [depends
-/// on](Step::depends_on) have finished.
+/// A workflow, which runs its steps in parallel where possible. Each step starts as soon as the
+/// steps that it refers to and [depends on](Step::depends_on) have finished.
 ///
-/// If an [`output`](Self::output) block is set, it builds the result of the composite. Otherwise,
-/// the result is that of the completed step that is declared last.
+/// The result of the composite is that of the completed step that is declared last, unless an
+/// [`output`](Self::output) block builds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
     pub(crate) steps: Vec<Step>,
@@ -93,7 +94,7 @@ pub struct Workflow {
     pub(crate) max_parallel: usize,
 }
 
-/// A tool that a fan-out, race or fallback calls.
+/// A target of a fan-out, race or fallback: a tool call with a timeout and other settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub(crate) id: Option<String>,
@@ -103,37 +104,37 @@ pub struct Target {
     pub(crate) retry: Option<Retry>,
 }
 
-/// The rule by which a fan-out succeeds.
+/// The rule that determines whether a fan-out succeeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Success {
-    /// The fan-out succeeds if every target that is not optional succeeds.
+    /// The fan-out succeeds if all targets succeed, except those that are optional.
     #[default]
     All,
     /// The fan-out succeeds if at least one target succeeds.
     Any,
-    /// The fan-out succeeds if at least this many targets succeed, including optional ones.
+    /// The fan-out succeeds if at least this number of targets succeed. Optional targets count too.
     Quorum(usize),
 }
 
-/// The order of the content of the branches in the result.
+/// The order in which the result of a fan-out contains the content of its branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BranchOrder {
-    /// The order in which the targets are declared. Equal outcomes of the targets result in equal
-    /// content.
+    /// The order in which the targets are declared. If the targets have equal outcomes, two runs
+    /// return equal content.
     #[default]
     Declared,
     /// The order in which the targets finished.
     Completion,
 }
 
-/// The place where the content of a fan-out names its branches.
+/// Determines where the content of a fan-out's result names its branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Labels {
-    /// Each branch is named in the `_meta` of its content blocks and, if it has completed, in a
-    /// text before its content.
+    /// Each content block names its branch in its `_meta`. In addition, a text with the name of the
+    /// branch precedes the content of each completed branch.
     #[default]
     Text,
     /// Each branch is named only in the `_meta` of its content blocks, which models do not see.
@@ -157,7 +158,7 @@ impl Strategy {
     }
 }
 
-/// Implements `From<$Type> for Strategy` for the types of strategies.
+/// Implements `From<$Type> for Strategy` for each of the given strategy types.
 macro_rules! strategies {
     ($($Type:ident)+) => {$(
         impl From<$Type> for Strategy {
@@ -177,8 +178,8 @@ fn all<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Vec<Target> {
 // === impl FanOut ===
 
 impl FanOut {
-    /// Creates a fan-out that calls all targets at once, each with the arguments of the composite.
-    /// By default, all targets must succeed.
+    /// Creates a fan-out that calls all targets at once. By default, each target receives the
+    /// arguments of the composite, and all targets must succeed.
     pub fn new<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Self {
         Self {
             targets: all(targets),
@@ -190,41 +191,46 @@ impl FanOut {
         }
     }
 
-    /// Calls the targets one after another. Calls all of them, even if some fail.
+    /// Calls the targets one after another instead of at once. All targets are called, even if some
+    /// fail.
     #[must_use]
     pub const fn sequential(self) -> Self {
         self.max_parallel(1)
     }
 
-    /// Sets the maximum number of targets that run at the same time. Defaults to all targets.
+    /// Sets the maximum number of targets that run at the same time. By default, all targets run at
+    /// the same time.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = max_parallel;
         self
     }
 
-    /// Sets the success rule. By default all targets that are not optional must succeed.
+    /// Sets the rule that determines whether the fan-out succeeds. By default, all targets that are
+    /// not optional must succeed.
     #[must_use]
     pub const fn success(mut self, success: Success) -> Self {
         self.success = success;
         self
     }
 
-    /// Sets the order of the content. Defaults to [`BranchOrder::Declared`].
+    /// Sets the order of the branches' content in the result. Defaults to
+    /// [`BranchOrder::Declared`].
     #[must_use]
     pub const fn order(mut self, order: BranchOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Sets whether the structured content of the result reports the branches. Defaults to `true`.
+    /// Sets whether the structured content of the result describes the outcome of each branch.
+    /// Defaults to `true`.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
         self
     }
 
-    /// Sets where the content names the branches. Defaults to [`Labels::Text`].
+    /// Sets where the content of the result names the branches. Defaults to [`Labels::Text`].
     #[must_use]
     pub const fn labels(mut self, labels: Labels) -> Self {
         self.labels = labels;
@@ -235,12 +241,14 @@ impl FanOut {
 // === impl Race ===
 
 impl Race {
-    /// Creates a race between the targets, each called with the arguments of the composite.
+    /// Creates a race between the targets. By default, each target receives the arguments of the
+    /// composite.
     pub fn new<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Self {
         Self { targets: all(targets), max_parallel: MAX_TARGETS }
     }
 
-    /// Sets the maximum number of targets that run at the same time. Defaults to all targets.
+    /// Sets the maximum number of targets that run at the same time. By default, all targets run at
+    /// the same time.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = max_parallel;
@@ -251,8 +259,8 @@ impl Race {
 // === impl Fallback ===
 
 impl Fallback {
-    /// Creates a fallback that calls the targets in this order, each with the arguments of the
-    /// composite.
+    /// Creates a fallback that calls the targets in the given order. By default, each target
+    /// receives the arguments of the composite.
     pub fn new<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Self {
         Self { targets: all(targets) }
     }
@@ -261,21 +269,21 @@ impl Fallback {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Creates a pipeline of steps.
+    /// Creates a pipeline that runs these steps in the given order.
     pub fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         Self { steps: steps.into_iter().collect(), output: None, report: true }
     }
 
-    /// Sets the output block. The object that it builds becomes the result of the composite,
-    /// instead of the result of the last step.
+    /// Sets the output block, which builds an object from the outputs of the steps. This object
+    /// becomes the result of the composite, instead of the result of the last step.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = Some(output);
         self
     }
 
-    /// Sets whether a failed run reports the outputs of its completed steps, up to 64 KiB in total.
-    /// Defaults to `true`. If `false`, a failed run only names its completed steps.
+    /// Sets whether the result of a failed run contains the outputs of the completed steps, up to
+    /// 64 KiB in total. Defaults to `true`. If `false`, the result only names the completed steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
@@ -286,7 +294,7 @@ impl Pipeline {
 // === impl Workflow ===
 
 impl Workflow {
-    /// Creates a workflow of steps.
+    /// Creates a workflow of these steps.
     pub fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         Self {
             steps: steps.into_iter().collect(),
@@ -296,16 +304,16 @@ impl Workflow {
         }
     }
 
-    /// Sets the output block. The object that it builds becomes the result of the composite,
-    /// instead of the result of the last step.
+    /// Sets the output block, which builds an object from the outputs of the steps. This object
+    /// becomes the result of the composite, instead of the result of the last step.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = Some(output);
         self
     }
 
-    /// Sets whether a failed run reports the outputs of its completed steps, up to 64 KiB in total.
-    /// Defaults to `true`. If `false`, a failed run only names its completed steps.
+    /// Sets whether the result of a failed run contains the outputs of the completed steps, up to
+    /// 64 KiB in total. Defaults to `true`. If `false`, the result only names the completed steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
@@ -323,34 +331,36 @@ impl Workflow {
 // === impl Target ===
 
 impl Target {
-    /// Creates a target that calls `tool` with the arguments of the composite.
-    ///
-    /// If a composite of the layer has the same name as a tool behind the layer, the target is the
+    /// Creates a target that calls `tool`. By default, the target receives the arguments of the
     /// composite.
+    ///
+    /// If both a composite of the layer and a tool behind the layer have this name, the composite
+    /// is called.
     pub fn new(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::new(tool))
     }
 
-    /// Like [`new`](Self::new), but always calls the tool behind the layer, even if a composite has
-    /// the same name.
+    /// Creates a target like [`new`](Self::new), but always calls the tool behind the layer, even
+    /// if a composite has the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::behind(tool))
     }
 
-    /// Creates a target from a tool call, which must not parse its result as JSON.
+    /// Creates a target from a tool call. The call must not parse its result as JSON.
     pub(crate) const fn of(call: ToolCall) -> Self {
         Self { id: None, call, timeout: TARGET_TIMEOUT, optional: false, retry: None }
     }
 
-    /// Sets the name of the branch in the result. Defaults to the name of the tool.
+    /// Sets the id of the target, which names its branch in the result. Defaults to the name of the
+    /// tool.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Sets the arguments, an object in which strings such as `$input.query` refer to the arguments
-    /// of the composite.
+    /// Sets the arguments of the tool call: an object whose strings can refer to the arguments of
+    /// the composite, for example `$input.query`.
     ///
     /// See [`expr`](crate::expr) for the values that can be referenced.
     #[must_use]
@@ -359,18 +369,18 @@ impl Target {
         self
     }
 
-    /// Sets the timeout of the call. Defaults to 60 seconds.
+    /// Sets the timeout of the tool call. Defaults to 60 seconds.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets the retries of the call. By default, a failed call is not retried.
+    /// Sets the retry policy of the tool call. By default, a failed call is not retried.
     ///
     /// The [timeout](Self::timeout) applies to each attempt. If all attempts fail, the branch fails
-    /// with the last error. [`Retry::then`] is an error, because a fan-out succeeds without a
-    /// target if the target is [optional](Self::optional).
+    /// with the last error. Setting [`Retry::then`] is an error: to let a fan-out succeed without
+    /// the target, set [`optional`](Self::optional) instead.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
@@ -379,7 +389,7 @@ impl Target {
 
     /// Sets whether a fan-out can succeed without this target. Defaults to `false`.
     ///
-    /// In a race or fallback, this setting is an error, because only one of the targets needs to
+    /// Setting this in a race or fallback is an error, because only one of the targets needs to
     /// succeed anyway.
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
