@@ -1,8 +1,8 @@
 //! Tower middleware over [`rmcp`] that composes MCP tools into new MCP tools.
 //!
 //! MCP servers offer individual tools, so a model that needs five of them makes five round trips. A
-//! *composite* is a tool that is made of other tools. The client sees one tool, calls it once, and
-//! receives one answer. Each part of the answer names its tool and its outcome.
+//! *composite* is a tool that calls other tools. The client sees a single tool, calls it once, and
+//! receives one result. Each part of the result names the tool that returned it.
 //!
 //! ```
 //! use mcp_composite::{adapter::ServeService, composite::{CompositeLayer, CompositeTool}};
@@ -44,23 +44,23 @@
 //!
 //! - **One service type.** A [`Request`] is an MCP message with its context. A [`Reply`] is a
 //!   result, a JSON-RPC error or a typed refusal. Everything in this crate is a Tower service that
-//!   answers requests with replies. So it can be combined with Tower's own layers, and called
+//!   answers requests with replies, so you can combine it with Tower's own layers, and call it
 //!   without an MCP client.
-//! - **Rules.** A layer applies a rule, which inspects each request on its way to the server and
-//!   the reply on its way back. [`intercept`] applies such rules, including your own. A [`catalog`]
-//!   caches the definitions of the tools that a rule must know.
+//! - **Rules.** Most layers apply a rule, which can change or refuse each request on its way to the
+//!   server, and change the reply on its way back. [`intercept`] applies such rules, including
+//!   those that you write. A [`catalog`] caches the tool definitions that a rule needs.
 //! - **Composites.** A [`CompositeLayer`] adds composites to `tools/list` and runs them on
 //!   `tools/call`. A composite makes the same call to many tools, or runs steps. A step can use the
-//!   outputs of other steps through [`expr`]essions, and can ask the client's user. A run owns its
-//!   branches: dropping the call stops all of them.
+//!   outputs of other steps through [`expr`]essions, and can ask the client's user a question. A
+//!   run owns its branches: dropping the call stops all of them.
 //! - **One order.** A [`stack`] contains all layers, in an order in which no rule can be bypassed.
-//!   The calls that a composite makes pass through the layers below it, like direct calls of
+//!   The calls that a composite makes pass through the layers below it, just like direct calls of
 //!   clients.
 //! - **Servers anywhere.** The [`adapter`]s convert a local or [remote](adapter::remote) rmcp
-//!   server to a Tower service. They combine [several servers](adapter::router) in one service, and
+//!   server to a Tower service, combine [several servers](adapter::router) in one service, and
 //!   convert a Tower service back to an rmcp server.
-//! - **One file.** [`config`] reads all settings from a TOML file and reports all errors in it with
-//!   their lines. If the file changes, it is reloaded while clients stay connected.
+//! - **One file.** [`config`] reads all settings from a TOML file, and reports all errors in it
+//!   with their lines. If the file changes, it is reloaded while clients stay connected.
 //!
 //! | | modules |
 //! |---|---|
@@ -76,16 +76,16 @@
 //! # Features
 //!
 //! - `config`, enabled by default: configures layers, composites and backends with a TOML file.
-//! - `remote`: connects servers over any transport that you set up.
+//! - `remote`: connects to servers over any transport that you set up.
 //! - `stdio`: starts servers as child processes.
-//! - `http`: connects servers over streamable HTTP.
-//! - `tls`: connects servers over `https`, in addition to `http`.
+//! - `http`: connects to servers over streamable HTTP.
+//! - `tls`: connects to servers over `https`, in addition to `http`.
 //! - `normalize`: parses tool calls in the output of models, for hosts that run a model.
 //! - `cache`: caches the results of read-only tools.
-//! - `redis`: keeps budgets, suspended runs and stored results in Redis, where several replicas
+//! - `redis`: stores budgets, suspended runs and large results in Redis, where several replicas
 //!   share them.
 //! - `rig-compose`: converts tools of the crate [`rig-compose`](rig_compose) to targets of
-//!   composites, and tools of this crate to tools of that crate.
+//!   composites, and tools of this crate to tools of `rig-compose`.
 //! - `metrics`: records counters and histograms through the `metrics` facade.
 //! - `opentelemetry`: connects the spans of the client, this process and the servers to one
 //!   OpenTelemetry trace.
@@ -93,8 +93,9 @@
 //!
 //! # Runtime
 //!
-//! Calls of composites and of remote servers require a Tokio runtime with time enabled. Other
-//! requests work without a runtime. But if they run in one, time must be enabled in it.
+//! Calls of composites and of remote servers require a Tokio runtime with the time driver enabled.
+//! Other requests also work outside a runtime, but inside a runtime they require the time driver
+//! too.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tests have long tables of cases"))]
@@ -167,7 +168,7 @@ pub use self::{
     telemetry::{mermaid, observe},
 };
 
-// The types that most programs need, at the root of the docs.
+// The types that most programs need are also available at the root of the crate.
 #[cfg(feature = "remote")]
 #[doc(no_inline)]
 pub use self::adapter::RemoteService;

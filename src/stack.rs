@@ -1,8 +1,9 @@
-//! A layer that puts all layers of this crate around a service, in their fixed order.
+//! Wraps a service in all layers of this crate, in their fixed order.
 //!
-//! A [`StackLayer`] puts all layers of this crate around a service. A [`BackendLayer`] puts only
-//! aliases, the filter, the validation of arguments and the lock around one of several backends. A
-//! layer that is not set changes nothing and costs next to nothing.
+//! Use a [`StackLayer`] for a server or a router. If a router combines several backends, use a
+//! [`BackendLayer`] for each of them: it contains only the layers for aliases, filtering,
+//! validation of arguments and locking. Layers that are not set do not change anything and have
+//! almost no overhead.
 //!
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("guide/layer_order.md")]
@@ -83,25 +84,26 @@ use crate::{
     validate::{Validate, ValidateLayer},
 };
 
-/// The layers around a router or a single server, in their order, which is defined only here.
+/// The layers around a server or router, from the outermost to the innermost. This type defines
+/// their order.
 type Layers<S> = Trace<Limit<AdvertiseAndBelow<S>>>;
 
-/// The layers from [`Advertise`] down to the inner service.
+/// The layers from [`Advertise`] inward to the inner service.
 type AdvertiseAndBelow<S> = Advertise<Truncate<Composite<BackendLayers<CacheAndBelow<S>>>>>;
 
-/// The layers from [`Cache`] down to the inner service.
+/// The layers from [`Cache`] inward to the inner service.
 #[cfg(feature = "cache")]
 type CacheAndBelow<S> = Cache<Redact<Budgeted<S>>>;
 
 #[cfg(not(feature = "cache"))]
 type CacheAndBelow<S> = Redact<Budgeted<S>>;
 
-/// The layers that a stack and a backend have in common, in their order.
+/// The layers that stacks and backends have in common, from the outermost to the innermost.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 
-/// A layer that puts all layers of this crate around a service, in their fixed order.
+/// A layer that wraps a service in all layers of this crate, in their fixed order.
 ///
-/// See the [module docs](self) for the order of the layers and for an example.
+/// See the [module docs](self) for this order and for an example.
 #[derive(Clone, Default)]
 pub struct StackLayer {
     trace: TraceLayer,
@@ -113,15 +115,16 @@ pub struct StackLayer {
     cache: CacheLayer,
     redact: RedactLayer,
     budget: BudgetLayer,
-    /// The observers of composite runs, in addition to those that the composite layer already has.
+    /// The observers of composite runs that are added to those of the composite layer.
     observers: Observers,
-    /// The alias, filter and validation layers. The common settings in it are used for all layers
-    /// of the stack.
+    /// The alias, filter and validation layers, together with the common settings, which apply to
+    /// all layers of the stack.
     backend: BackendLayer,
 }
 
-/// A layer that puts aliases, the filter, the validation of arguments and the lock around one of
-/// several backends. These layers work with the backend's own names of tools.
+/// A layer that wraps one of several backends in the layers for aliases, filtering, validation of
+/// arguments and locking. These layers use the tool names of the backend, without the prefix of a
+/// router.
 ///
 /// See the [module docs](self) for the order of the layers.
 #[derive(Clone, Default)]
@@ -133,29 +136,29 @@ pub struct BackendLayer {
     common: Common,
 }
 
-/// The settings that are common to all layers that cache tools.
+/// The settings that all layers with cached tools have in common.
 #[derive(Clone, Default)]
 struct Common {
     changes: Option<Changes>,
     vary_by: Option<ContextKey>,
 }
 
-/// A service with all layers of a [`StackLayer`] around it.
+/// A service that is wrapped in all layers of a [`StackLayer`].
 ///
-/// This service is ready when `S` is ready.
+/// A stack is ready when the inner service `S` is ready.
 #[derive(Clone, Debug)]
 pub struct Stack<S>(Layers<S>);
 
-/// A backend with the layers of a [`BackendLayer`] around it.
+/// A backend that is wrapped in the layers of a [`BackendLayer`].
 ///
-/// This service is ready when `S` is ready.
+/// A backend stack is ready when the inner service `S` is ready.
 #[derive(Clone, Debug)]
 pub struct BackendStack<S>(BackendLayers<Locked<S>>);
 
 // === impl StackLayer ===
 
 impl StackLayer {
-    /// Creates a layer that changes nothing until layers are set.
+    /// Creates a stack in which no layer is set. It changes nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -175,22 +178,22 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that selects which tools clients can see and call. A composite is selected
-    /// unless its exact name is denied.
+    /// Sets the layer that selects which tools clients can see and call. Composites are selected
+    /// unless their exact name is denied.
     #[must_use]
     pub fn advertise(mut self, advertise: AdvertiseLayer) -> Self {
         self.advertise = advertise;
         self
     }
 
-    /// Sets the layer with the composite tools.
+    /// Sets the layer that adds composite tools.
     #[must_use]
     pub fn composite(mut self, composite: CompositeLayer) -> Self {
         self.composite = composite;
         self
     }
 
-    /// Adds an [observer](crate::observe) that is notified of the runs of composites.
+    /// Adds an [observer](crate::observe), which receives the events of composite runs.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
@@ -212,14 +215,14 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that redacts parts of results.
+    /// Sets the layer that removes sensitive parts of results, such as secrets.
     #[must_use]
     pub fn redact(mut self, redact: RedactLayer) -> Self {
         self.redact = redact;
         self
     }
 
-    /// Sets the layer that limits calls with shared budgets.
+    /// Sets the layer that limits the number or cost of calls with shared budgets.
     #[must_use]
     pub fn budget(mut self, budget: BudgetLayer) -> Self {
         self.budget = budget;
@@ -240,15 +243,15 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that validates the arguments of calls.
+    /// Sets the layer that validates the arguments of tool calls.
     #[must_use]
     pub fn validate(mut self, validate: ValidateLayer) -> Self {
         self.backend = self.backend.validate(validate);
         self
     }
 
-    /// Sets the [`Changes`] that report changed tools. All layers then invalidate the tools that
-    /// they cache.
+    /// Sets the [`Changes`] that report when tools have changed. All layers that cache tools then
+    /// refresh them.
     ///
     /// If this is not set, each layer uses the [`Epoch`](crate::changes::Epoch) in its own
     /// settings.
@@ -258,9 +261,9 @@ impl StackLayer {
         self
     }
 
-    /// Caches tools separately for each key in all layers. The function `key` returns the key for a
-    /// request's context, such as the name of the caller. Use this for servers that list different
-    /// tools for different callers.
+    /// Makes all layers cache tools separately for each key. The function `key` computes the key
+    /// from the context of a request, for example the name of the caller. Use this for servers that
+    /// list different tools for different callers.
     ///
     /// If this is not set, each layer uses the function in its own settings.
     #[must_use]
@@ -278,23 +281,23 @@ impl StackLayer {
         self.backend.aliases()
     }
 
-    /// Returns all URIs that clients may use for a resource of the service. Returns no URIs if the
-    /// resource is hidden from clients.
+    /// Returns all URIs under which clients can read a resource of the service. Returns no URIs if
+    /// the resource is hidden from clients.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.backend.uris_of(uri)
     }
 
-    /// Adds the capabilities that the layers provide to those of a server. See
+    /// Adds the capabilities that the layers provide to the capabilities of a server; see
     /// [`TruncateLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         self.truncate.declare(capabilities);
     }
 
-    /// Returns warnings about settings of the layers that conflict with the listed tools, from the
-    /// top layer to the bottom.
+    /// Returns warnings about settings of the layers that conflict with the listed tools. The
+    /// warnings are ordered from the outermost layer to the innermost.
     ///
-    /// See the method `warnings` of each layer for its warnings.
+    /// See the `warnings` method of each layer for the possible warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.advertise.warnings(), self.composite.warnings(), self.backend.warnings()].concat()
@@ -315,8 +318,8 @@ impl<S> Layer<S> for StackLayer {
         let advertise = advertise.composites(composite.names());
         let trace = self.trace.clone().tools(composite.names());
         let inner = self.redact.layer(self.budget.layer(inner));
-        // Redaction, budgets and the cache use the same names of tools as the filter but do not
-        // check their patterns, so the filter does.
+        // The layers for redaction, budgets and caching use the same tool names as the filter, but
+        // do not check whether their patterns match. The filter checks these patterns instead.
         let mentioned = self.redact.patterns().chain(self.budget.patterns());
         #[cfg(feature = "cache")]
         let mentioned = mentioned.chain(self.cache.patterns());
@@ -330,7 +333,7 @@ impl<S> Layer<S> for StackLayer {
 
 #[cfg(feature = "cache")]
 impl StackLayer {
-    /// Puts the cache in front of a service.
+    /// Wraps a service in the cache.
     fn cached<S>(&self, inner: S) -> Cache<S> {
         let mut cache = self.cache.clone();
         self.backend.common.apply(&mut cache.catalogs);
@@ -341,7 +344,7 @@ impl StackLayer {
 // === impl BackendLayer ===
 
 impl BackendLayer {
-    /// Creates a layer that changes nothing until layers are set.
+    /// Creates a layer in which no inner layer is set. It changes nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -361,15 +364,15 @@ impl BackendLayer {
         self
     }
 
-    /// Sets the layer that validates the arguments of calls.
+    /// Sets the layer that validates the arguments of tool calls.
     #[must_use]
     pub fn validate(mut self, validate: ValidateLayer) -> Self {
         self.validate = validate;
         self
     }
 
-    /// Sets the layer that compares the backend's tools with their approved definitions. It is
-    /// below the other layers, so aliases and filters apply only to approved tools.
+    /// Sets the layer that compares the backend's tools with their approved definitions. It is the
+    /// innermost layer, so aliases and filters apply only to approved tools.
     #[must_use]
     pub fn lock(mut self, lock: LockLayer) -> Self {
         self.lock = lock;
@@ -382,15 +385,15 @@ impl BackendLayer {
         &self.alias
     }
 
-    /// Returns all URIs that the layers above may use for a resource of the backend. Returns no
-    /// URIs if the resource is hidden from them.
+    /// Returns all URIs that the outer layers can use for a resource of the backend. Returns no
+    /// URIs if the filter hides the resource.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }
     }
 
-    /// Sets the [`Changes`] that report changed tools. All layers then invalidate the tools that
-    /// they cache.
+    /// Sets the [`Changes`] that report when tools have changed. All layers that cache tools then
+    /// refresh them.
     ///
     /// If this is not set, each layer uses the [`Epoch`](crate::changes::Epoch) in its own
     /// settings.
@@ -400,9 +403,9 @@ impl BackendLayer {
         self
     }
 
-    /// Caches tools separately for each key in all layers. The function `key` returns the key for a
-    /// request's context, such as the name of the caller. Use this for servers that list different
-    /// tools for different callers.
+    /// Makes all layers cache tools separately for each key. The function `key` computes the key
+    /// from the context of a request, for example the name of the caller. Use this for servers that
+    /// list different tools for different callers.
     ///
     /// If this is not set, each layer uses the function in its own settings.
     #[must_use]
@@ -414,22 +417,22 @@ impl BackendLayer {
         self
     }
 
-    /// Adds patterns from the settings of layers below the filter. The filter warns about those
-    /// that match no listed item.
+    /// Adds patterns from the settings of layers inside the filter. The filter logs a warning about
+    /// each pattern that matches no listed item.
     fn mentioned(mut self, patterns: impl IntoIterator<Item = (&'static str, Patterns)>) -> Self {
         self.filter = self.filter.mentioned(patterns);
         self
     }
 
-    /// Returns warnings about settings of the layers that conflict with the listed tools, from the
-    /// top layer to the bottom.
+    /// Returns warnings about settings of the layers that conflict with the listed tools. The
+    /// warnings are ordered from the outermost layer to the innermost.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let warnings = [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()];
         [warnings.concat(), self.lock.warnings()].concat()
     }
 
-    /// Wraps a service in the layers that a stack has as well.
+    /// Wraps a service in the layers that stacks and backends have in common.
     fn common_layers<S>(&self, inner: S) -> BackendLayers<S> {
         let (mut filter, mut validate) = (self.filter.clone(), self.validate.clone());
         self.common.apply(&mut filter.catalogs);
@@ -451,8 +454,8 @@ impl<S> Layer<S> for BackendLayer {
 // === impl Common ===
 
 impl Common {
-    /// Applies the common settings to one layer. A setting that is not set leaves the layer's own
-    /// setting unchanged.
+    /// Applies the common settings to one layer. Settings that are not set leave the layer's own
+    /// settings unchanged.
     fn apply(&self, catalogs: &mut CatalogSettings) {
         if let Some(changes) = &self.changes {
             catalogs.epoch = changes.tools().clone();
@@ -503,13 +506,13 @@ impl<S> Stack<S>
 where
     S: ToolService,
 {
-    /// Lists tools in advance for all layers that need them, so that no request has to wait for a
+    /// Lists the tools in advance for all layers that need them, so that no request waits for a
     /// listing.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. The next request that needs the tools lists
-    /// them again.
+    /// Returns an error if the tools cannot be listed at the moment. The next request that needs
+    /// the tools then lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         let advertise = self.advertise();
         let composite = advertise.get_ref().get_ref();
@@ -523,8 +526,8 @@ where
         advertise.warm().await
     }
 
-    /// Returns the calls that a composite would make for the given arguments, without making them.
-    /// See [`Composite::preview`](crate::composite::Composite::preview).
+    /// Returns the tool calls that a composite would make with the given arguments, without calling
+    /// any tool; see [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
-//! The sizes of the futures of layers.
+//! Checks the sizes of the futures of layers.
 //!
-//! They are nested, and each layer moves the futures below: an unnecessary word in one of them is
-//! copied by all above it, with every call. So a layer stores in place the data of most calls, and
-//! boxes rare or large data.
+//! Futures of layers are nested, and each layer moves the futures of the layers inside it. An
+//! unnecessary word in a future is therefore copied by all outer layers, with every call. To keep
+//! futures small, a layer stores the data that most calls need in place, and boxes rare or large
+//! data.
 
 use std::{
     convert::Infallible,
@@ -14,11 +15,12 @@ use tower::service_fn;
 
 use super::*;
 
-/// The size of the future of a server that answers at once.
+/// The size of the future of a server that replies immediately.
 const LEAF: usize = size_of::<Ready<Result<Reply, Infallible>>>();
 const WORD: usize = size_of::<usize>();
 
-/// Returns how many words the future of a layer adds to that of the inner service.
+/// Returns the number of words by which the future of a layer is larger than that of the inner
+/// service.
 fn words<L>(layer: &L) -> usize
 where
     L: Layer<Leaf, Service: Service<Request>>,
