@@ -1,4 +1,4 @@
-//! Cost accounting of a run.
+//! Accounts for the costs of a run and for the budgets that its calls use.
 
 use std::{
     collections::BTreeMap,
@@ -13,30 +13,32 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
 
-/// The costs and budget amounts that layers have charged to a run, and the maximum cost of the run.
+/// The account of a run: the costs and budget amounts that layers have charged to the run, and its
+/// maximum cost.
 ///
-/// Each branch of a run holds the run's account in its context. An amount charged to a nested run
-/// is also charged to the outer run. `Account::default()` is the account of an outermost run
-/// without a maximum cost.
+/// Each branch of a run holds the run's account in its context. A cost charged to a nested run is
+/// also charged to the outer run. `Account::default()` is the account of an outermost run without a
+/// maximum cost.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     max_cost: Option<u64>,
     outer: Option<Arc<Self>>,
     sums: Mutex<Sums>,
-    /// The number of calls made by the tools that the run has called. Counted only in the account
-    /// of the outermost run.
+    /// The number of nested calls that the run's tools have made. Only the account of the outermost
+    /// run counts them.
     delegated: AtomicUsize,
 }
 
-/// A serializable copy of the amounts charged to a run. Stored together with a suspended run.
-///
-/// Does not contain reserved amounts, because the calls that they are reserved for end with the
+/// A serializable copy of the amounts charged to a run, which is stored together with a suspended
 /// run.
+///
+/// Reserved amounts are not included. They belong to calls in progress, which end when the run is
+/// suspended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Charged {
     /// The total cost, in cost units.
     cost: u64,
-    /// The amount spent of each budget that is kept per run, by the name of the budget.
+    /// The spent amount of each per-run budget, by the name of the budget.
     budgets: BTreeMap<String, u64>,
     /// Whether a call was rejected because it would exceed the run's maximum cost.
     is_over: bool,
@@ -45,61 +47,60 @@ pub(crate) struct Charged {
 #[derive(Debug, Default)]
 struct Sums {
     cost: Tally,
-    /// The amounts that are spent and reserved in each budget that is kept per run, by the name of
-    /// the budget. Nested runs use the budgets of the outermost run, so this map is empty in their
-    /// own accounts.
+    /// The spent and reserved amounts of each per-run budget, by the name of the budget. Nested
+    /// runs use the budgets of the outermost run, so this map is empty in their own accounts.
     budgets: BTreeMap<Arc<str>, Tally>,
     is_over: bool,
 }
 
-/// An amount that is reserved for a call before its actual amount is known. Dropping the hold
-/// releases the reservation. If the hold was [settled](Self::settle), the drop also charges the
-/// actual amount.
+/// A reservation of a cost or budget amount for a call whose actual amount is not known yet.
+/// Dropping the hold releases the reservation. If the hold was [settled](Self::settle), dropping it
+/// also charges the actual amount.
 #[derive(Debug)]
 #[must_use = "dropped, it is given back"]
 pub(crate) struct Hold {
     account: Arc<Account>,
     of: HeldOf,
     amount: u64,
-    /// The amount to charge on drop. Zero unless the hold was settled.
+    /// The amount that is charged when the hold is dropped. Zero unless the hold was settled.
     actual: u64,
 }
 
 #[derive(Debug)]
 enum HeldOf {
-    /// The amount is a cost. It is reserved in the account of the hold and in the accounts of all
-    /// outer runs.
+    /// The hold reserves a cost in its account and in the accounts of all outer runs.
     Cost,
-    /// The amount belongs to the budget with this name. It is reserved in the account of the
-    /// outermost run.
+    /// The hold reserves an amount of the budget with this name, in the account of the outermost
+    /// run.
     Budget(Arc<str>),
 }
 
 // === impl Account ===
 
 impl Account {
-    /// Creates the account of a run with a maximum cost and the amounts that are already charged to
-    /// it. If `outer` is given, the run is nested in the run of that account.
+    /// Creates the account of a run with a maximum cost. `charged` contains amounts that were
+    /// charged before, for example before the run was suspended. If `outer` is given, the run is
+    /// nested in the run of that account.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
-    /// Reserves a cost in this run and its outer runs. Returns `None` if the cost exceeds the rest
-    /// of the maximum cost of any of these runs.
+    /// Reserves a cost in this run and in its outer runs. Returns `None` if the cost exceeds the
+    /// remaining maximum cost of any of these runs.
     ///
-    /// Pass zero if the cost is not known yet. A reservation of zero succeeds if each of the runs
-    /// has at least one cost unit left.
+    /// If the cost of a call is not known yet, reserve zero. This succeeds if each of the runs has
+    /// at least one cost unit left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)
     }
 
-    /// Reserves an amount of a budget that is kept per run. Returns `None` if the amount exceeds
-    /// the part of `limit` that is neither spent nor reserved.
+    /// Reserves an amount of a per-run budget. Returns `None` if the amount exceeds the part of
+    /// `limit` that is neither spent nor reserved.
     ///
-    /// The actual amount of a call may exceed its reservation, so the spent amount can exceed
-    /// `limit`. All further reservations then fail.
+    /// The actual amount of a call may be larger than its reservation. The spent amount can
+    /// therefore exceed `limit`, and all further reservations then fail.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         budget: &Arc<str>,
@@ -114,15 +115,15 @@ impl Account {
             tally.hold(amount);
         }
         drop(sums);
-        // Created only if the amount fits, since dropping a hold releases its amount.
+        // The hold is created only if the amount fits, because dropping a hold releases its amount.
         fits.then(|| {
             let of = HeldOf::Budget(budget.clone());
             Hold { account: outermost, of, amount, actual: 0 }
         })
     }
 
-    /// Returns `true` if a call was rejected because its cost exceeded the remaining maximum cost
-    /// of this run.
+    /// Returns `true` if a call was rejected because its cost exceeded the remaining part of this
+    /// run's maximum cost.
     pub(crate) fn is_over(&self) -> bool {
         self.sums().is_over
     }
@@ -132,7 +133,7 @@ impl Account {
         self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
     }
 
-    /// Returns the amounts charged to this run.
+    /// Returns a copy of the amounts charged to this run.
     pub(crate) fn amounts(&self) -> Charged {
         let sums = self.sums();
         let budgets = sums.budgets.iter().filter(|(_, tally)| tally.spent() > 0);
@@ -143,8 +144,8 @@ impl Account {
         }
     }
 
-    /// Reserves a cost in this account and in the accounts of all outer runs. Returns `false` and
-    /// reserves nothing if the cost exceeds the rest of the maximum in any of these accounts.
+    /// Reserves a cost in this account and in the accounts of all outer runs. If the cost exceeds
+    /// the remaining maximum of any of these accounts, reserves nothing and returns `false`.
     fn hold_cost(&self, cost: u64) -> bool {
         // The lock is held until the outer accounts have reserved the cost or rejected it.
         // Otherwise, a reservation that an outer account rejects could block others in the
@@ -159,7 +160,7 @@ impl Account {
         is_held
     }
 
-    /// Counts a call made by a tool. Returns the number of calls counted before.
+    /// Counts a nested call that a tool has made. Returns the number of nested calls before it.
     pub(super) fn count_delegated(&self) -> usize {
         match &self.outer {
             Some(outer) => outer.count_delegated(),
@@ -188,7 +189,7 @@ impl Account {
 impl From<Charged> for Sums {
     fn from(Charged { cost, budgets, is_over }: Charged) -> Self {
         let mut tallies = BTreeMap::new();
-        // Most runs start without budgets, and collecting an empty map is slower than this.
+        // Inserting in a loop is faster than collecting, because most runs start without budgets.
         for (name, spent) in budgets {
             tallies.insert(name.into(), Tally::of(spent));
         }
@@ -199,8 +200,8 @@ impl From<Charged> for Sums {
 // === impl Hold ===
 
 impl Hold {
-    /// Replaces the reserved amount with the actual amount, even if the actual amount exceeds the
-    /// limit.
+    /// Replaces the reserved amount with the actual amount of the call. The actual amount is
+    /// charged even if it exceeds the limit.
     pub(crate) fn settle(mut self, actual: u64) {
         self.actual = actual;
     }

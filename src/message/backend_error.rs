@@ -1,13 +1,13 @@
-//! The error of a backend that failed to answer.
+//! The error that a backend service returns when it fails to answer.
 
 use std::{error::Error, fmt, sync::Arc};
 
 use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
-/// The error of a backend that failed to answer.
+/// The error of a backend that failed to answer, for example because it is not connected.
 ///
-/// The text of the error names the backend and the kind of failure, and may be shown to a client.
-/// The details are only in [`source`](Error::source), since they may contain addresses, paths and
+/// The error message names the backend and the kind of failure, and may be shown to a client. The
+/// details are only in [`source`](Error::source), because they may contain addresses, paths and
 /// other internals.
 #[derive(Debug)]
 pub struct BackendError {
@@ -16,7 +16,7 @@ pub struct BackendError {
     source: Option<BoxError>,
 }
 
-/// The kind of a backend's failure to answer.
+/// The reason why a backend failed to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
@@ -30,10 +30,10 @@ pub enum BackendErrorKind {
     Overloaded,
     /// The backend does not support the method of the request.
     ///
-    /// A backend's JSON-RPC error "method not found" is not forwarded to the client, because the
-    /// client would conclude that this server does not support the method. List requests are the
-    /// exception: if the backend does not offer the list, the error is forwarded in a
-    /// [`Reply`](super::Reply).
+    /// If a backend answers with the JSON-RPC error "method not found", this error is not forwarded
+    /// to the client. The client would otherwise conclude that the whole server does not support
+    /// the method. List requests are the exception: if the backend does not offer the list, the
+    /// error is forwarded in a [`Reply`](super::Reply).
     Unsupported,
     /// Any other failure.
     Failed,
@@ -50,7 +50,7 @@ impl BackendError {
 
     /// Wraps the error of a service that represents a backend.
     ///
-    /// If the error is already a `BackendError` that names the same backend, returns it unchanged.
+    /// An error that is already a `BackendError` of the same backend is returned unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -64,7 +64,8 @@ impl BackendError {
         Self { backend: backend.clone(), kind: error.kind, source: Some(error) }
     }
 
-    /// Sets the [`source`](Error::source) of the error, which contains the details for logs.
+    /// Sets the [`source`](Error::source) of the error. It contains the details, which are logged
+    /// but not shown to clients.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
@@ -117,7 +118,8 @@ impl Error for BackendError {
 // === impl BackendErrorKind ===
 
 impl BackendErrorKind {
-    /// Determines the kind of a failure from the first known error among `error` and its sources.
+    /// Determines the kind of a failure: the kind of the first known error among `error` and its
+    /// sources.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {

@@ -1,17 +1,17 @@
-//! The `_meta` keys that name the branch of each content block in the result of a fan-out.
+//! The `_meta` keys that name the branch of each content block in a fan-out result.
 
 use rmcp::model::{ContentBlock, MetaObject};
 use serde_json::Value;
 
-/// The `_meta` key for the name of the branch that a content block comes from.
+/// The `_meta` key that names the branch from which a content block comes.
 pub const BRANCH: &str = "mcp-composite/branch";
-/// The `_meta` key for the name of the tool that a content block comes from. Only set if the name
-/// of the branch differs from that of its tool.
+/// The `_meta` key that names the tool from which a content block comes. It is only set if the
+/// branch has a different name than its tool.
 pub const TOOL: &str = "mcp-composite/tool";
 /// The `_meta` key that marks a text block as the label of a branch.
 ///
-/// The value of the key is `true`. The text of a label names the branch for models, which do not
-/// see `_meta`. A label is not part of the branch's output, so later steps do not read it.
+/// The value of the key is `true`. The text of a label names the branch for models, because models
+/// do not see `_meta`. A label is not part of the branch's output, so later steps do not read it.
 pub const LABEL: &str = "mcp-composite/label";
 
 /// Returns the `_meta` of a content block, or `None` if the block has none.

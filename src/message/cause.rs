@@ -1,4 +1,4 @@
-//! Finds the cause of a service's error that may be shown to a client.
+//! Finds the part of a service's error that may be shown to a client.
 
 use std::{any::Any, error::Error};
 
@@ -6,22 +6,23 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// The cause of a service's error, as far as it may be shown to a client.
+/// The cause of a service error in a form that may be shown to a client.
 ///
-/// The error itself is not shown, since its text may contain addresses, paths and other internals.
+/// The original error message is not shown, because it may contain addresses, paths and other
+/// internals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,
     Overloaded,
-    /// A backend failed. The text of its error names the backend and the kind of failure, so it may
-    /// be shown.
+    /// A backend failed. Its error message names the backend and the kind of failure, and may be
+    /// shown.
     Backend(&'e BackendError),
     Unknown,
 }
 
 impl<'e> Cause<'e> {
-    /// Returns the first known cause among an error and its sources: a [`BackendError`], or the
-    /// timeout or overload error of Tower's layers.
+    /// Returns the first known cause among an error and its sources. Known causes are a
+    /// [`BackendError`], and the timeout and overload errors of Tower's layers.
     pub(crate) fn of(error: &'e (dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {
@@ -40,8 +41,9 @@ impl<'e> Cause<'e> {
     }
 }
 
-/// Returns `true` if the error of a service proves that the request was not sent: a backend was not
-/// connected or was overloaded, or Tower's load shedding rejected the request.
+/// Returns `true` if a service error proves that the request was not sent, so that it can safely be
+/// sent again. This is the case if a backend was not connected or was overloaded, or if Tower's
+/// load shedding rejected the request.
 ///
 /// Returns `false` unless `E` is [`BoxError`] or [`BackendError`].
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {

@@ -1,5 +1,5 @@
-//! The client of a request, which servers can ask questions: elicitation, sampling and roots
-//! requests.
+//! The client of a request. While a server answers the request, it can ask the client questions:
+//! elicitation, sampling and roots requests.
 
 use std::{
     fmt,
@@ -32,13 +32,13 @@ use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The maximum number of questions that may be pending at the same time, both in one answer of a
-/// tool and during one request of a client.
+/// The maximum number of unanswered questions at the same time. Applies to one answer of a tool and
+/// to one request of a client.
 pub(crate) const MAX_QUESTIONS: usize = 32;
-/// The maximum total number of questions that a client is asked during one of its requests.
+/// The maximum number of questions that a client is asked during one of its requests.
 pub(crate) const MAX_ASKED: usize = 1_000;
-/// The maximum total JSON size in bytes of the pending questions during one request, including
-/// questions that are not sent yet.
+/// The maximum total JSON size in bytes of the unanswered questions during one request. Questions
+/// that wait to be sent are included.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
 /// The client capabilities that allow a server to ask the client a question.
@@ -47,7 +47,7 @@ pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
 pub(crate) const ELICITATION: &str = "elicitation";
 
 /// Returns `true` if the protocol allows a server to ask the client questions before it answers
-/// this kind of request.
+/// this type of request.
 pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     matches!(
         request,
@@ -57,30 +57,31 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     )
 }
 
-/// Returns the error that a server receives if its question to the client is not answered.
+/// Returns the error that a server receives if the client does not answer the server's question.
 ///
-/// The server does not receive a declined elicitation, since it would then report that the user
-/// declined, although the user has not seen the question. Most servers forward an error to their
-/// caller.
+/// The server receives an error rather than a declined elicitation. Otherwise, it would report that
+/// the user declined, although the user has not seen the question. Most servers forward an error to
+/// their caller.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "did not answer a question of a server");
     ErrorData::invalid_request(reason, None)
 }
 
-/// Returns the error message for more than [`MAX_ASKED`] questions during one request.
+/// Returns the error message if more than [`MAX_ASKED`] questions are asked during one request.
 pub(crate) fn too_many() -> String {
     format!("more than {MAX_ASKED} questions were asked for one request")
 }
 
-/// The kinds of questions that the client of a request can be asked.
+/// The kinds of questions that the client of a request can answer.
 ///
-/// `Abilities::default()` is a client without capabilities, which cannot be asked any question.
+/// `Abilities::default()` describes a client without capabilities, which cannot be asked any
+/// question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Elicitation of input from the user with a form.
+    /// Elicitation with a form that the user fills in.
     pub(crate) form: bool,
-    /// Elicitation of input from the user on a web page with a URL.
+    /// Elicitation with a URL of a web page on which the user enters the input.
     pub(crate) url: bool,
     pub(crate) sampling: bool,
     /// Sampling requests that let the client's model call tools.
@@ -88,25 +89,25 @@ pub(crate) struct Abilities {
     pub(crate) roots: bool,
 }
 
-/// A client that uses protocol version 2025-11-25 or older, and that servers can ask questions
-/// during one of its requests. In these versions, each question is a separate request to the
-/// client.
+/// A client with protocol version 2025-11-25 or older that servers can ask questions while one of
+/// its requests is answered. In these versions, each question is a separate request from the server
+/// to the client.
 #[derive(Clone)]
 pub(crate) struct LiveClient {
     state: Arc<ClientState>,
-    /// Observes the questions of one call. `None` if nothing needs to know of them.
+    /// The observer of the questions of one call. `None` if the questions are not observed.
     questions: Option<Questions>,
 }
 
-/// Observes the questions that servers ask the client during one call, and ends them together.
-/// Clones observe the same call.
+/// An observer of the questions that servers ask the client during one call. It can also withdraw
+/// all of these questions at once. Clones observe the same call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions(Arc<QuestionsState>);
 
 #[derive(Debug, Default)]
 struct QuestionsState {
     has_asked: AtomicBool,
-    /// Cancelled when the client no longer waits for the call.
+    /// Canceled when the client no longer waits for the call.
     ended: CancellationToken,
 }
 
@@ -115,32 +116,34 @@ struct ClientState {
     /// The id of the client's request. Over HTTP, questions are sent on the response stream of this
     /// request.
     request: RequestId,
-    /// The declared capabilities that allow a question, in [`ASKABLE`].
+    /// The declared client capabilities that allow questions; see [`ASKABLE`].
     capabilities: Map<String, Value>,
-    /// The number of questions that servers and composites have asked so far.
+    /// The number of questions that servers and composites have asked so far during the request.
     asked: AtomicUsize,
-    /// Has [`MAX_QUESTIONS`] permits. Each unanswered question that has been sent holds one.
+    /// The semaphore with [`MAX_QUESTIONS`] permits. Each question holds a permit from when it is
+    /// sent until it is answered.
     turns: Semaphore,
-    /// The byte budget for all unanswered questions, including those that are not sent yet.
+    /// The byte budget of all unanswered questions, including those that wait to be sent.
     waiting: ByteBudget,
 }
 
-/// The permission to send one question. At most [`MAX_QUESTIONS`] exist at a time per request.
+/// A permission to send one question. At most [`MAX_QUESTIONS`] permissions exist per request at
+/// the same time.
 pub(crate) struct Turn<'c> {
     client: &'c ClientState,
     _permit: Option<SemaphorePermit<'c>>,
     _bytes: SemaphorePermit<'c>,
 }
 
-/// A question that has been sent to the client. Dropping it before the answer arrives cancels the
-/// question.
+/// A question that was sent to the client. Dropping it before the answer arrives cancels the
+/// question at the client.
 struct Pending {
     handle: RequestHandle<RoleServer>,
     since: Instant,
     answered: bool,
 }
 
-/// The usual maximum time until a sent question is written to the connection.
+/// The time after which a sent question has usually been written to the connection.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 // === impl Abilities ===
@@ -151,8 +154,8 @@ impl Abilities {
         let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
         Self {
-            // If no mode is declared, the client supports forms: older protocols have no other
-            // mode.
+            // A client that declares no mode supports forms, because older protocol versions have
+            // no other mode.
             form: elicitation.is_some_and(|modes| modes.contains_key("form") || !url),
             url,
             sampling: capabilities.contains_key("sampling"),
@@ -163,7 +166,7 @@ impl Abilities {
         }
     }
 
-    /// Returns the capability that the question requires but the client lacks, or `None` if the
+    /// Returns the capability that the client lacks to answer the question. Returns `None` if the
     /// client can be asked the question.
     #[expect(deprecated, reason = "servers still ask for it")]
     pub(crate) fn lacks(self, request: &InputRequest) -> Option<&'static str> {
@@ -179,7 +182,7 @@ impl Abilities {
             }
             InputRequest::CreateMessage(_) => (self.sampling, "sampling"),
             InputRequest::ListRoots(_) => (self.roots, "roots"),
-            // Kinds of questions that later versions of rmcp may add.
+            // Later versions of rmcp may add kinds of questions.
             _ => (false, "unknown"),
         };
         (!can).then_some(capability)
@@ -194,8 +197,7 @@ impl Abilities {
 // === impl LiveClient ===
 
 impl LiveClient {
-    /// Creates the client of a request, or returns `None` if the client cannot be asked any
-    /// question.
+    /// Creates the client of a request. Returns `None` if the client cannot be asked any question.
     pub(super) fn new(peer: &Peer<RoleServer>, request: &RequestId) -> Option<Self> {
         let info = peer.peer_info()?;
         let capabilities = declared(&info.capabilities)?;
@@ -209,7 +211,7 @@ impl LiveClient {
         })
     }
 
-    /// Returns the declared capabilities that allow a question.
+    /// Returns the declared client capabilities that allow questions.
     pub(crate) fn capabilities(&self) -> &Map<String, Value> {
         &self.state.capabilities
     }
@@ -218,7 +220,7 @@ impl LiveClient {
         Abilities::of(&self.state.capabilities)
     }
 
-    /// Returns the same client, whose questions are observed by `questions`.
+    /// Returns the same client, with `questions` as the observer of its questions.
     #[cfg(feature = "cache")]
     pub(crate) fn observed(self, questions: Questions) -> Self {
         Self { questions: Some(questions), ..self }
@@ -229,19 +231,19 @@ impl LiveClient {
         self.state.peer.peer_info().map(|info| (*info).clone())
     }
 
-    /// Returns `true` if both values are the client of the same request.
+    /// Returns `true` if both values represent the client of the same request.
     #[cfg(feature = "remote")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
-    /// Relays a server's question to the client and returns the answer. Dropping the future cancels
-    /// the question.
+    /// Forwards a server's question to the client, and returns the client's answer. Dropping the
+    /// future cancels the question.
     ///
     /// # Errors
     ///
-    /// Returns the error that the server is to receive: the error that the client answered with, or
-    /// the reason why the client did not answer.
+    /// Returns the error to send to the server: the error with which the client answered, or the
+    /// reason why the client did not answer.
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
         self.note_question();
         if let Some(capability) = self.abilities().lacks(&request) {
@@ -265,20 +267,20 @@ impl LiveClient {
         })
     }
 
-    /// Notes that a server asks the client, for the observer of the call.
+    /// Informs the observer of the call that a server has asked the client a question.
     fn note_question(&self) {
         if let Some(questions) = &self.questions {
             questions.0.has_asked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered, so that this one may be
-    /// sent.
+    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered, and then permits sending
+    /// this question.
     ///
     /// # Errors
     ///
     /// Returns an error message if more than [`MAX_ASKED`] questions were asked during the request,
-    /// or if its unanswered questions have more than [`MAX_PENDING_BYTES`].
+    /// or if the unanswered questions have more than [`MAX_PENDING_BYTES`].
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
         if self.questions.as_ref().is_some_and(|questions| questions.0.ended.is_cancelled()) {
             return Err("the client is gone".to_owned());
@@ -300,12 +302,13 @@ impl LiveClient {
 
 #[cfg(feature = "cache")]
 impl Questions {
-    /// Returns `true` if the client was asked a question during the call, answered or not.
+    /// Returns `true` if the client was asked a question during the call, even if it did not
+    /// answer.
     pub(crate) fn has_asked(&self) -> bool {
         self.0.has_asked.load(Ordering::Relaxed)
     }
 
-    /// Withdraws the pending questions, and rejects all later ones.
+    /// Withdraws the unanswered questions, and rejects all later questions of the call.
     pub(crate) fn end(&self) {
         self.0.ended.cancel();
     }
@@ -319,8 +322,8 @@ impl Turn<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection is closed, the client answers with an error, or the type
-    /// of its answer does not match the question.
+    /// Returns an error if the connection is closed, if the client answers with an error, or if the
+    /// type of the answer does not match the question.
     pub(crate) async fn ask(self, request: InputRequest) -> Result<Value, ServiceError> {
         let result = match self.answer(request).await? {
             ClientResult::ElicitResult(result) => serde_json::to_value(result),
@@ -333,11 +336,11 @@ impl Turn<'_> {
 
     async fn answer(self, request: InputRequest) -> Result<ClientResult, ServiceError> {
         let ClientState { peer, request: origin, .. } = self.client;
-        // Set explicitly: rmcp knows the originating request only in the task in which it runs the
+        // Set explicitly, because rmcp knows the originating request only in the task that runs the
         // request.
         let origin = OriginatingRequestId(origin.clone());
-        // rmcp parses an answer as the first type that matches, so an invalid answer has another
-        // type.
+        // rmcp parses an answer as the first result type that matches, so an invalid answer arrives
+        // as another type.
         let (request, answers): (_, fn(&ClientResult) -> bool) = match request {
             InputRequest::Elicitation(mut request) => {
                 request.extensions.insert(origin);
@@ -356,8 +359,9 @@ impl Turn<'_> {
             }
             _ => return Err(ServiceError::UnexpectedResponse),
         };
-        // Sent from a separate task: the caller may run within a request of another connection, and
-        // rmcp would use the id of that request as the origin. Dropping the set aborts the task.
+        // Sent from a separate task, because the caller may run inside a request of another
+        // connection. rmcp would then use the id of that request as the origin. Dropping the set
+        // aborts the task.
         let mut asking = JoinSet::new();
         asking.spawn(put(peer.clone(), request).in_current_span());
         let answer = asking.join_next().await;
@@ -372,12 +376,13 @@ impl fmt::Debug for LiveClient {
     }
 }
 
-/// Rewrites a server's error -32021 (missing required client capability) with the standard message
-/// of the protocol. Returns `None` for any other error, or if the server requires a capability that
-/// cannot be relayed.
+/// Rewrites a server's error -32021 (missing required client capability) so that it contains the
+/// standard message of the protocol. Returns `None` for any other error, or if the server requires
+/// a capability whose questions cannot be forwarded.
 ///
-/// The `data` of the returned error names only capabilities that can be relayed. So this error may
-/// be shown to the client even if the client must not see other errors of servers.
+/// The `data` of the returned error names only capabilities whose questions can be forwarded. The
+/// error may therefore be shown to the client, even if the client must not see other errors of
+/// servers.
 pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
         return None;
@@ -389,7 +394,7 @@ pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     is_relayed.then(|| ErrorData::missing_required_client_capability(required))
 }
 
-/// Sends a question over a connection and waits for the answer. Dropping the future cancels the
+/// Sends a question over a connection, and waits for the answer. Dropping the future cancels the
 /// question.
 async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientResult, ServiceError> {
     let options = PeerRequestOptions::no_options();
@@ -400,7 +405,8 @@ async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientRes
     answer.unwrap_or(Err(ServiceError::TransportClosed))
 }
 
-/// Returns the declared capabilities that are also in [`ASKABLE`], or `None` if there are none.
+/// Returns the declared capabilities that allow questions, as listed in [`ASKABLE`]. Returns `None`
+/// if the client declares none of them.
 fn declared(capabilities: &ClientCapabilities) -> Option<Map<String, Value>> {
     let ClientCapabilities { elicitation, sampling, roots, .. } = capabilities;
     if elicitation.is_none() && sampling.is_none() && roots.is_none() {
@@ -426,15 +432,16 @@ impl Drop for Pending {
         let is_new = self.since.elapsed() < ON_ITS_WAY;
         let mut notify = Box::pin(async move {
             drop(peer.notify_cancelled(params.clone()).await);
-            // rmcp sends each message from a separate task, so the cancellation can overtake the
-            // question and have no effect. Sending the cancellation twice does no harm.
+            // rmcp sends each message from a separate task, so the cancellation can arrive before
+            // the question and have no effect. It is therefore sent again later, which does no
+            // harm.
             if is_new {
                 sleep(ON_ITS_WAY).await;
                 drop(peer.notify_cancelled(params).await);
             }
         });
-        // The first poll queues the message on the connection, even without a runtime. The spawned
-        // task waits for the outcome of sending.
+        // The first poll queues the message on the connection, even outside a runtime. Inside a
+        // runtime, a spawned task waits until the message is sent.
         if unconstrained(&mut notify).now_or_never().is_none()
             && let Ok(runtime) = Handle::try_current()
         {

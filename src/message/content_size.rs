@@ -1,18 +1,19 @@
-//! Computes the size of a message's content in bytes, for limits that are checked on every message.
+//! Computes the approximate size of a message's content in bytes, for limits that are checked on
+//! every message.
 //!
 //! The size is the total length of all keys, texts and binary data. Every other value counts as a
-//! few bytes, and so does an empty text or content block. JSON escapes and punctuation are not
-//! included, so measuring a text takes the same time for any length. In contrast,
-//! [`json_size`](crate::json_size) computes the exact JSON size of values that are written or
-//! stored.
+//! few bytes, and so does an empty text or content block. JSON escapes and punctuation are ignored,
+//! so measuring a text takes the same time for any length. For values that are written or stored,
+//! [`json_size`](crate::json_size) computes the exact JSON size.
 
 use rmcp::model::{
     Annotations, CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents,
 };
 use serde_json::Value;
 
-/// The size of a number, a boolean, a null or a pair of brackets. Also the minimum size of a
-/// content block and of a text, so that a limit also bounds the number of empty ones.
+/// The size that a number, a boolean, a null or a pair of brackets counts as. It is also the
+/// minimum size of a content block or text, so that a limit on the size also bounds the number of
+/// empty ones.
 pub(super) const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
@@ -20,7 +21,8 @@ pub(crate) fn of_result(result: &CallToolResult) -> usize {
     content + of_meta(result.meta.as_ref()) + result.structured_content.as_ref().map_or(0, of_value)
 }
 
-/// Returns the size of all fields of a content block that a server can set, but at least [`SMALL`].
+/// Returns the size of a content block, including all fields that a server can set. The minimum is
+/// [`SMALL`].
 fn of_block(block: &ContentBlock) -> usize {
     let (content, meta, annotations) = match block {
         ContentBlock::Text(text) => (text.text.len(), &text.meta, &text.annotations),
@@ -75,8 +77,8 @@ fn of_texts<'t>(texts: impl IntoIterator<Item = &'t Option<String>>) -> usize {
     texts.into_iter().flatten().map(String::len).sum()
 }
 
-/// Returns the size of a text that is an element of a list: its length in bytes, but at least
-/// [`SMALL`]. Because of this minimum, a limit on the size also limits the number of empty texts.
+/// Returns the length in bytes of a text in a list, but at least [`SMALL`], so that a limit on the
+/// size also bounds the number of empty texts.
 fn of_text(text: &str) -> usize {
     text.len().max(SMALL)
 }

@@ -1,4 +1,4 @@
-//! The context of a request: its id, `_meta`, extensions and connection.
+//! The context of a request: its id, `_meta`, extensions, connection and other data.
 
 #[cfg(feature = "cache")]
 use std::sync::atomic::Ordering;
@@ -21,24 +21,25 @@ use super::{
     shared::Shared,
 };
 
-/// The `_meta` key for the capabilities that a client declares in each request, as of protocol
-/// version 2026-07-28.
+/// The `_meta` key of the capabilities that a client declares in each request, starting with
+/// protocol version 2026-07-28.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// The `_meta` key for the protocol version that a client declares in each request, as of protocol
-/// version 2026-07-28.
+/// The `_meta` key of the protocol version that a client declares in each request, starting with
+/// protocol version 2026-07-28.
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// The `_meta` key of the client's progress token.
+/// The `_meta` key of the token with which a client requests progress notifications.
 const PROGRESS_TOKEN: &str = "progressToken";
 
-/// The context of a [`Request`](super::Request): everything except the message itself.
+/// The context of a [`Request`](super::Request): its id, `_meta`, connection, and everything else
+/// except the message itself.
 ///
-/// A request that was created in code has an empty context: no client, no `_meta` and the id `0`.
-/// It can only be canceled by dropping the call.
+/// A request that is created in code has an empty context: no client, no `_meta` and the id `0`.
+/// Such a request can only be canceled by dropping the call.
 #[derive(Clone, Debug)]
 pub struct Context {
     id: RequestId,
-    /// The name of the branch, if this is the context of a branch. `id` is then the id of the
-    /// composite's request.
+    /// The name of the branch, if the request belongs to a branch of a composite. In this case,
+    /// `id` is the id of the composite's request.
     branch: Option<Arc<str>>,
     pub(crate) meta: Shared<RequestMetaObject>,
     pub(crate) extensions: Shared<Extensions>,
@@ -46,26 +47,27 @@ pub struct Context {
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
     pub(crate) logs: Option<Logs>,
-    /// The client of the request, if [`note_live_client`](Self::note_live_client) was called and
-    /// found that the client can be asked questions.
+    /// The client, if servers can ask it questions during the request. Set by
+    /// [`note_live_client`](Self::note_live_client).
     pub(super) live_client: Option<LiveClient>,
     pub(super) delegation: Delegation,
-    /// The tracing settings, or `None` for the defaults.
+    /// The tracing settings. `None` if the defaults apply.
     pub(crate) tracing: Option<Arc<Tracing>>,
-    /// Whether the trace position in `meta` identifies a span of this process.
+    /// Whether the trace context in `meta` identifies a span of this process.
     pub(super) is_in_span: bool,
-    /// Set to `true` if a cache answers the request. `None` if no observer needs to know.
+    /// Set to `true` if a cache answers the request. `None` if the request is not observed.
     pub(crate) cached: Option<Arc<AtomicBool>>,
 }
 
-/// The `_meta` and the extensions that the contexts of all branches of a run share. Copied once per
-/// run.
+/// The `_meta` and extensions that the contexts of all branches of a run share. They are copied
+/// once per run.
 pub(crate) struct BranchParts {
     meta: Option<Arc<RequestMetaObject>>,
     extensions: Option<Arc<Extensions>>,
 }
 
-/// A function that maps the context of a request to a key, such as the name of its caller.
+/// A function that computes a key from the context of a request, for example the name of the
+/// caller.
 pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl Context ===
@@ -73,11 +75,11 @@ pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Syn
 impl Context {
     /// Returns the JSON-RPC id of the request.
     ///
-    /// The id of a branch's request is the id of the composite's request with the name of the
-    /// branch appended, such as `7#search`.
+    /// For a request of a composite's branch, the id is that of the composite's request with the
+    /// name of the branch appended, for example `7#search`.
     #[must_use]
     pub fn id(&self) -> RequestId {
-        // Formatted on demand: the ids of most branches are never read.
+        // The id is formatted on demand, because the ids of most branches are never read.
         match &self.branch {
             None => self.id.clone(),
             Some(branch) => RequestId::String(format!("{}#{branch}", self.id).into()),
@@ -89,8 +91,8 @@ impl Context {
         &self.id
     }
 
-    /// Formats the JSON-RPC id of the request, or returns `None` if the text is longer than
-    /// `bytes`. An id that is obviously too long is not formatted.
+    /// Formats the JSON-RPC id of the request. Returns `None` if the text is longer than `bytes`.
+    /// An id that is obviously too long is not formatted at all.
     pub(crate) fn id_within(&self, bytes: usize) -> Option<String> {
         let plain = match &self.id {
             RequestId::Number(_) => 0,
@@ -114,8 +116,8 @@ impl Context {
         &mut self.meta
     }
 
-    /// Returns the values that travel with the request inside this process, such as the parts of
-    /// the HTTP request that it arrived in.
+    /// Returns the extensions of the request: typed values that travel with it inside this process,
+    /// such as the parts of the HTTP request in which it arrived.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
@@ -126,10 +128,10 @@ impl Context {
         &mut self.extensions
     }
 
-    /// Returns the token that is canceled when the client cancels the request. Returns `None` for a
-    /// request created in code, unless a token was [set](Self::set_cancellation).
+    /// Returns the token that is canceled when the client cancels the request. Returns `None` if
+    /// the request was created in code and no token was [set](Self::set_cancellation).
     ///
-    /// Layers need not watch the token. When it is canceled, the server that runs the stack drops
+    /// Layers need not observe the token: when it is canceled, the server that runs the stack drops
     /// the future of the call.
     #[must_use]
     pub const fn cancellation(&self) -> Option<&CancellationToken> {
@@ -138,8 +140,8 @@ impl Context {
 
     /// Sets the token that is canceled when the caller cancels the request.
     ///
-    /// Dropping the future of the call also cancels the request. Handlers are notified of the
-    /// cancellation in either case.
+    /// Dropping the future of the call also cancels the request. The handler of the request learns
+    /// of the cancellation in either case.
     pub fn set_cancellation(&mut self, token: CancellationToken) {
         self.cancellation = Some(token);
     }
@@ -151,8 +153,8 @@ impl Context {
         self.peer.as_ref()
     }
 
-    /// Returns the progress reporter of the request, or `None` if the client did not request
-    /// progress.
+    /// Returns the progress reporter of the request. Returns `None` if the client did not request
+    /// progress notifications.
     #[must_use]
     pub const fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
@@ -163,21 +165,21 @@ impl Context {
         self.progress = Some(progress);
     }
 
-    /// Returns the sender of log messages about the request, or `None` if the client does not want
-    /// to receive log messages.
+    /// Returns the sender of log messages about the request. Returns `None` if the client does not
+    /// receive log messages.
     ///
-    /// Also returns `None` in a branch of a composite, because a log message cannot name its
-    /// branch.
+    /// Also returns `None` in a branch of a composite, because log messages cannot name the branch
+    /// from which they come.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()
     }
 
-    /// Returns the kinds of questions that servers can ask the client.
+    /// Returns the kinds of questions that servers can ask the client of the request.
     ///
-    /// A client that uses protocol version 2026-07-28 and a caller in code declare their
-    /// capabilities in the `_meta` of the request. A client that uses an older version has declared
-    /// its capabilities in `initialize`.
+    /// A client with protocol version 2026-07-28 and a caller in code declare their capabilities in
+    /// the `_meta` of the request. A client with an older version has declared them in
+    /// `initialize`.
     pub(crate) fn abilities(&self) -> Abilities {
         match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
             (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
@@ -188,33 +190,34 @@ impl Context {
     }
 
     /// Returns the client if its protocol version is older than 2026-07-28 and servers can ask it
-    /// questions during the request. Otherwise returns `None`.
+    /// questions during the request. Otherwise, returns `None`.
     fn client(&self) -> Option<LiveClient> {
         let peer = self.peer.as_ref()?;
-        // Only a client of protocol version 2026-07-28 declares its version with each request.
+        // Only clients with protocol version 2026-07-28 declare their version in each request.
         let is_old = self.meta.get(PROTOCOL_VERSION).is_none();
         if is_old { LiveClient::new(peer, &self.id) } else { None }
     }
 
-    /// Returns the client if servers can ask it questions during its request, and `None` otherwise.
+    /// Returns the client if servers can ask it questions during its request. Otherwise, returns
+    /// `None`.
     pub(crate) fn live_client(&self) -> Option<LiveClient> {
         self.live_client.clone().or_else(|| self.client())
     }
 
     /// Returns the client that [`note_live_client`](Self::note_live_client) has stored. Returns
-    /// `None` if it was not called, or if servers cannot ask the client questions during its
-    /// request.
+    /// `None` if that method was not called, or if servers cannot ask the client questions during
+    /// the request.
     pub(crate) const fn known_live_client(&self) -> Option<&LiveClient> {
         self.live_client.as_ref()
     }
 
-    /// Stores the client if servers can ask it questions during its request. The contexts of
-    /// branches that are created later inherit the stored client.
+    /// Stores the client in the context if servers can ask it questions during its request.
+    /// Contexts of branches that are created later inherit the client.
     pub(crate) fn note_live_client(&mut self) {
         self.live_client = self.live_client();
     }
 
-    /// Notes that a cache answers the request, for observers.
+    /// Informs observers that a cache answers the request.
     #[cfg(feature = "cache")]
     pub(crate) fn note_cached(&self) {
         if let Some(cached) = &self.cached {
@@ -222,13 +225,13 @@ impl Context {
         }
     }
 
-    /// Changes the context for a call whose result other requests may receive as well. Returns the
-    /// observer of the questions to the client, or `None` if servers cannot ask the client
-    /// questions during the call.
+    /// Detaches the context from its client, for a call whose result may be shared with other
+    /// requests. Returns the observer of the call's questions. Returns `None` if servers cannot ask
+    /// the client questions during the call.
     ///
-    /// The context has no connection and no cancellation token afterward: dropping the call cancels
-    /// it. It keeps the progress reporter and the log sender, which send nothing once the request
-    /// of the client has ended.
+    /// Afterward, the context has no connection and no cancellation token, and the call can only be
+    /// canceled by dropping it. The progress reporter and the log sender remain, but send nothing
+    /// once the client's own request has ended.
     #[cfg(feature = "cache")]
     pub(crate) fn detach(&mut self) -> Option<Questions> {
         let client = self.live_client();
@@ -240,20 +243,20 @@ impl Context {
         Some(questions)
     }
 
-    /// Creates the context of one branch of a composite from the context of the composite's
-    /// request.
+    /// Creates the context of a composite's branch from the context of the composite's request.
     ///
-    /// The new context has no connection and no progress token, since all branches would report
-    /// progress under the same token. It keeps only those client capabilities whose questions the
-    /// composite relays. `progress` reports the progress of the branch as a part of the request's
-    /// progress.
+    /// The context of a branch has no connection and no progress token, because all branches would
+    /// report progress under the same token. It keeps only the client capabilities whose questions
+    /// the composite forwards. `progress` reports the progress of the branch as a part of the
+    /// request's progress.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         self.branch_charged(&self.branch_parts(), branch, progress, None)
     }
 
-    /// Copies the `_meta` and the extensions that all [branches](Self::branch) share.
+    /// Copies the `_meta` and extensions that all [branches](Self::branch) of a run share.
     pub(crate) fn branch_parts(&self) -> BranchParts {
-        // Most clients send only a progress token, and an empty map allocates nothing.
+        // This is usually cheap: most clients send only a progress token, and an empty map
+        // allocates nothing.
         let mut meta: Map<String, Value> = self
             .meta
             .iter()
@@ -277,8 +280,8 @@ impl Context {
         BranchParts { meta, extensions }
     }
 
-    /// Creates the context of a [branch](Self::branch). The costs of the branch are charged to
-    /// `account`, or to the account of this context if `account` is `None`.
+    /// Creates the context of a [branch](Self::branch) whose costs are charged to `account`. If
+    /// `account` is `None`, they are charged to the account of this context.
     pub(crate) fn branch_charged(
         &self,
         parts: &BranchParts,
@@ -303,20 +306,20 @@ impl Context {
         }
     }
 
-    /// Returns the account of the run in which the request was made, or `None` if it was made
-    /// outside of a run.
+    /// Returns the account of the run in which the request was made. Returns `None` if the request
+    /// was made outside of a run.
     pub(crate) const fn account(&self) -> Option<&Arc<Account>> {
         self.delegation.account.as_ref()
     }
 
-    /// Sets the account that the costs of the request and of its inner requests are charged to.
+    /// Sets the account to which the costs of the request and its nested requests are charged.
     #[cfg(test)]
     pub(crate) fn set_account(&mut self, account: Arc<Account>) {
         self.delegation.account = Some(account);
     }
 }
 
-/// Copies those members of `object` whose key is in `keys`.
+/// Copies the members of `object` whose keys are in `keys`.
 pub(crate) fn members<'k>(
     object: &Map<String, Value>,
     keys: impl IntoIterator<Item = &'k str>,

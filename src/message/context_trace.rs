@@ -1,5 +1,5 @@
-//! The distributed trace of a request. Spans in this process continue the trace, and requests to
-//! servers forward it.
+//! The distributed trace of a request, which spans in this process and requests to servers
+//! continue.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::{Context, Propagate, TraceContext, trace::is_baggage};
 // === impl Context ===
 
 impl Context {
-    /// Returns the trace position that the client sent in the `_meta` of the request ([SEP-414]),
-    /// or `None` if the position is missing or malformed.
+    /// Returns the trace context that the client sent in the `_meta` of the request ([SEP-414]).
+    /// Returns `None` if the trace context is missing or malformed.
     ///
     /// [SEP-414]: https://modelcontextprotocol.io/seps/414-request-meta
     #[must_use]
@@ -19,11 +19,11 @@ impl Context {
         if self.meta.is_empty() { None } else { TraceContext::read(&self.meta) }
     }
 
-    /// Sets the trace position in `_meta`, or removes it if `trace` is `None`. Also removes a
-    /// malformed `baggage`.
+    /// Sets the trace context in `_meta`. If `trace` is `None`, removes the trace context. Also
+    /// removes a malformed `baggage`.
     pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
-        // Accesses `_meta` mutably only to change an entry: mutable access would copy the shared
-        // map.
+        // `_meta` is accessed mutably only if an entry changes, because mutable access would copy
+        // the shared map.
         match trace {
             Some(trace) => trace.write(&mut self.meta),
             // A `tracestate` is meaningless without its `traceparent`.
@@ -40,8 +40,8 @@ impl Context {
         }
     }
 
-    /// Makes `span` a child of the request's trace position, and sets `_meta` to the position of
-    /// the span.
+    /// Makes `span` a child of the request's trace context. Then replaces the trace context in
+    /// `_meta` with that of the span.
     #[inline]
     pub(crate) fn continue_trace(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -60,8 +60,8 @@ impl Context {
         self.pass_on(incoming.as_ref(), span);
     }
 
-    /// Makes the span of a run a child of the request's trace position. Does nothing if the run is
-    /// already inside a span that is a child of that position.
+    /// Makes the span of a run a child of the request's trace context. Does nothing if the run is
+    /// already inside such a span.
     pub(crate) fn continue_trace_in_run(&self, span: &Span) {
         if !self.is_in_span
             && let Some(propagate) = self.propagate()
@@ -71,8 +71,8 @@ impl Context {
         }
     }
 
-    /// Sets the trace position in `_meta` to that of `span`, so that requests made in this context
-    /// become children of the span.
+    /// Replaces the trace context in `_meta` with that of `span`, so that requests made with this
+    /// context become children of the span.
     #[inline]
     pub(crate) fn call_within(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -81,8 +81,8 @@ impl Context {
         self.pass_on(self.trace().as_ref(), span);
     }
 
-    /// Returns `true` if neither the client nor the server traces the request. Most requests are
-    /// untraced.
+    /// Returns `true` if neither the client nor this process traces the request, which is the case
+    /// for most requests.
     #[inline]
     fn is_untraced(&self, span: &Span) -> bool {
         self.meta.is_empty() && self.propagate().is_none() && span.is_none()
@@ -97,18 +97,18 @@ impl Context {
         self.is_in_span |= !span.is_none();
     }
 
-    /// Returns `true` if the request's spans are to record the arguments and results of tools.
+    /// Returns `true` if the spans of the request should record the arguments and results of tools.
     pub(crate) fn is_traced_with_contents(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.contents)
     }
 
-    /// Returns `true` if metrics are to be recorded for the request and its inner requests.
+    /// Returns `true` if metrics should be recorded for the request and its nested requests.
     pub(crate) fn is_measured(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
     }
 
-    /// Returns the name of the view that the request was sent to, or `None` if it was sent to no
-    /// view.
+    /// Returns the name of the view to which the request was sent. Returns `None` if the request
+    /// was not sent to a view.
     pub(crate) fn view(&self) -> Option<&Arc<str>> {
         self.tracing.as_ref()?.view.as_ref()
     }

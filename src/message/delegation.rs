@@ -1,5 +1,5 @@
-//! Tracks nested requests, which a tool makes while it answers another request, and limits their
-//! depth and number.
+//! Tracks nested requests, which a tool makes while it answers another request. Limits their depth
+//! and number, because tools could call each other endlessly.
 
 use std::sync::{
     Arc, OnceLock,
@@ -8,46 +8,48 @@ use std::sync::{
 
 use super::Account;
 
-/// The maximum nesting depth of requests that tools make while they answer other requests.
+/// The maximum depth to which requests of tools can be nested.
 pub(super) const MAX_CALL_DEPTH: usize = 8;
-/// The maximum total number of nested calls that tools make for one request of a client.
+/// The maximum number of nested calls that tools make for one request of a client.
 ///
-/// The depth limit alone does not bound the work, because each tool can call several others.
+/// The depth limit alone does not bound the number of calls, because each tool can call several
+/// others.
 pub(super) const MAX_NESTED_CALLS: usize = 10_000;
 
-/// The position of a request in the nesting of requests: its depth, its run and the state that it
-/// shares with others.
+/// The position of a request in a chain of nested requests: its depth, the run that it belongs to,
+/// and the state that it shares with its nested requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delegation {
     pub(super) depth: usize,
-    /// The account of the run in which the request was made, or `None` if it was made outside of a
-    /// run.
+    /// The account of the run in which the request was made. `None` if the request was made outside
+    /// of a run.
     pub(super) account: Option<Arc<Account>>,
-    /// The state that this request shares with all requests made within it. `None` if no requests
-    /// can be made within it. Also `None` if it belongs to a run, because the account of the run
-    /// then holds the state.
+    /// The state that this request shares with its nested requests. `None` if no requests can be
+    /// nested in it, or if it belongs to a run, because the account of the run then contains the
+    /// state.
     pub(super) shared: Option<Arc<Shared>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The number of calls made so far within the request.
+    /// The number of nested calls that were made so far within the request.
     calls: AtomicUsize,
-    /// The account that calls made within the request are charged to, if the request itself belongs
-    /// to no run. Created on the first charge.
+    /// The account to which nested calls are charged if the request itself does not belong to a
+    /// run. Created on the first charge.
     account: OnceLock<Arc<Account>>,
 }
 
 tokio::task_local! {
-    /// The request that the current task is answering. A request made by the task is nested in it.
+    /// The request that the current task is answering. Requests that the task makes are nested in
+    /// it.
     static ANSWERED: Delegation;
 }
 
 // === impl Delegation ===
 
 impl Delegation {
-    /// Returns a copy that belongs to the run of `account`, or to the same run if `account` is
-    /// `None`.
+    /// Returns a copy that belongs to the run of `account`. If `account` is `None`, the copy
+    /// belongs to the same run as this request.
     pub(super) fn charged(&self, account: Option<&Arc<Account>>) -> Self {
         Self {
             depth: self.depth,
@@ -56,14 +58,14 @@ impl Delegation {
         }
     }
 
-    /// Runs the future `answer`, which answers the request. Requests that the task makes in the
+    /// Runs `answer`, a future that answers the request. Requests that the task makes in the
     /// meantime are nested in this request.
     pub(crate) fn answer<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
         ANSWERED.scope(self, answer)
     }
 
-    /// Returns `true` if this request is nested in another one, or if the current task is answering
-    /// one.
+    /// Returns `true` if this request is nested in another request. This is also the case if it is
+    /// made by a task that is answering a request.
     #[cfg(feature = "cache")]
     pub(super) fn is_nested(&self) -> bool {
         self.depth > 0 || ANSWERED.try_with(|_| ()).is_ok()
@@ -75,8 +77,8 @@ impl Delegation {
         let _ = ANSWERED.try_with(|outer| self.follow(outer));
     }
 
-    /// Returns a copy for the requests made within this one. They all share one call counter and
-    /// one run.
+    /// Returns a copy for the requests that are nested in this one. These requests share one call
+    /// counter and one run.
     pub(super) fn share(&mut self) -> Self {
         if self.account.is_none() {
             self.shared.get_or_insert_default();
@@ -84,8 +86,8 @@ impl Delegation {
         self.clone()
     }
 
-    /// Nests this request in `outer`. Does nothing if this request is already nested deeper than
-    /// `outer`.
+    /// Nests this request in `outer`. Does nothing if this request is already nested more deeply
+    /// than `outer`.
     fn follow(&mut self, outer: &Self) {
         if self.depth <= outer.depth {
             *self = outer.within();
@@ -96,8 +98,8 @@ impl Delegation {
         Self { depth: self.depth + 1, ..self.clone() }
     }
 
-    /// Assigns the request to a new run if it belongs to none. Requests made within the same
-    /// request are assigned to the same run.
+    /// Assigns the request to a run if it does not belong to one yet. All requests that are nested
+    /// in the same request are assigned to the same run.
     pub(super) fn begin_run(&mut self) {
         let Self { account, shared, .. } = self;
         account.get_or_insert_with(|| match shared {
@@ -106,8 +108,8 @@ impl Delegation {
         });
     }
 
-    /// Counts a call. If a limit on nested calls is exceeded, returns the limit and its unit as an
-    /// error.
+    /// Counts a call. If the call exceeds a limit on nested calls, returns the limit and its unit
+    /// as an error.
     pub(super) fn count(&self) -> Result<(), (usize, &'static str)> {
         if self.depth > MAX_CALL_DEPTH {
             return Err((MAX_CALL_DEPTH, "nested calls"));

@@ -1,4 +1,4 @@
-//! The log messages that a client receives while its request is answered.
+//! Log messages that a client receives while its request is answered.
 
 #![expect(deprecated, reason = "clients and servers before 2026-07-28 set log levels")]
 
@@ -20,36 +20,36 @@ use tokio::time::Instant;
 
 use crate::json_size::json_bytes;
 
-/// The maximum number of log messages of one request that are queued for a slow client.
+/// The maximum number of log messages that are queued for one request if its client reads slowly.
 const MAX_WAITING: usize = 64;
-/// The maximum total size, as JSON, of the queued log messages of one request.
+/// The maximum total JSON size of the queued log messages of one request, in bytes.
 const MAX_LOG_BYTES: usize = 1 << 20;
-/// The maximum number of log messages of one request per second.
+/// The maximum number of log messages that are accepted for one request per second.
 const MAX_PER_SECOND: u32 = 100;
-/// The logger name in the report of dropped messages.
+/// The logger name in the message that reports the number of dropped messages.
 const LOGGER: &str = env!("CARGO_PKG_NAME");
 
-/// Sends log messages about one request to its client.
+/// Sends log messages about one request to the client of the request.
 ///
-/// The [`Context`](super::Context) of a request contains a sender if its client receives log
-/// messages. A client that uses protocol version 2025-11-25 or older always receives them. A client
-/// that uses a newer version receives them if it names a level in the `_meta` of the request.
+/// The [`Context`](super::Context) of a request contains this sender if the client receives log
+/// messages. A client with protocol version 2025-11-25 or older always receives them. A client with
+/// a newer version receives them if it sets a level in the `_meta` of the request.
 ///
-/// Messages below the client's level, which defaults to `info`, are ignored. Sending never waits
-/// for a slow client. Instead, messages beyond a limit are dropped, and a last message before the
-/// answer reports the number of dropped messages.
+/// Messages below the client's level are ignored. The level defaults to `info`. Sending never waits
+/// for a slow client. Instead, messages beyond a limit are dropped, and a message before the answer
+/// reports how many were dropped.
 #[derive(Clone)]
 pub struct Logs {
     client: Arc<LogLevel>,
     queue: Arc<Queue>,
 }
 
-/// The lowest level of the log messages that a client wants. Empty if the client has not set a
+/// The minimum level of the log messages that a client requests. Empty if the client has not set a
 /// level.
 #[derive(Debug, Default)]
 pub(crate) struct LogLevel(AtomicU8);
 
-/// The queue of the log messages of one request. A `Pump` sends them to the client.
+/// The queue of one request's log messages. A `Pump` sends the messages to the client.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -61,7 +61,8 @@ struct Waiting {
     messages: VecDeque<(usize, LoggingMessageNotificationParam)>,
     bytes: usize,
     dropped: u64,
-    /// The time at which the current second began, and the number of messages queued since then.
+    /// The start of the current second, and the number of messages that were queued since then.
+    /// Used to limit the rate.
     second: Option<(Instant, u32)>,
 }
 
@@ -72,19 +73,19 @@ impl Logs {
         Self { client, queue: Arc::default() }
     }
 
-    /// Returns `true` if the client wants messages of this level.
+    /// Returns `true` if the client receives messages of this level.
     #[must_use]
     pub fn wants(&self, level: LoggingLevel) -> bool {
         level as u8 >= self.level() as u8
     }
 
-    /// Returns the lowest level of the messages that the client wants.
+    /// Returns the minimum level of the messages that the client receives.
     pub(crate) fn level(&self) -> LoggingLevel {
         self.client.get().unwrap_or(LoggingLevel::Info)
     }
 
-    /// Sends a message to the client. Ignores the message if its level is too low, and drops it if
-    /// a limit is reached.
+    /// Sends a message to the client. Ignores the message if its level is below the client's level,
+    /// and drops it if a limit is reached.
     pub fn send(&self, message: LoggingMessageNotificationParam) {
         if self.wants(message.level) {
             let bytes = json_bytes(&message);
@@ -93,26 +94,26 @@ impl Logs {
         }
     }
 
-    /// Returns the client's level, which all requests of the client share.
+    /// Returns the log level of the client, which all requests of the client share.
     #[cfg(feature = "remote")]
     pub(crate) const fn client(&self) -> &Arc<LogLevel> {
         &self.client
     }
 
-    /// Returns the level for the report of dropped messages: `warning`, or the client's level if
-    /// that is higher.
+    /// Returns the level of the message that reports dropped messages: `warning`, or the client's
+    /// level if it is higher.
     fn report_level(&self) -> LoggingLevel {
         if self.wants(LoggingLevel::Warning) { LoggingLevel::Warning } else { self.level() }
     }
 
-    /// Registers the current task to be woken when there is a message to send.
+    /// Registers the current task, so that it is woken when a message is queued.
     pub(super) fn register(&self, cx: &Context<'_>) {
         self.queue.pump.register(cx.waker());
     }
 
-    /// Removes the next message from the queue and returns it. If the queue is empty and the
-    /// request is answered, returns a report of the number of dropped messages, or `None` if none
-    /// were dropped.
+    /// Removes the next message from the queue, and returns it. Once the queue is empty and the
+    /// request is answered, returns a message that reports the number of dropped messages, or
+    /// `None` if no messages were dropped.
     pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
         self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
     }
@@ -147,7 +148,7 @@ impl LogLevel {
 
 impl Queue {
     fn with<T>(&self, look: impl FnOnce(&mut Waiting) -> T) -> T {
-        // No code panics while the lock is held, and the queue would be consistent if it did.
+        // No code panics while the lock is held. Even after a panic, the queue would be consistent.
         look(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -171,8 +172,9 @@ impl Waiting {
         self.messages.push_back((bytes, message));
     }
 
-    /// Removes the next message and returns it. If no message is left and `report` is a level,
-    /// returns a report of the dropped messages with that level, or `None` if none were dropped.
+    /// Removes the next message from the queue, and returns it. If the queue is empty and `report`
+    /// is a level, returns a message with this level that reports the dropped messages, or `None`
+    /// if no messages were dropped.
     fn next(&mut self, report: Option<LoggingLevel>) -> Option<LoggingMessageNotificationParam> {
         if let Some((bytes, message)) = self.messages.pop_front() {
             self.bytes -= bytes;

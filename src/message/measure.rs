@@ -1,4 +1,4 @@
-//! Checks the size and nesting depth of a request against limits. Measuring copies nothing and
+//! Checks requests against limits on their size and nesting depth. Measuring copies nothing, and
 //! stops as soon as a limit is exceeded.
 
 use std::iter;
@@ -11,32 +11,33 @@ use serde_json::Value;
 
 use super::{Refusal, Request, Subject, content_size::SMALL};
 
-/// The maximum nesting depth that serde_json parses. No request from a connection is nested deeper.
+/// The maximum nesting depth that `serde_json` parses. Requests from a connection are never nested
+/// deeper.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
-/// The number of bytes of a name, a URI or a cursor that do not count toward the size limit.
+/// The number of bytes of each name, URI or cursor that do not count toward the size limit.
 const FREE_NAME: usize = 1024;
-/// The number of bytes of `_meta`, or of other data about the client itself, that do not count
-/// toward the size limit.
+/// The number of bytes of `_meta`, or of other data about the client, that do not count toward the
+/// size limit.
 const FREE_META: usize = 16 * 1024;
-/// The nesting depth that is allowed in `_meta` and in other data about the client even if the
-/// limit is lower. Clients declare their capabilities there.
+/// The minimum nesting depth that is allowed in `_meta` and in other data about the client, even if
+/// the configured limit is lower. Clients declare their capabilities in this data.
 const META_LEVELS: usize = 16;
 
-/// The limit that a request exceeds.
+/// The kind of limit that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     Bytes,
     Levels,
 }
 
-/// The maximum size and nesting depth of a request. By default, neither is limited.
+/// The limits on the size and nesting depth of a request. By default, neither is limited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     bytes: Option<usize>,
     levels: Option<usize>,
 }
 
-/// The remaining number of bytes while a request is measured, and the maximum depth.
+/// The remaining number of bytes and the maximum depth while a request is measured.
 struct Budget {
     bytes: usize,
     /// The maximum nesting depth of arrays and objects.
@@ -45,7 +46,7 @@ struct Budget {
 
 type Within = Result<(), Excess>;
 
-/// Returns `true` if the arrays and objects of a value are nested deeper than `levels`.
+/// Returns `true` if the arrays and objects in a JSON value are nested deeper than `levels`.
 pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
     Budget { bytes: usize::MAX, levels }.value(value, levels).is_err()
 }
@@ -63,8 +64,8 @@ impl Bounds {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Sets the maximum nesting depth of a request. A larger value than [`MAX_JSON_DEPTH`] is
-    /// reduced to it.
+    /// Sets the maximum nesting depth of a request. Values above [`MAX_JSON_DEPTH`] are reduced to
+    /// it.
     pub(crate) const fn max_depth(self, levels: usize) -> Self {
         Self { levels: Some(if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }), ..self }
     }
@@ -73,8 +74,8 @@ impl Bounds {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that names the exceeded limit's setting if the request is too large or too
-    /// deep.
+    /// Returns a refusal if the request is too large or nested too deep. The refusal names the
+    /// setting of the exceeded limit.
     #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         if self.bytes.is_none() && self.levels.is_none() {
@@ -115,10 +116,10 @@ impl Budget {
         self.params(request.message())
     }
 
-    /// Measures the parameters of the request, except for the subject and `_meta`, which are
+    /// Measures the parameters of a request. The subject and `_meta` are excluded, because they are
     /// measured separately.
     ///
-    /// `message` contains no `_meta`, since rmcp moves it into the context.
+    /// `message` contains no `_meta`, because rmcp moves it into the context.
     fn params(&mut self, message: &ClientRequest) -> Within {
         use ClientRequest as Message;
 
@@ -168,19 +169,19 @@ impl Budget {
                     None => Ok(()),
                 }
             }
-            // The other messages contain only their subject.
+            // Other messages have no parameters besides their subject.
             _ => Ok(()),
         }
     }
 
-    /// Measures the arguments of a call. The outermost brackets do not count, so empty arguments
-    /// have the size zero.
+    /// Measures the arguments of a tool call. The outermost brackets do not count, so empty
+    /// arguments have the size zero.
     fn arguments(&mut self, arguments: Option<&JsonObject>) -> Within {
         arguments.map_or(Ok(()), |arguments| self.members(arguments, self.levels))
     }
 
-    /// Measures the client's responses to a server's questions, and the request state that the
-    /// client returns with the responses.
+    /// Measures the client's answers to the questions of a server, and the request state that the
+    /// client returns together with the answers.
     fn round(&mut self, responses: Option<&InputResponses>, state: Option<&str>) -> Within {
         if let Some(state) = state {
             self.text(state)?;
@@ -202,7 +203,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures the name, version and capabilities that a client declares in `initialize`.
+    /// Measures the client information that a client sends in `initialize`: its name, version,
+    /// capabilities and other data.
     fn client(&mut self, initialize: &InitializeRequestParams) -> Within {
         let client = &initialize.client_info;
         let texts = [&client.title, &client.description, &client.website_url];
@@ -227,12 +229,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures a name, a URI or a cursor. Only bytes beyond [`FREE_NAME`] count.
+    /// Measures a name, a URI or a cursor. Only the bytes beyond [`FREE_NAME`] count.
     fn name(&mut self, name: &str) -> Within {
         self.take(name.len().saturating_sub(FREE_NAME))
     }
 
-    /// Measures a part of the request. Only bytes beyond the first `free` bytes count.
+    /// Measures a part of the request whose first `free` bytes do not count.
     fn beyond(&mut self, free: usize, measure: impl FnOnce(&mut Self) -> Within) -> Within {
         let bytes = self.bytes.saturating_add(free);
         let mut generous = Self { bytes, levels: self.levels.max(META_LEVELS) };

@@ -1,13 +1,14 @@
-//! The messages that pass through a stack of layers: a [`Request`] on the way to the server, and a
-//! [`Reply`] on the way back.
+//! The messages that pass through a stack of layers: a [`Request`] on its way to the server, and a
+//! [`Reply`] on its way back.
 //!
-//! Every layer and every server of this crate is a `tower::Service<Request, Response = Reply>`. A
+//! Every layer and every server in this crate is a `tower::Service<Request, Response = Reply>`. A
 //! request consists of an MCP message and its [`Context`]. A reply is a result, a JSON-RPC error or
-//! a typed [`Refusal`]; all three are *answers*. The service's own error type means that the
-//! service failed to answer. So Tower's own layers can be used without adapting errors.
+//! a typed [`Refusal`]. All three are *answers* of the service, so the error type of the service is
+//! only used if the service failed to answer. Because of this, layers of Tower can be used without
+//! adapting errors.
 //!
-//! Requests need not come from a client. Code can create a request and call a layer with it, like
-//! any other Tower service.
+//! Requests do not have to come from a client: code can create a request and call a layer with it,
+//! like any other Tower service.
 //!
 //! # Examples
 //!

@@ -11,20 +11,21 @@ use super::{
 // === impl Request ===
 
 impl Request {
-    /// Nests this request in the request with the context `outer`. Use this in a tool that calls
-    /// other tools, such as an agent, through the same stack or another one.
+    /// Nests this request in the request with the context `outer`. Use this in a tool that itself
+    /// calls other tools, for example in an agent. The calls can go through the same stack or
+    /// another one.
     ///
     /// This request inherits the `_meta`, extensions, cancellation token and progress reporter of
-    /// the outer request. Values in its own context take precedence. Its costs are charged to the
-    /// run of the outer request.
+    /// the outer request. If this request already has such a value in its own context, its own
+    /// value takes precedence. Costs are charged to the run of the outer request.
     ///
-    /// If servers can ask the client questions during the outer request, they can also ask it
-    /// during this one. Otherwise, the client appears to have no capabilities, since its answers
-    /// could not be delivered.
+    /// If servers can ask the client questions during the outer request, they can also ask the
+    /// client during this request. Otherwise, the client appears to have no capabilities, because
+    /// its answers could not be delivered.
     ///
-    /// Two limits stop tools that call each other endlessly. A call that is nested in more than
-    /// eight others is rejected. All further calls are rejected once tools have made 10 000 calls
-    /// for one request.
+    /// Two limits stop tools that call each other endlessly. A call is rejected if it is nested in
+    /// more than eight others. Once tools have made 10 000 calls for one request, all further calls
+    /// are rejected.
     ///
     /// # Examples
     ///
@@ -55,13 +56,14 @@ impl Request {
         self
     }
 
-    /// Counts the call and checks the limits on nested calls. First nests the call in the request
-    /// that the current task is answering, even if the caller did not use [`within`](Self::within).
+    /// Counts a tool call and checks the limits on nested calls. Before that, nests the call in the
+    /// request that the current task is answering, even if the caller did not use
+    /// [`within`](Self::within).
     ///
     /// # Errors
     ///
-    /// Returns [`Refusal::Endless`] if the call is nested too deep or too many nested calls have
-    /// been made.
+    /// Returns [`Refusal::Endless`] if the call is nested too deep, or if too many nested calls
+    /// have been made.
     pub(crate) fn enter(&mut self) -> Result<(), Refusal> {
         let delegation = &mut self.context_mut().delegation;
         delegation.follow_task();
@@ -77,27 +79,27 @@ impl Request {
 // === impl Context ===
 
 impl Context {
-    /// Returns the number of requests that this one was [nested in](Request::within). Zero for a
-    /// client's request, and for the branches of a composite that a client calls.
+    /// Returns the number of requests in which this request is [nested](Request::within). Returns
+    /// zero for a client's request, and for the branches of a composite that a client calls.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.delegation.depth
     }
 
-    /// Returns `true` if a tool has made the request while it answers another one.
+    /// Returns `true` if a tool made this request while it was answering another request.
     #[cfg(feature = "cache")]
     pub(crate) fn is_nested(&self) -> bool {
         self.delegation.is_nested()
     }
 
-    /// Returns the [`Delegation`] for the requests that are made while this one is answered. They
-    /// all share one call counter and are charged to one run.
+    /// Returns the [`Delegation`] for requests that are made while this request is answered. These
+    /// requests share one call counter, and are charged to one run.
     pub(crate) fn delegation(&mut self) -> Delegation {
         self.delegation.share()
     }
 
-    /// Assigns the request with this context to a new run if the request belongs to no run. The
-    /// costs of the request and of its nested requests are charged to the run.
+    /// Assigns the request to a run if it does not belong to one yet. The costs of the request and
+    /// of its nested requests are charged to this run.
     pub(crate) fn begin_run(&mut self) {
         let delegation = &mut self.delegation;
         if delegation.account.is_none() {
@@ -111,7 +113,7 @@ impl Context {
         let mut inner = self.branch(name, self.progress.clone());
         inner.delegation = self.delegation.within();
         inner.live_client = self.live_client();
-        // If the client cannot be asked during the request, its answers could not be delivered.
+        // Without a client that can be asked during the request, answers could not be delivered.
         if let Some(client) = &inner.live_client {
             let able = Value::Object(client.capabilities().clone());
             inner.meta.insert(CLIENT_CAPABILITIES.to_owned(), able);

@@ -1,4 +1,4 @@
-//! The progress notifications that a client receives while its request is answered.
+//! Progress notifications that a client receives while its request is answered.
 
 mod client;
 mod label;
@@ -30,22 +30,22 @@ use self::{
 };
 use super::Logs;
 
-/// The maximum completed fraction of a part that is still running. A larger fraction reported by a
-/// server is reduced to it, so that the value can still increase.
+/// The maximum completed fraction of a part that is still running. Servers may report more. The
+/// fraction is reduced to this value, so that the progress can still increase when the part ends.
 const MOST: f64 = 0.99;
-/// The maximum number of running parts that a progress message names.
+/// The maximum number of running parts that are named in a progress message.
 const MAX_NAMED_PARTS: usize = 3;
 
-/// The progress reporter of one request.
+/// Reports the progress of one request to its client.
 ///
 /// The [`Context`](super::Context) of a request contains a reporter if the client sent a progress
 /// token. rmcp's own handlers send progress notifications to the client directly. All other
 /// services send them through the reporter. For example, the progress notifications of a remote
-/// server do not contain the client's token, so they are forwarded through the reporter.
+/// server do not contain the client's token, so the reporter forwards them.
 ///
-/// The client receives one stream of notifications. Their values always [increase], and none is
-/// sent after the answer. While the client is slow, the latest notification replaces unsent ones,
-/// so callers never wait for the client.
+/// The client receives a single stream of notifications. Their values always [increase], and no
+/// notification follows the answer. If the client is slow, the latest notification replaces those
+/// that are not sent yet, so callers never wait for the client.
 ///
 /// [increase]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 #[derive(Clone)]
@@ -54,16 +54,15 @@ pub struct Progress(Stream);
 #[derive(Clone)]
 enum Stream {
     Client(Arc<Client>),
-    /// The progress of one part of a request, which is included in the progress of the whole
-    /// request.
+    /// One part of a request. Its progress is included in the progress of the whole request.
     Part {
         whole: Arc<Parts>,
         part: usize,
     },
 }
 
-/// The parts of a request, such as the steps of a workflow. Each completed part increases the
-/// progress by one.
+/// The parts of a request, for example the steps of a workflow. Each completed part increases the
+/// progress of the request by one.
 pub(crate) struct Parts {
     whole: Progress,
     labels: Arc<Labels>,
@@ -71,13 +70,13 @@ pub(crate) struct Parts {
     done: Mutex<Box<[f64]>>,
 }
 
-/// Sends the progress notifications and the log messages of one request to its client.
+/// Sends the progress notifications and log messages of one request to its client.
 pub(crate) struct Pump {
     progress: Option<Arc<Client>>,
     logs: Option<Logs>,
     peer: Peer<RoleServer>,
     sending: Option<BoxFuture<'static, ()>>,
-    /// Fires when the next progress notification may be sent.
+    /// The timer until the next progress notification may be sent.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -90,10 +89,11 @@ impl Progress {
         Self(Stream::Client(Arc::new(Client::new(token))))
     }
 
-    /// Reports the progress of the request and, if known, its total. Both can be in any unit.
+    /// Reports the current progress of the request and, if known, the total. Both can be in any
+    /// unit.
     ///
-    /// Ignores progress values that are not finite or do not exceed the previous value. Only stores
-    /// the notification for sending, so this method is cheap and never blocks.
+    /// Values that are not finite, or that do not exceed the previous value, are ignored. The
+    /// method only stores the notification for sending, so it is cheap and never blocks.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if !progress.is_finite() {
             return;
@@ -104,21 +104,22 @@ impl Progress {
         }
     }
 
-    /// Splits the request into one part per label. Each completed part increases the progress by
-    /// one.
+    /// Splits the request into parts, one for each label. Each completed part increases the
+    /// progress of the request by one.
     pub(crate) fn split(&self, labels: Arc<Labels>) -> Arc<Parts> {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
-    /// Reports that the request is still running, without counting another of its `parts` parts as
-    /// completed.
+    /// Reports that the request is still running, as a heartbeat. The number of completed parts
+    /// does not change. `parts` is the total number of parts.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
         self.push(0.0, parts as f64, Message::text(message));
     }
 
-    /// Reports the number of completed parts. If the number did not increase, the reported value is
-    /// increased by a tiny amount, since the protocol requires an increase in each notification.
+    /// Reports the number of completed parts. If the number has not increased, the reported value
+    /// is increased by a tiny amount, because the protocol requires each notification to have a
+    /// larger value.
     fn push(&self, done: f64, total: f64, message: Message) {
         match &self.0 {
             Stream::Client(client) => client.push(done, total, message),
@@ -128,8 +129,8 @@ impl Progress {
         }
     }
 
-    /// Returns the time of the last sent notification, or of the request's arrival if none was
-    /// sent. Returns `None` for the progress of a part.
+    /// Returns the time of the last sent notification. If none was sent, returns the time at which
+    /// the request arrived. Returns `None` for the progress of a part.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
             Stream::Client(client) => Some(client.sent()),
@@ -168,7 +169,7 @@ impl Parts {
         self.update(part, 0.0, "");
     }
 
-    /// Reports that a part has ended. The message contains the outcome `how`.
+    /// Reports that the part with this index has ended. `how` describes its outcome in the message.
     pub(crate) fn end(&self, part: usize, how: &'static str) {
         self.update(part, 1.0, how);
     }
@@ -191,14 +192,14 @@ impl Parts {
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// Returns the time of the last sent notification, or of the request's arrival if none was
-    /// sent. Returns `None` for the parts of a request that is itself a part of another.
+    /// Returns the time of the last sent notification. If none was sent, returns the time at which
+    /// the request arrived. Returns `None` if the request is itself a part of another request.
     pub(crate) fn sent(&self) -> Option<Instant> {
         self.whole.sent()
     }
 
-    /// Reports a server's progress on a part. Ignores the fraction if it is not larger than the
-    /// last one.
+    /// Reports the progress of a part that a server has sent. Ignores a fraction that is not larger
+    /// than the last one.
     fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
         if self.with(|done| fraction > done[part]) {
@@ -207,8 +208,8 @@ impl Parts {
         }
     }
 
-    /// Reports the progress of a part that is itself split into parts. The fraction need not have
-    /// increased.
+    /// Reports the progress of a part that is itself split into parts. The fraction does not have
+    /// to be larger than the last one.
     fn push(&self, part: usize, fraction: f64, message: &Message) {
         self.update(part, fraction.min(MOST), message.to_string());
     }
@@ -227,7 +228,8 @@ impl Parts {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut [f64]) -> T) -> T {
-        // No code panics while the lock is held, and the values would be consistent if it did.
+        // No code panics while the lock is held. Even after a panic, the values would be
+        // consistent.
         look(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -235,9 +237,9 @@ impl Parts {
 // === impl Pump ===
 
 impl Pump {
-    /// Creates a sender for the progress and the log messages of a request. Returns `None` if there
-    /// is nothing to send: the request has no log messages, and either no progress reporter or one
-    /// that reports a part of another request.
+    /// Creates a sender for the progress notifications and log messages of a request. Returns
+    /// `None` if there is nothing to send: the request has no log sender, and it has no progress
+    /// reporter or is itself a part of another request.
     pub(crate) fn new(
         progress: Option<&Progress>,
         logs: Option<&Logs>,
@@ -254,18 +256,18 @@ impl Pump {
         Some(Self { progress, logs, peer, sending: None, timer: None })
     }
 
-    /// Runs the future `work` and sends notifications to the client in the meantime.
+    /// Runs the future `work`, and sends notifications to the client in the meantime.
     ///
-    /// When `work` is done, sends the remaining progress notification and log messages before
-    /// returning. So no notification follows the answer.
+    /// When `work` has ended, sends the remaining progress notification and log messages before it
+    /// returns. This ensures that no notification follows the answer.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
             poll_fn(|cx| {
                 let output = work.as_mut().poll(cx);
                 if output.is_pending() {
-                    // The result does not matter here: the task is registered for new notifications
-                    // in either case.
+                    // The result is ignored, because the task is registered for new notifications
+                    // in any case.
                     let _ = self.poll(cx, false);
                 }
                 output
@@ -276,7 +278,7 @@ impl Pump {
         output
     }
 
-    /// Sends the pending progress notification and log messages. Returns `Ready` when nothing is
+    /// Sends the pending progress notification and log messages. Returns `Ready` once nothing is
     /// left to send.
     fn poll(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<()> {
         loop {
@@ -305,7 +307,7 @@ impl Pump {
 
 impl Pump {
     /// Returns the next notification to send. If there is none, registers the current task to be
-    /// woken when there is one.
+    /// woken for the next notification.
     #[expect(deprecated, reason = "older clients and servers log")]
     fn next(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Option<ServerNotification> {
         while let Some(client) = &self.progress {
@@ -331,16 +333,16 @@ impl Pump {
     }
 }
 
-/// Returns the fraction of `total` that is completed, between 0 and 1.
+/// Returns the completed fraction of `total`, between 0 and 1.
 ///
-/// If the total is not known, the fraction is an estimate that increases with `progress` and never
+/// If the total is not known, the fraction is estimated: it increases with `progress` and never
 /// reaches 1.
 fn fraction(progress: f64, total: Option<f64>) -> f64 {
     let fraction = match total {
         Some(total) if total > 0.0 => progress / total,
         _ => progress / (progress + 1.0),
     };
-    // Turns NaN into zero.
+    // `max` turns NaN into zero.
     fraction.clamp(0.0, 1.0).max(0.0)
 }
 

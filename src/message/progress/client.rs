@@ -1,4 +1,5 @@
-//! The progress notifications that a client receives for one request. Their values always increase.
+//! The state of the progress notifications for one request of a client. Their values always
+//! increase.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -11,20 +12,20 @@ use tokio::time::Instant;
 
 use super::label::Message;
 
-/// The minimum time between two notifications about the steps of a composite, and between the
-/// arrival of the request and the first such notification.
+/// The minimum time between two notifications about the steps of a composite. Also the minimum time
+/// from the arrival of the request to the first of these notifications.
 ///
 /// A composite that ends within this time sends no notification. The protocol asks clients and
-/// servers to [limit the rate][rate], and a client needs as long to handle a notification as to
-/// handle the answer of a short call.
+/// servers to [limit the rate][rate], and processing a notification takes a client as long as
+/// processing the answer of a short call.
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The amount, in steps, by which the progress value increases if a notification reports no newly
-/// completed step.
+/// The amount by which the progress value increases if no further step has completed. The unit is
+/// one step.
 const NUDGE: f64 = 1e-6;
 
-/// The progress state of a client's request. A [`Pump`](super::Pump) sends the notifications.
+/// The progress state of one client request. A [`Pump`](super::Pump) sends the notifications.
 pub(super) struct Client {
     pub(super) token: ProgressToken,
     state: Mutex<State>,
@@ -33,28 +34,29 @@ pub(super) struct Client {
 }
 
 struct State {
-    /// The progress value of the latest notification, whether or not it was sent yet.
+    /// The progress value of the latest notification, even if this notification was not sent yet.
     last: Option<f64>,
-    /// The last reported progress, without the tiny increases by [`nudge`](Self::nudge).
+    /// The last reported progress without the tiny increases that [`nudge`](Self::nudge) makes.
     reached: f64,
     /// The number of calls to [`nudge`](Self::nudge) since the reported progress last increased.
     nudges: u32,
-    /// The time of the last sent notification, or of the request's arrival if none was sent.
+    /// The time of the last sent notification. If none was sent, the time at which the request
+    /// arrived.
     sent: Instant,
     next: Option<Next>,
 }
 
-/// The next notification to send. A later notification replaces it if it is still unsent.
+/// The next notification to send. If it is not sent yet, a later notification replaces it.
 struct Next {
     value: f64,
     total: Option<f64>,
     message: Option<Message>,
-    /// Whether the notification reports the steps of a composite. If `true`, it is sent only after
-    /// [`INTERVAL`] has passed since the last notification.
+    /// Whether the notification reports the steps of a composite. Such a notification is sent only
+    /// after [`INTERVAL`] has passed since the last one.
     is_of_parts: bool,
 }
 
-/// The notification to send now, or the time at which the next one may be sent.
+/// The next notification if it is due, or the time at which it will be due.
 pub(super) enum Due {
     Now(ProgressNotificationParam),
     At(Instant),
@@ -69,8 +71,8 @@ impl Client {
         Self { token, state: Mutex::new(state), pump: AtomicWaker::new() }
     }
 
-    /// Returns the time of the last sent notification, or of the request's arrival if none was
-    /// sent.
+    /// Returns the time of the last sent notification. If none was sent, returns the time at which
+    /// the request arrived.
     pub(super) fn sent(&self) -> Instant {
         self.with(|state| state.sent)
     }
@@ -88,12 +90,12 @@ impl Client {
 
     pub(super) fn push(&self, done: f64, total: f64, message: Message) {
         if done >= total {
-            // The answer shows that all parts are completed.
+            // No notification is needed, because the answer shows that all parts are completed.
             return;
         }
         self.with(|state| {
             let value = match state.last {
-                // Replaces a notification that was not sent yet and keeps its value.
+                // Replaces a notification that is not sent yet, and keeps its value.
                 Some(last) if done <= last && state.next.is_some() => Some(last),
                 Some(last) if done <= last => state.nudge(total),
                 _ => Some(state.reach(done)),
@@ -111,10 +113,10 @@ impl Client {
         self.pump.wake();
     }
 
-    /// Removes the next notification and returns it if it may be sent now. Otherwise returns the
+    /// Removes the next notification and returns it, if it may be sent now. Otherwise, returns the
     /// time at which it may be sent.
     ///
-    /// If the request is answered, drops a notification that may not be sent yet.
+    /// If the request is already answered, a notification that may not be sent yet is dropped.
     pub(super) fn due(&self, is_answered: bool) -> Due {
         self.with(|state| {
             let Some(next) = state.next.take() else { return Due::Nothing };
@@ -135,7 +137,7 @@ impl Client {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        // No code panics while the lock is held, and the state would be consistent if it did.
+        // No code panics while the lock is held. Even after a panic, the state would be consistent.
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -149,12 +151,12 @@ impl State {
         value
     }
 
-    /// Returns the progress value for a notification that reports no further completed step. The
-    /// protocol requires a larger value than in the last notification.
+    /// Returns the progress value for a notification if no further step has completed. The protocol
+    /// requires that the value is larger than in the last notification.
     ///
-    /// The value is about a millionth of a step larger than the last one. It never reaches the next
-    /// whole number of steps or the total, which would report an incomplete step as completed.
-    /// Returns `None` if it would, which is after at most a million calls.
+    /// The value is about a millionth of a step larger than the last one. It never reaches the
+    /// total or the next whole number of steps, because this would report an incomplete step as
+    /// completed. Returns `None` once no such value is left, after at most a million calls.
     fn nudge(&mut self, total: f64) -> Option<f64> {
         let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
         let is_more = self.last.is_none_or(|last| value > last);

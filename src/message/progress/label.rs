@@ -1,5 +1,5 @@
-//! The labels of a request's parts, such as `step 2/5 fetch_logs`, and the messages of progress
-//! notifications.
+//! The messages of progress notifications, and the labels of a request's parts in these messages,
+//! for example `step 2/5 fetch_logs`.
 
 use std::{
     borrow::Cow,
@@ -7,28 +7,27 @@ use std::{
     sync::Arc,
 };
 
-/// The maximum length of a server's progress message, in characters. Longer messages are truncated.
+/// The maximum length of a server's progress message in characters. Longer messages are truncated.
 const MAX_DETAIL: usize = 200;
 
 /// The labels that name the parts of a request in progress messages.
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// The kind of the parts, and the name of each part in order. Formatted as
-    /// `step 2/5 fetch_logs`.
+    /// The kind of the parts, and the name of each part. Formatted as `step 2/5 fetch_logs`.
     Named(&'static str, Box<[Arc<str>]>),
-    /// The kind of the parts, and the number of parts. Formatted as `element 3/10`.
+    /// The kind and the number of the parts, which have no names. Formatted as `element 3/10`.
     Numbered(&'static str, usize),
 }
 
-/// The message of a progress notification. Formatted only if it is sent.
+/// The message of a progress notification. To save time, it is formatted only when it is sent.
 pub(super) struct Message {
-    /// The part of the request that the message is about, or `None` if it is about the whole
-    /// request.
+    /// The part of the request to which the message belongs. `None` if the message is about the
+    /// whole request.
     part: Option<(Arc<Labels>, usize)>,
     text: Cow<'static, str>,
 }
 
-/// The label of one part of a request. Displayed as, for example, `step 2/5 fetch_logs`.
+/// The label of one part of a request, formatted for example as `step 2/5 fetch_logs`.
 pub(super) struct Label<'p> {
     pub(super) labels: &'p Labels,
     pub(super) part: usize,
@@ -94,7 +93,7 @@ impl Display for Label<'_> {
     }
 }
 
-/// Truncates a text after [`MAX_DETAIL`] characters and appends `…` if it is longer.
+/// Truncates a text to [`MAX_DETAIL`] characters. If characters are removed, appends `…`.
 pub(super) fn cut(text: &str) -> Box<str> {
     match text.char_indices().nth(MAX_DETAIL) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
