@@ -77,6 +77,7 @@ pub struct Plan {
 
 impl Plan {
     /// Checks a definition and compiles it to a plan.
+    ///
     /// # Errors
     ///
     /// Returns all errors in the definition at once.

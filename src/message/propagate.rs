@@ -1,4 +1,4 @@
-//! Propagation of trace contexts between requests and `tracing` spans.
+//! Connects the trace contexts of requests with `tracing` spans.
 
 use std::{fmt, sync::Arc};
 
@@ -6,41 +6,41 @@ use tracing::Span;
 
 use super::TraceContext;
 
-/// Connects `tracing` spans with a distributed trace. Requests that are sent to servers inside a
-/// span then carry the span's position in the trace.
+/// Connects `tracing` spans with a distributed trace, so that the spans of the client, this process
+/// and the servers belong to the same trace.
 ///
-/// The default methods do not use spans. If a request arrived with a trace context, they send each
-/// server a [child](TraceContext::child) of this context. If it arrived without one, they send
-/// none. A tracer that records spans can send the trace context of the span instead. With the
-/// feature `opentelemetry`, the type `OpenTelemetry` does so.
+/// The default methods do not use spans. If a request arrived with a trace context, each server
+/// receives a [child](TraceContext::child) of this context. If it arrived without a trace context,
+/// servers receive none. A tracer that records spans can send the trace context of the span
+/// instead. The type `OpenTelemetry`, available with the feature `opentelemetry`, does so.
 pub trait Propagate: Send + Sync {
-    /// Makes the span of a request a child of `incoming`, the trace context that the request
-    /// arrived with. If spans of requests are disabled, `span` is the span of the run that the
-    /// request starts.
+    /// Makes the span of a request a child of `incoming`, the trace context with which the request
+    /// arrived. If spans of requests are disabled, `span` is the span of the run that the request
+    /// starts.
     ///
-    /// Called before the span is entered for the first time.
+    /// This method is called before the span is entered for the first time.
     fn extract(&self, incoming: &TraceContext, span: &Span) {
         let _ = (incoming, span);
     }
 
-    /// Returns the trace context to send to a server that is called inside `span`, or `None` to
-    /// send none.
+    /// Returns the trace context to send to a server that is called inside `span`. If this method
+    /// returns `None`, no trace context is sent.
     ///
-    /// `incoming` is the trace context of the request that created the span. The span is
-    /// [disabled](Span::is_none) if no subscriber records it.
+    /// `incoming` is the trace context of the request that created the span. If no subscriber
+    /// records the span, `span` is [disabled](Span::is_none).
     fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
         let _ = span;
         incoming.map(TraceContext::child)
     }
 }
 
-/// The tracing settings of a request. They travel with the request and override the defaults.
+/// The tracing settings of a request, which travel with the request and override the defaults.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,
     pub(crate) contents: bool,
     pub(crate) metrics: bool,
-    /// The view that the request was sent to.
+    /// The name of the view to which the request was sent.
     pub(crate) view: Option<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Typed rejections of requests.
+//! Typed rejections of requests by layers.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -7,27 +7,27 @@ use serde_json::json;
 
 use super::ItemKind;
 
-/// The maximum number of schema violations that an error message lists.
+/// The maximum number of schema violations that are listed in an error message.
 const VIOLATIONS_TOLD: usize = 8;
-/// The error code of a call that exceeds a budget. JSON-RPC reserves the range from -32000 to
-/// -32099 for server errors like this one.
+/// The JSON-RPC error code of a call that exceeds a budget. JSON-RPC reserves the range from -32000
+/// to -32099 for server-defined errors.
 const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 
-/// The rejection of a request before it reached the tool or other item that it is for.
+/// The rejection of a request by a layer, before the request reached its tool or other item.
 ///
-/// While a refusal passes through the layers of a stack, it keeps its type. So a layer that renames
-/// tools or arguments can rename them in the refusal too. When the refusal leaves the stack, it
-/// becomes a JSON-RPC error.
+/// A refusal keeps its type while it passes through the layers of a stack. This allows a layer that
+/// renames tools or arguments to rename them in the refusal as well. When the refusal leaves the
+/// stack, it is converted to a JSON-RPC error.
 ///
-/// The JSON-RPC error code is `-32602`, as the [specification] requires for unknown tools and
-/// malformed calls. There are two exceptions: `-32002` for an unknown resource, and `-32000` for an
-/// exhausted budget, where the call itself is valid.
+/// The error code is `-32602`, as the [specification] requires for unknown tools and malformed
+/// calls. There are two exceptions: `-32002` for an unknown resource, and `-32000` for an exhausted
+/// budget, because the call itself is valid.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The requested item does not exist, or the client may not see it.
+    /// The requested item does not exist or is hidden from the client.
     Unknown {
         /// The kind of the requested item.
         kind: ItemKind,
@@ -57,16 +57,17 @@ pub enum Refusal {
         /// The name of the setting that configures the limit, such as `max_depth`.
         setting: &'static str,
     },
-    /// The remaining amount of a [budget](crate::budget) is too small for the call.
+    /// The remaining amount of a [budget](crate::budget) is too small for the cost of the call.
     OverBudget {
-        /// The name of the budget that is exhausted, or of the setting that limits the cost of a
-        /// run.
+        /// The name of the exhausted budget. If the maximum cost of a run is exhausted, the name of
+        /// the setting that limits it.
         budget: Cow<'static, str>,
-        /// The time after which the budget suffices for the call, or `None` if this is not known.
+        /// The time after which the remaining amount is sufficient for the call. `None` if this
+        /// time is not known.
         retry_after: Option<Duration>,
     },
-    /// The call is nested too deep in other calls, or too many nested calls have been made. The
-    /// tools probably call each other endlessly.
+    /// The call is nested too deep in other calls, or too many nested calls were made. The probable
+    /// cause is that tools call each other endlessly.
     Endless {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
@@ -77,28 +78,29 @@ pub enum Refusal {
     },
 }
 
-/// A place where arguments do not match a schema.
+/// A place where the arguments of a call do not match the input schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The invalid place in the arguments, as a JSON Pointer ([RFC 6901]). Empty if the arguments
-    /// as a whole are invalid.
+    /// The path of the invalid value in the arguments, as a JSON Pointer ([RFC 6901]). Empty if the
+    /// arguments as a whole are invalid.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     pub path: String,
-    /// A description of the violation. Never contains the value of an argument.
+    /// A description of the violation. Never contains values of the arguments, because they may be
+    /// secret.
     pub message: String,
 }
 
 // === impl Refusal ===
 
 impl Refusal {
-    /// Creates the refusal of a request whose arrays and objects are nested deeper than `levels`.
+    /// Creates the refusal of a request with arrays and objects that are nested deeper than
+    /// `levels`.
     pub(crate) const fn too_deep(levels: usize) -> Self {
         Self::OverLimit { unit: "levels of nesting", limit: levels, setting: "max_depth" }
     }
 
-    /// Returns the kind of the item that the request is for, or `None` if the refusal does not name
-    /// an item.
+    /// Returns the kind of the requested item. Returns `None` if the refusal does not name an item.
     #[must_use]
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
@@ -108,8 +110,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the name or URI of the item that the request is for, or `None` if the refusal does
-    /// not name an item.
+    /// Returns the name or URI of the requested item. Returns `None` if the refusal does not name
+    /// an item.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -121,9 +123,8 @@ impl Refusal {
         }
     }
 
-    /// Returns a mutable reference to the name or URI of the item that the request is for, for
-    /// example to translate it to the name that the client knows. Returns `None` if the refusal
-    /// does not name an item.
+    /// Returns a mutable reference to the name or URI of the requested item, for example to replace
+    /// it with the name that the client knows. Returns `None` if the refusal does not name an item.
     pub const fn name_mut(&mut self) -> Option<&mut Cow<'static, str>> {
         match self {
             Self::Unknown { name, .. }
@@ -134,8 +135,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the reason for the refusal as a text. For invalid arguments, lists only the
-    /// violations, without the name of the tool.
+    /// Returns the reason for the refusal as a text. For invalid arguments, the text contains the
+    /// violations but not the name of the tool.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::InvalidArguments { violations, .. } => {
@@ -212,8 +213,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Converts `time` to a number of `unit`s. Rounds up, so that a retry after the rounded time
-/// succeeds.
+/// Converts `time` to a number of units. Rounds up, because a retry before the exact time would
+/// fail.
 fn rounded_up(time: Duration, unit: Duration) -> u64 {
     time.as_nanos().div_ceil(unit.as_nanos()).try_into().unwrap_or(u64::MAX)
 }

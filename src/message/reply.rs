@@ -9,10 +9,10 @@ use rmcp::model::{
 
 use super::{ItemKind, Refusal, content_size};
 
-/// The reply of a server: a result, a JSON-RPC error or a typed refusal.
+/// The reply of a server to a request: a result, a JSON-RPC error or a typed refusal.
 ///
-/// Clones share the content, which is copied only if one of them is changed. So cloning a reply is
-/// cheap, however large its result is.
+/// Cloning a reply is cheap even if its result is large: clones share the content, which is copied
+/// only when one of them is changed.
 ///
 /// # Examples
 ///
@@ -29,8 +29,8 @@ use super::{ItemKind, Refusal, content_size};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Reply(
-    // Not in place because every layer moves the reply, and results are large. Shared so that
-    // several callers can receive one result.
+    // In an `Arc`, because every layer moves the reply, and results are large. The `Arc` also
+    // allows several callers to receive the same result.
     Arc<Body>,
 );
 
@@ -45,34 +45,34 @@ enum Body {
     Refused(Refusal),
 }
 
-/// The answer to a `tools/call`.
+/// The answer to a `tools/call` request, with a variant for each kind of answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ToolAnswer {
-    /// The result of the tool. A failure of the tool is a result too (`isError`).
+    /// The result of the tool. If the tool failed, this is a result with `isError`.
     Result(CallToolResult),
-    /// The tool requires input from the client to continue.
+    /// The tool needs input from the client before it can continue.
     InputRequired(InputRequiredResult),
-    /// The tool continues in the background as a task with this id.
+    /// The tool continues in the background, as a task with this id.
     Task(String),
     /// A JSON-RPC error.
     Error(ErrorData),
     /// The call was rejected before it reached the tool.
     Refused(Refusal),
-    /// A result whose type is not an answer to a `tools/call`.
+    /// A result of another type, which is not a valid answer to a `tools/call` request.
     Invalid,
 }
 
 // === impl Reply ===
 
 impl Reply {
-    /// Creates the refusal of a call to a tool that does not exist or that the client may not see.
+    /// Creates the refusal of a call to a tool that does not exist or is hidden from the client.
     pub fn unknown_tool(tool: impl Into<Cow<'static, str>>) -> Self {
         Self::unknown(ItemKind::Tool, tool)
     }
 
-    /// Creates the refusal of a request for an item that does not exist or that the client may not
-    /// see.
+    /// Creates the refusal of a request for an item that does not exist or is hidden from the
+    /// client.
     pub fn unknown(kind: ItemKind, name: impl Into<Cow<'static, str>>) -> Self {
         Refusal::Unknown { kind, name: name.into() }.into()
     }
@@ -89,10 +89,11 @@ impl Reply {
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.into(), None).into()
     }
 
-    /// Returns the JSON-RPC error that the client receives, or `None` if the reply is a result.
+    /// Returns the JSON-RPC error that the client receives. Returns `None` if the reply is a
+    /// result.
     ///
-    /// A refusal is converted to a JSON-RPC error. A failed tool call (`isError`) is a result, not
-    /// an error.
+    /// A refusal is converted to a JSON-RPC error. A failed tool call (`isError`) is a result and
+    /// not an error.
     #[must_use]
     pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
         match &*self.0 {
@@ -102,7 +103,7 @@ impl Reply {
         }
     }
 
-    /// Returns the refusal, or `None` if the reply is a result or an error.
+    /// Returns the refusal. Returns `None` if the reply is a result or a JSON-RPC error.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.0 {
@@ -111,7 +112,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the refusal, or `None` if the reply is a result or an error.
+    /// Returns a mutable reference to the refusal. Returns `None` if the reply is a result or a
+    /// JSON-RPC error.
     pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
         match Arc::make_mut(&mut self.0) {
             Body::Refused(refusal) => Some(refusal),
@@ -119,7 +121,7 @@ impl Reply {
         }
     }
 
-    /// Returns the result, or `None` if the reply is an error or a refusal.
+    /// Returns the result. Returns `None` if the reply is a JSON-RPC error or a refusal.
     #[must_use]
     #[inline]
     pub fn result(&self) -> Option<&ServerResult> {
@@ -129,7 +131,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the result, or `None` if the reply is an error or a refusal.
+    /// Returns a mutable reference to the result. Returns `None` if the reply is a JSON-RPC error
+    /// or a refusal.
     pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
         match Arc::make_mut(&mut self.0) {
             Body::Result(result) => Some(result),
@@ -137,8 +140,8 @@ impl Reply {
         }
     }
 
-    /// Returns the server's capabilities if the reply answers `initialize` or `server/discover`,
-    /// and `None` otherwise.
+    /// Returns the capabilities of the server if the reply answers `initialize` or
+    /// `server/discover`. Otherwise, returns `None`.
     pub(crate) fn capabilities_mut(&mut self) -> Option<&mut ServerCapabilities> {
         match self.result_mut()? {
             ServerResult::InitializeResult(result) => Some(&mut result.capabilities),
@@ -147,8 +150,8 @@ impl Reply {
         }
     }
 
-    /// Adds the `tools` capability to an answer to `initialize` or `server/discover`. Does nothing
-    /// to other replies.
+    /// Declares the `tools` capability in a reply to `initialize` or `server/discover`. Does
+    /// nothing to other replies.
     pub(crate) fn declare_tools(&mut self) {
         if let Some(capabilities) = self.capabilities_mut() {
             capabilities.tools.get_or_insert_default();
@@ -156,7 +159,7 @@ impl Reply {
     }
 
     /// Replaces the error "method not found" with an empty list of tools. A server without tools
-    /// answers `tools/list` with this error, but a layer may want to add tools to the list.
+    /// answers `tools/list` with this error, although a layer may add tools to the list.
     pub(crate) fn list_missing_tools(&mut self) {
         if self.is_method_not_found() {
             *self = ListToolsResult::default().into();
@@ -168,7 +171,7 @@ impl Reply {
         matches!(&*self.0, Body::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
     }
 
-    /// Returns the tools of one page of the list, or `None` if the reply does not list tools.
+    /// Returns one page of a tool list. Returns `None` if the reply does not list tools.
     #[must_use]
     pub fn tools(&self) -> Option<&ListToolsResult> {
         match self.result()? {
@@ -177,8 +180,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the tools of one page of the list, or `None` if the reply
-    /// does not list tools.
+    /// Returns a mutable reference to one page of a tool list. Returns `None` if the reply does not
+    /// list tools.
     pub fn tools_mut(&mut self) -> Option<&mut ListToolsResult> {
         match self.result_mut()? {
             ServerResult::ListToolsResult(list) => Some(list),
@@ -186,8 +189,8 @@ impl Reply {
         }
     }
 
-    /// Returns the result of a tool, or `None` if the reply is anything else, such as a tool's
-    /// question, a task, an error or a refusal.
+    /// Returns the tool result. Returns `None` if the reply is not a tool result but, for example,
+    /// a tool's question, a task, an error or a refusal.
     #[must_use]
     pub fn tool_result(&self) -> Option<&CallToolResult> {
         match self.result()? {
@@ -196,8 +199,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the result of a tool, or `None` if the reply is anything
-    /// else.
+    /// Returns a mutable reference to the tool result. Returns `None` if the reply is not a tool
+    /// result.
     pub fn tool_result_mut(&mut self) -> Option<&mut CallToolResult> {
         match self.result_mut()? {
             ServerResult::CallToolResult(result) => Some(result),
@@ -205,17 +208,17 @@ impl Reply {
         }
     }
 
-    /// Returns `true` if the reply requires input from the client.
+    /// Returns `true` if the reply is a request for input from the client.
     pub(crate) fn asks(&self) -> bool {
         matches!(&*self.0, Body::Result(ServerResult::InputRequiredResult(_)))
     }
 
     /// Returns the [size](content_size) of a tool result, a result of unknown type or a JSON-RPC
-    /// error. Zero for all other replies.
+    /// error. Returns zero for all other replies.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
             Body::Result(ServerResult::CallToolResult(result)) => content_size::of_result(result),
-            // A result that rmcp could not parse.
+            // rmcp returns a custom result if it could not parse the result.
             Body::Result(ServerResult::CustomResult(result)) => content_size::of_value(&result.0),
             Body::Error(error) => {
                 error.message.len() + error.data.as_ref().map_or(0, content_size::of_value)
@@ -224,12 +227,12 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to a `Result`, as rmcp's handlers return it.
+    /// Converts the reply to the `Result` type that handlers of rmcp return.
     ///
     /// # Errors
     ///
     /// Returns the JSON-RPC error if the reply is an error. A refusal is converted to a JSON-RPC
-    /// error.
+    /// error first.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
         match Arc::unwrap_or_clone(self.0) {
             Body::Result(result) => Ok(result),
@@ -238,8 +241,8 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to a `tools/call` request to a [`ToolAnswer`], which has a variant for
-    /// each kind of answer.
+    /// Converts the reply to a `tools/call` request to a [`ToolAnswer`], for example to match on
+    /// all kinds of answers.
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
         match Arc::unwrap_or_clone(self.0) {
@@ -250,7 +253,7 @@ impl Reply {
             Body::Result(ServerResult::CreateTaskResult(CreateTaskResult { task, .. })) => {
                 ToolAnswer::Task(task.task_id)
             }
-            // A result of another type, or one that rmcp could not parse.
+            // A result of another type, or a result that rmcp could not parse.
             Body::Result(_) => ToolAnswer::Invalid,
             Body::Error(error) => ToolAnswer::Error(error),
             Body::Refused(refusal) => ToolAnswer::Refused(refusal),

@@ -1,4 +1,4 @@
-//! An MCP request and its context.
+//! A request: an MCP message and its context.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use rmcp::model::{
 
 use super::Context;
 
-/// The methods for which rmcp has a request type.
+/// The MCP methods for which rmcp has a request type.
 const METHODS: [&str; 21] = [
     "completion/complete",
     "initialize",
@@ -34,7 +34,7 @@ const METHODS: [&str; 21] = [
     "tools/list",
 ];
 
-/// An MCP request on its way through a stack of layers to a server.
+/// An MCP request on its way to a server, through a stack of layers.
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ const METHODS: [&str; 21] = [
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request(
-    // Boxed because every layer moves the request, and the two parts have about 450 bytes.
+    // Boxed because every layer moves the request, and its two parts have about 450 bytes.
     Box<Parts>,
 );
 
@@ -62,8 +62,8 @@ pub(crate) fn is_of_protocol(method: &str) -> bool {
     known_method(method).is_some()
 }
 
-/// Converts the method to a static string, or returns `None` if rmcp has no request type for the
-/// method.
+/// Converts the name of an MCP method to a static string. Returns `None` if rmcp has no request
+/// type for the method.
 pub(crate) fn known_method(method: &str) -> Option<&'static str> {
     METHODS.into_iter().find(|known| *known == method)
 }
@@ -96,8 +96,8 @@ impl Request {
 
     /// Creates a `tools/call` request from its parameters.
     ///
-    /// Moves the `_meta` of the parameters to the context of the request, as rmcp does for received
-    /// requests.
+    /// The `_meta` of the parameters is moved to the context of the request, as rmcp does for
+    /// received requests.
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
         let meta = params.meta.take().unwrap_or_default();
@@ -112,8 +112,8 @@ impl Request {
         Self::list_tools_from(None)
     }
 
-    /// Creates a `tools/list` request for the page at `cursor`, or for the first page if `cursor`
-    /// is `None`.
+    /// Creates a `tools/list` request for the page at `cursor`. If `cursor` is `None`, requests the
+    /// first page.
     #[must_use]
     pub fn list_tools_from(cursor: Option<String>) -> Self {
         let params =
@@ -170,7 +170,7 @@ impl Request {
         (self.0.message, self.0.context)
     }
 
-    /// Returns the parameters of a `tools/call` request, or `None` for other requests.
+    /// Returns the parameters of a `tools/call` request. Returns `None` for other requests.
     #[must_use]
     #[inline]
     pub fn tool_call(&self) -> Option<&CallToolRequestParams> {
@@ -180,8 +180,8 @@ impl Request {
         }
     }
 
-    /// Returns a mutable reference to the parameters of a `tools/call` request, or `None` for other
-    /// requests.
+    /// Returns a mutable reference to the parameters of a `tools/call` request. Returns `None` for
+    /// other requests.
     pub fn tool_call_mut(&mut self) -> Option<&mut CallToolRequestParams> {
         match &mut self.0.message {
             ClientRequest::CallToolRequest(call) => Some(&mut call.params),
@@ -189,19 +189,20 @@ impl Request {
         }
     }
 
-    /// Returns `true` if the request ends a subscription (`resources/unsubscribe`). A client may
-    /// always end its own subscriptions.
+    /// Returns `true` if the request ends a subscription (`resources/unsubscribe`). A rule should
+    /// allow such a request, because a client may always end its own subscriptions.
     #[must_use]
     pub fn unsubscribes(&self) -> bool {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
     }
 
-    /// Returns `true` if the protocol defines the method but rmcp could not parse the parameters.
+    /// Returns `true` if the protocol defines the method of the request, but rmcp could not parse
+    /// the parameters.
     ///
     /// For example, rmcp parses a `tools/call` with a field of the wrong type as a custom request
-    /// with the method `tools/call`. A rule for tool calls does not match a custom request, but a
-    /// server might still run the tool. So every layer with rules rejects malformed requests with
-    /// an [error](super::Reply::malformed).
+    /// with the method `tools/call`. A rule for tool calls does not match a custom request,
+    /// although a server might still run the tool. To prevent this, every layer with rules rejects
+    /// malformed requests with an [error](super::Reply::malformed).
     ///
     /// ```
     /// use mcp_composite::message::{Context, Request};
@@ -227,8 +228,8 @@ impl Request {
         matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
     }
 
-    /// Returns `true` if this is an `initialize` or `server/discover` request, whose answer
-    /// declares the server's capabilities.
+    /// Returns `true` if this is an `initialize` or `server/discover` request. The replies to these
+    /// requests declare the capabilities of the server.
     pub(crate) const fn asks_for_capabilities(&self) -> bool {
         matches!(
             &self.0.message,
@@ -238,7 +239,7 @@ impl Request {
 
     /// Returns `true` if this is a `tools/list` request for the first page.
     ///
-    /// The first page is requested without a cursor. A request with an empty cursor is not for the
+    /// A request for the first page has no cursor. A request with an empty cursor is not for the
     /// first page.
     #[must_use]
     pub fn lists_first_tools(&self) -> bool {

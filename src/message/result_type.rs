@@ -1,11 +1,11 @@
-//! Checks whether the type of a result matches the kind of its request.
+//! Checks whether a result has the type that the method of its request requires.
 
 use rmcp::model::{ClientRequest, ServerResult};
 
-/// Returns a function that checks whether the type of a result matches this kind of request.
+/// Returns a function that checks whether a result has the correct type for the given request.
 ///
-/// rmcp parses a result as the first type that matches, or as a custom result if no type matches.
-/// So an invalid result arrives as a result of another type.
+/// The check is necessary because rmcp parses a result as the first type that matches, or as a
+/// custom result if none matches. An invalid result therefore arrives as a result of another type.
 pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
     macro_rules! any_of {
         ($($Result:ident)|+) => { |result| matches!(result, $(ServerResult::$Result(_))|+) };
@@ -25,7 +25,7 @@ pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
         ClientRequest::ListSkillsRequest(_) => any_of!(ListSkillsResult),
         ClientRequest::GetSkillRequest(_) => any_of!(GetSkillResult),
         ClientRequest::GetTaskRequest(_) => any_of!(GetTaskResult),
-        // Both types are the empty result, without and with a `resultType`.
+        // These two types are the empty result, without and with a `resultType`.
         ClientRequest::PingRequest(_)
         | ClientRequest::SetLevelRequest(_)
         | ClientRequest::SubscribeRequest(_)

@@ -5,10 +5,11 @@ use std::{
     sync::Arc,
 };
 
-/// A value that is either owned or shared. A shared value is copied on modification.
+/// A value that is either owned or shared between several requests. A shared value is copied when
+/// it is modified.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared<T> {
-    /// The value is not shared. Cloning this variant clones the value.
+    /// The value belongs to a single request. Cloning this variant clones the value.
     Owned(T),
     Shared(Arc<T>),
 }
@@ -16,14 +17,14 @@ pub(crate) enum Shared<T> {
 // === impl Shared ===
 
 impl<T: Clone + Default> Shared<T> {
-    /// Shares the value in an [`Arc`], or creates the default value for `None`.
+    /// Shares the value in an [`Arc`]. If there is no value, owns the default value.
     pub(super) fn of(value: Option<&Arc<T>>) -> Self {
         value.map_or_else(Self::default, |value| Self::Shared(value.clone()))
     }
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns the value in an [`Arc`]. Clones the value if it is not shared yet.
+    /// Returns the value in an [`Arc`]. If the value is not shared yet, it is cloned.
     pub(super) fn to_shared(&self) -> Arc<T> {
         match self {
             Self::Owned(value) => Arc::new(value.clone()),

@@ -1,4 +1,4 @@
-//! The subject of a request: an item or a list of items.
+//! The subject of a request: the item or the list of items that is requested.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
 
 use super::Request;
 
-/// A kind of item, such as a tool, that servers list and that clients request by name or URI.
+/// A kind of item, for example a tool. Servers list items, and clients request them by name or URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemKind {
@@ -20,25 +20,25 @@ pub enum ItemKind {
     ResourceTemplate,
 }
 
-/// The item or the list of items that a [`Request`] is for. Items have the name that the client
+/// The item or the list of items that a [`Request`] is for. Items have the names that the client
 /// uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject<'r> {
-    /// One item, with its name or URI. The request calls, gets or reads the item, subscribes to it
-    /// or unsubscribes from it, or completes one of its arguments.
+    /// A single item, with its name or URI. The request calls, gets or reads the item, subscribes
+    /// to or unsubscribes from it, or completes one of its arguments.
     Item(ItemKind, &'r str),
-    /// The list of all items of a kind, with the cursor of the requested page. The cursor is `None`
+    /// A page of the list of all items of a kind, with the cursor of the page. The cursor is `None`
     /// for the first page.
     List(ItemKind, Option<&'r str>),
-    /// Neither an item nor a list of items, as in `initialize` or `ping`.
+    /// Neither an item nor a list of items, for example in `initialize` or `ping` requests.
     Other,
 }
 
 // === impl ItemKind ===
 
 impl ItemKind {
-    /// Returns `true` if clients refer to items of this kind by name rather than by URI.
+    /// Returns `true` if clients request items of this kind by name rather than by URI.
     pub(crate) const fn is_named(self) -> bool {
         matches!(self, Self::Tool | Self::Prompt)
     }
@@ -108,8 +108,8 @@ impl Request {
         Subject::of(self.message())
     }
 
-    /// Replaces the name or URI of the item that the request is for. Does nothing if the request is
-    /// not for a single item.
+    /// Replaces the name or URI of the requested item. Does nothing if the request is not for a
+    /// single item.
     ///
     /// ```
     /// use mcp_composite::message::{ItemKind, Request, Subject};

@@ -1,5 +1,5 @@
-//! Cancels tasks. This crate does not support tools that answer with a task, so no client would
-//! request the task's result.
+//! Cancels tasks of tools. This crate does not support tools that continue as a task, so no client
+//! would request the result of the task.
 
 use rmcp::model::{CancelTaskParams, CancelTaskRequest};
 use tower::{BoxError, ServiceExt};
@@ -10,7 +10,7 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Cancels a task whose result no client will request.
+/// Cancels the task with this id, because no client will request its result.
 pub(crate) async fn cancel_task<S>(service: S, id: String, context: Context)
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>>,

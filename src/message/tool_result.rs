@@ -1,4 +1,4 @@
-//! A tool result that stays in the boxed [`Reply`] that it arrived in.
+//! A tool result that remains in the boxed [`Reply`] in which it arrived.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Reply;
 
-/// The result of a `tools/call`, which stays in the boxed [`Reply`] that it arrived in.
+/// The result of a `tools/call` request, which remains in the boxed [`Reply`] in which it arrived.
 ///
-/// The type has the size of a pointer, so moving a tool result is cheap.
+/// This type has the size of a pointer, so moving a tool result is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolResult(
-    // Always contains a `CallToolResult`. `of` and `from` ensure this.
+    // Always contains a `CallToolResult`, which `of` and `from` ensure.
     Reply,
 );
 
@@ -23,7 +23,7 @@ impl ToolResult {
     ///
     /// # Errors
     ///
-    /// Returns the unchanged reply if the reply does not contain a tool result.
+    /// Returns the unchanged reply if it does not contain a tool result.
     pub(crate) fn of(reply: Reply) -> Result<Self, Reply> {
         match reply.result() {
             Some(ServerResult::CallToolResult(_)) => Ok(Self(reply)),

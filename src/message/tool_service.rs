@@ -1,14 +1,14 @@
-//! An alias for the bounds of a Tower service that answers MCP requests.
+//! An alias for the trait bounds of a Tower service that answers MCP requests.
 
 use tower::BoxError;
 use tower_service::Service;
 
 use super::{Reply, Request};
 
-/// A Tower service that answers MCP requests and that layers can clone and call concurrently.
+/// A Tower service that answers MCP requests, and that layers can clone and call concurrently.
 ///
-/// Implemented for every service that meets the bounds. Use `ToolService` as the bound of your own
-/// layers and functions.
+/// This trait is implemented for every service that meets its bounds. Use it to shorten the bounds
+/// of your own layers and functions.
 ///
 /// # Examples
 ///

@@ -1,21 +1,22 @@
-//! The W3C trace context.
+//! The W3C trace context, which identifies a position in a distributed trace.
 
 use std::fmt::{self, Write as _};
 
 use rmcp::model::RequestMetaObject;
 
-/// The maximum length of a `tracestate` or `baggage` in bytes, as limited by W3C Baggage.
+/// The maximum length in bytes of a `tracestate` or `baggage`. W3C Baggage defines this limit.
 const MAX_LIST: usize = 8192;
 /// The maximum number of members of a `tracestate`.
 const MAX_MEMBERS: usize = 32;
-/// A mask of the defined trace flags: `sampled`, and `random-trace-id` of Trace Context Level 2.
+/// The mask of the defined trace flags: `sampled`, and `random-trace-id` from Trace Context Level
+/// 2.
 const FLAGS: u8 = 0b11;
 
-/// A position in a distributed trace, as in the `traceparent` and `tracestate` of [W3C Trace
-/// Context].
+/// A position in a distributed trace, as transmitted in the `traceparent` and `tracestate` of [W3C
+/// Trace Context].
 ///
-/// A `TraceContext` is always valid. Parsing drops a malformed `tracestate`, and all flags except
-/// `sampled` and `random`.
+/// A `TraceContext` is always valid. The parser drops a malformed `tracestate`, and all flags
+/// except `sampled` and `random`.
 ///
 /// [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 ///
@@ -54,8 +55,8 @@ impl TraceContext {
     /// Parses a `traceparent` and its `tracestate`. Returns `None` if the `traceparent` is
     /// malformed.
     ///
-    /// Of a `traceparent` with a version later than `00`, only the fields that version `00` defines
-    /// are parsed ([section 4.3]).
+    /// If the `traceparent` has a later version than `00`, only the fields that version `00`
+    /// defines are parsed ([section 4.3]).
     ///
     /// [section 4.3]: https://www.w3.org/TR/trace-context/#versioning-of-traceparent
     #[must_use]
@@ -76,13 +77,14 @@ impl TraceContext {
         })
     }
 
-    /// Sets the `tracestate` to `state`, or removes it if `state` is empty or malformed.
+    /// Sets the `tracestate`. If `state` is empty or malformed, removes the `tracestate`.
     #[must_use]
     pub fn with_state(self, state: &str) -> Self {
         Self { state: is_state(state).then(|| state.into()), ..self }
     }
 
-    /// Returns a child of this position. It has a new, random span id and is otherwise the same.
+    /// Returns a child of this trace context. The child has a new, random span id, and is otherwise
+    /// equal.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: fastrand::u64(1..), ..self.clone() }
@@ -106,19 +108,20 @@ impl TraceContext {
         self.flags
     }
 
-    /// Returns `true` if the `sampled` flag is set: the caller may have recorded the trace.
+    /// Returns `true` if the `sampled` flag is set, which means that the caller may have recorded
+    /// the trace.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
     }
 
-    /// Returns the `tracestate`, or `None` if there is none.
+    /// Returns the `tracestate`. Returns `None` if there is no `tracestate`.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// Formats the `traceparent`.
+    /// Formats the trace context as a `traceparent`.
     #[must_use]
     pub fn traceparent(&self) -> String {
         let mut text = String::with_capacity(55);
@@ -167,7 +170,7 @@ fn is_state(text: &str) -> bool {
     is_fine && (1..=MAX_MEMBERS).contains(&members)
 }
 
-/// Returns `true` if `key` is a valid key of a `tracestate`: `vendor` or `tenant@vendor`.
+/// Returns `true` if `key` is a valid key of a `tracestate` member: `vendor` or `tenant@vendor`.
 fn is_key(key: &str) -> bool {
     let is_allowed =
         |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'*' | b'/' | b'@');
@@ -182,8 +185,8 @@ fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len()) && value.bytes().all(is_allowed)
 }
 
-/// Returns `true` if `text` is a valid `baggage` ([section 3.3.1]): members of the form `key=value`
-/// with optional properties.
+/// Returns `true` if `text` is a valid `baggage` ([section 3.3.1]), which consists of members of
+/// the form `key=value` with optional properties.
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/baggage/#definition
 pub(super) fn is_baggage(text: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Visits the resource URIs in replies.
+//! Visits the resource URIs in replies, for example to rename them.
 
 use rmcp::model::{ContentBlock, ResourceContents, ServerResult, TaskPayload};
 use serde_json::Value;
@@ -8,8 +8,9 @@ use super::Reply;
 // === impl Reply ===
 
 impl Reply {
-    /// Calls `visit` with each resource URI that a result contains or links to. Includes the result
-    /// of a task. Skips lists of resources: use [`retain_items`](Self::retain_items) for them.
+    /// Calls `visit` with each resource URI that a result contains or links to, including the
+    /// result of a task. Lists of resources are skipped; see [`retain_items`](Self::retain_items)
+    /// for them.
     pub(crate) fn visit_uris(&mut self, mut visit: impl FnMut(&mut String)) {
         match self.result_mut() {
             Some(ServerResult::ReadResourceResult(read)) => {
@@ -32,10 +33,11 @@ impl Reply {
     }
 }
 
-/// Calls `visit` with the resource URIs in one member of a task's result, which is untyped JSON.
+/// Calls `visit` with each resource URI in one member of a task's result. The member is untyped
+/// JSON.
 fn of_task(member: &mut Value, visit: &mut impl FnMut(&mut String)) {
     for element in member.as_array_mut().into_iter().flatten() {
-        // Messages of a prompt contain blocks.
+        // Messages of a prompt contain their content block in `content`.
         let block = match element.get("content") {
             Some(Value::Object(_)) => &mut element["content"],
             _ => element,

@@ -1,4 +1,4 @@
-//! Scripted answers of tools.
+//! The scripted answers of tools.
 
 use std::{collections::BTreeMap, fmt, future, sync::Arc, time::Duration};
 
@@ -13,22 +13,23 @@ use tower::BoxError;
 use super::RecordedCall;
 use crate::message::Reply;
 
-/// The answer of a scripted tool to its calls.
+/// The answer that a scripted tool gives when it is called.
 ///
-/// An answer can also be converted from a [`CallToolResult`] with several content blocks or
-/// `_meta`, from an [`ErrorData`] with `data`, and from any [`Reply`].
+/// Use the functions of this type for common answers. A [`CallToolResult`] with several content
+/// blocks or `_meta`, an [`ErrorData`] with `data`, and any [`Reply`] can also be converted to an
+/// answer.
 ///
-/// An answer can be a sequence: each call receives the next answer of the sequence. When the
-/// sequence has ended, all further calls receive its last answer. See the [module docs](super) for
+/// An answer can be a sequence. Each call then receives the next answer of the sequence. After the
+/// end of the sequence, all further calls receive its last answer. See the [module docs](super) for
 /// examples.
 #[derive(Clone)]
 #[must_use]
 pub struct Answer {
-    /// Never empty.
+    /// The answers of the sequence. Never empty.
     turns: Vec<Turn>,
 }
 
-/// The answer to one call in a sequence of answers.
+/// The answer to one call, as an element of a sequence of answers.
 #[derive(Clone)]
 struct Turn {
     after: Duration,
@@ -50,24 +51,24 @@ type Maker = dyn Fn(RecordedCall) -> BoxFuture<'static, Answer> + Send + Sync;
 // === impl Answer ===
 
 impl Answer {
-    /// Answers with text.
+    /// Creates an answer with a text.
     pub fn text(text: impl Into<String>) -> Self {
         CallToolResult::success(vec![ContentBlock::text(text)]).into()
     }
 
-    /// Answers with structured content, and a text with the same JSON.
+    /// Creates an answer with structured content, and with a text that contains the same JSON.
     pub fn structured(content: Value) -> Self {
         CallToolResult::structured(content).into()
     }
 
-    /// Answers with the arguments of the call as structured content. The content is `{}` if there
-    /// are no arguments.
+    /// Creates an answer that returns the arguments of the call as structured content. If the call
+    /// has no arguments, the content is `{}`.
     pub fn echo() -> Self {
         Self::new(Script::Echo)
     }
 
-    /// Answers with a question to the user. The question has the key `key` and an empty form. The
-    /// request state is `asked`.
+    /// Creates an answer that asks the user a question. The question has the key `key`, the given
+    /// message and an empty form. The request state is `asked`.
     ///
     /// For other questions, use a [`Reply`] with an
     /// [`InputRequiredResult`](rmcp::model::InputRequiredResult).
@@ -75,34 +76,34 @@ impl Answer {
         question(key, message).into()
     }
 
-    /// Answers with a failed result (`isError`) and this message.
+    /// Creates an answer with a failed tool result (`isError`) that contains this message.
     pub fn failure(why: impl Into<String>) -> Self {
         CallToolResult::error(vec![ContentBlock::text(why)]).into()
     }
 
-    /// Answers with a JSON-RPC error.
+    /// Creates an answer with a JSON-RPC error.
     pub fn error(code: i32, message: impl Into<String>) -> Self {
         ErrorData::new(ErrorCode(code), message.into(), None).into()
     }
 
-    /// Answers with a service error, as if the server could not be reached.
+    /// Creates an answer with a service error, as if the server could not be reached.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(Script::Unavailable(why.into()))
     }
 
-    /// Panics with this message when the tool is called.
+    /// Creates an answer that panics with this message when the tool is called.
     pub fn panic(text: impl Into<String>) -> Self {
         Self::new(Script::Panic(text.into()))
     }
 
-    /// Never answers: each call runs until it is dropped.
+    /// Creates an answer that never arrives: each call runs until it is dropped.
     pub fn never() -> Self {
         Self::new(Script::Never)
     }
 
-    /// Answers each call with the answer that a closure returns for this call.
+    /// Creates an answer from a closure, which computes the answer to each call.
     ///
-    /// If the closure returns a sequence of answers, the first answer of the sequence is used.
+    /// If the closure returns a sequence of answers, only the first answer of the sequence is used.
     pub fn from_fn<F, R, A>(make: F) -> Self
     where
         F: Fn(RecordedCall) -> R + Send + Sync + 'static,
@@ -115,9 +116,10 @@ impl Answer {
         })))
     }
 
-    /// Delays the answer by `delay`, measured from the call. In a sequence, each answer is delayed.
+    /// Delays the answer by `delay`, measured from the start of the call. If the answer is a
+    /// sequence, each of its answers is delayed.
     ///
-    /// Requires a Tokio runtime with time enabled when the tool is called.
+    /// Calling the tool then requires a Tokio runtime with the time driver enabled.
     pub fn after(mut self, delay: Duration) -> Self {
         for turn in &mut self.turns {
             turn.after = delay;
@@ -125,8 +127,8 @@ impl Answer {
         self
     }
 
-    /// Repeats the answer for `calls` calls. The calls after them receive the [next](Self::then)
-    /// answer. If the answer is a sequence, the whole sequence is repeated.
+    /// Repeats the answer, so that it answers `calls` calls. Later calls receive the
+    /// [next](Self::then) answer. If the answer is a sequence, the whole sequence is repeated.
     ///
     /// # Panics
     ///
@@ -138,13 +140,13 @@ impl Answer {
         self
     }
 
-    /// Appends an answer for the calls that follow.
+    /// Appends an answer, which the following calls receive.
     pub fn then(mut self, next: impl Into<Self>) -> Self {
         self.turns.extend(next.into().turns);
         self
     }
 
-    /// Returns the answer to `call`. `before` is the number of previous calls of the tool.
+    /// Returns the answer to `call`. `before` is the number of earlier calls of the tool.
     pub(super) fn give(&self, call: RecordedCall, before: usize) -> BoxFuture<'static, Given> {
         let Turn { after, script } = self.turns[before.min(self.turns.len() - 1)].clone();
         Box::pin(async move {
@@ -173,8 +175,8 @@ impl Answer {
     }
 }
 
-/// Creates a reply that asks the user a question with this key, an empty form and the request state
-/// `asked`.
+/// Creates a reply that asks the user a question. The question has this key and message and an
+/// empty form, and the request state is `asked`.
 pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Reply {
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -187,7 +189,7 @@ pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Re
     ServerResult::InputRequiredResult(asks).into()
 }
 
-/// The result of a call of a scripted service.
+/// The outcome of a call to a scripted service.
 pub(super) type Given = Result<Reply, BoxError>;
 
 impl From<Reply> for Answer {

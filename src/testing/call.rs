@@ -1,4 +1,4 @@
-//! Recorded calls of scripted servers.
+//! The recorded calls of scripted servers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::message::Request;
 
-/// A call that a scripted [`Server`](super::Server) has received and recorded.
+/// A tool call that a scripted [`Server`](super::Server) has received and recorded.
 ///
-/// A call can be compared with a pair of the name of the tool and the arguments:
+/// In assertions, compare a call with a pair of the tool's name and the arguments:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -24,17 +24,17 @@ use crate::message::Request;
 /// ```
 #[derive(Clone)]
 pub struct RecordedCall {
-    /// The request, which is shared so that recording a call does not clone it.
+    /// The request. Shared, so that recording a call does not clone it.
     request: Arc<Request>,
     at: Duration,
     pub(super) status: Status,
 }
 
-/// The status of a [`RecordedCall`].
+/// The status of a [`RecordedCall`]: whether it is running, or how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// The call is waiting for its answer.
+    /// The call is still waiting for its answer.
     Running,
     /// The call was answered, possibly with an error.
     Answered,
@@ -52,20 +52,20 @@ impl RecordedCall {
         Self { request, at, status: Status::Running }
     }
 
-    /// Returns the name that the called tool has on the server.
+    /// Returns the name of the called tool, as known to the server.
     #[must_use]
     pub fn tool(&self) -> &str {
         self.request.tool_call().map_or("", |call| &call.name)
     }
 
-    /// Returns the arguments of the call. The value is null if the call has no arguments.
+    /// Returns the arguments of the call. Returns null if the call has no arguments.
     #[must_use]
     pub fn arguments(&self) -> Value {
         self.object().cloned().map_or(Value::Null, Value::Object)
     }
 
     /// Returns the client's answers to the questions of the tool, as an object with the keys of the
-    /// questions. The value is null if the client has sent no answers.
+    /// questions. Returns null if the client sent no answers.
     #[must_use]
     pub fn answers(&self) -> Value {
         let call = self.request.tool_call();
@@ -73,8 +73,8 @@ impl RecordedCall {
         answers.map_or(Value::Null, |answers| answers.into_iter().collect())
     }
 
-    /// Returns the request state that the client has sent back with its answers. `None` if the
-    /// client has sent no request state.
+    /// Returns the request state that the client sent together with its answers. Returns `None` if
+    /// the client sent no request state.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.request.tool_call()?.request_state.as_deref()
@@ -86,13 +86,13 @@ impl RecordedCall {
         &self.request
     }
 
-    /// Returns the time from the creation of the server to the arrival of the call.
+    /// Returns the time between the creation of the server and the arrival of the call.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at
     }
 
-    /// Returns the status that the call had when this record was obtained from the server.
+    /// Returns the status of the call at the time when this record was obtained from the server.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status
@@ -113,8 +113,8 @@ impl PartialEq<(&str, Value)> for RecordedCall {
     }
 }
 
-/// Prints the call as a pair of the tool's name and the arguments. So a failed comparison with such
-/// a pair shows only the differences.
+/// Prints the call as a pair of the tool's name and the arguments. If a comparison with such a pair
+/// fails, the message then shows only the differences.
 impl fmt::Debug for RecordedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("").field(&self.tool()).field(&self.arguments()).finish()

@@ -1,4 +1,4 @@
-//! Client functions for testing a service.
+//! Functions with which a test acts as the client of a service.
 
 use std::panic::Location;
 
@@ -23,10 +23,11 @@ use crate::{
     testing::Server,
 };
 
-/// Maximum number of pages of tools that a client lists.
+/// The maximum number of pages that are requested when tools are listed.
 const MAX_TOOL_PAGES: usize = 1_000;
 
-/// Creates a call of `tool`. `arguments` is an object, or null for a call without arguments.
+/// Creates a request that calls `tool`. `arguments` is an object, or null for a call without
+/// arguments.
 ///
 /// # Panics
 ///
@@ -43,16 +44,16 @@ pub fn request(tool: &str, arguments: Value) -> Request {
     Request::call_tool_with(call)
 }
 
-/// Calls a tool and returns its result, which may be a failure (`isError`).
+/// Calls a tool and returns its result. The result can be a failure (`isError`).
 ///
 /// `arguments` is an object, or null for a call without arguments. The returned future borrows
 /// nothing, and does nothing until it is awaited.
 ///
 /// # Panics
 ///
-/// Panics if the reply is not a result but, for example, a JSON-RPC error. The message contains the
-/// reply and the location of this call in the test. Also panics if `arguments` is neither an object
-/// nor null.
+/// Panics if the reply is not a tool result but, for example, a JSON-RPC error. The panic message
+/// contains the reply and the location of this call in the test. Also panics if `arguments` is
+/// neither an object nor null.
 #[track_caller]
 pub fn call<S>(
     service: &S,
@@ -76,16 +77,16 @@ where
     }
 }
 
-/// Calls a tool that must be rejected, and returns the JSON-RPC error.
+/// Calls a tool, expects that the call is rejected, and returns the JSON-RPC error.
 ///
 /// `arguments` is an object, or null for a call without arguments. The returned future borrows
 /// nothing, and does nothing until it is awaited.
 ///
 /// # Panics
 ///
-/// Panics if the reply is not a JSON-RPC error but, for example, a failed result (`isError`). The
-/// message contains the reply and the location of this call in the test. Also panics if `arguments`
-/// is neither an object nor null.
+/// Panics if the reply is not a JSON-RPC error but, for example, a failed tool result (`isError`).
+/// The panic message contains the reply and the location of this call in the test. Also panics if
+/// `arguments` is neither an object nor null.
 #[track_caller]
 pub fn refused<S>(
     service: &S,
@@ -110,7 +111,7 @@ where
     }
 }
 
-/// Returns the tools that the service lists, from all pages.
+/// Lists all pages of the service's tools, and returns the tools.
 ///
 /// # Panics
 ///
@@ -144,20 +145,20 @@ where
     }
 }
 
-/// Builds the stack of layers that a configuration file describes. A scripted server replaces each
-/// backend of the file.
+/// Builds the stack of layers that a configuration file describes, with a scripted server in place
+/// of each backend.
 ///
-/// Calls of a backend time out as the file configures. The connection settings of the backends are
+/// Calls of a backend time out as configured in the file. Settings for connecting to backends are
 /// ignored.
 ///
-/// If the file has no backends, because the program connects them in code, the scripted servers are
-/// put below the stack. They can have any names, and their tools have no prefix. If two servers
-/// have a tool of the same name, calls are routed to the first server.
+/// If the program connects its backends in code, the file has no backends. In this case, the
+/// scripted servers are put below the stack. They can have any names, and their tools have no
+/// prefix. If two servers have a tool of the same name, the first server receives the calls.
 ///
 /// # Panics
 ///
-/// Panics if `servers` lacks a server for a backend of the file. Also panics if the file has
-/// backends, and a server belongs to none of them.
+/// Panics if `servers` lacks a server for a backend of the file. If the file has backends, also
+/// panics if a server belongs to none of them.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]

@@ -14,27 +14,29 @@ use tower_service::Service;
 use super::answer::{Given, question};
 use crate::message::{Reply, Request};
 
-/// The message of all injected errors, panics and questions.
+/// The message of each injected error, panic and question.
 const WHY: &str = "a fault";
 
-/// A fault that [`Faults`](super::Faults) injects into a call.
+/// A fault that [`Faults`](super::Faults) injects into a tool call.
 ///
-/// [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost) call
-/// the service, and all except `Lost` return its answer. The other faults do not call the service.
+/// The faults [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and
+/// [`Lost`](Self::Lost) call the service, and all of them except `Lost` return its answer. The
+/// other faults replace the answer without calling the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// Calls the service after this delay. If the caller drops the call during the delay, the
     /// service is not called.
     Slow(Duration),
-    /// Calls the service immediately, but returns its answer no earlier than this time after the
-    /// call. If the caller drops the call before, the service may have executed it nevertheless.
+    /// Calls the service immediately, but delays its answer until this time after the start of the
+    /// call. If the caller drops the call before, the service may nevertheless have executed it.
     Late(Duration),
-    /// Calls the service in a separate task. So a dropped call still runs to completion, as in a
-    /// service that ignores cancellation. A caller that waits for the answer notices no difference.
+    /// Calls the service in a separate task, like a service that ignores cancellation. Even if the
+    /// call is dropped, it runs to completion. A caller that waits for the answer notices no
+    /// difference.
     Deaf,
-    /// Calls the service, but returns a service error instead of its answer, as if the answer was
-    /// lost.
+    /// Calls the service, but discards its answer and returns a service error, as if the answer had
+    /// been lost.
     Lost,
     /// Returns a service error, as if the service could not be reached.
     Unavailable,
@@ -50,14 +52,14 @@ pub enum Fault {
     Asks,
     /// Panics.
     Panic,
-    /// Never answers, until the call is dropped.
+    /// Never answers. The call runs until it is dropped.
     Never,
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// Returns the name of the fault, such as `slow`, without its time or size.
+    /// Returns the name of the fault without its time or size, for example `slow`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,8 +78,8 @@ impl Fault {
         }
     }
 
-    /// Executes a request with this fault. `ready` is a ready service, which some faults do not
-    /// call.
+    /// Executes a request with this fault. `ready` is a service that is ready, and that some faults
+    /// do not call.
     pub(super) fn happen<S>(self, mut ready: S, request: Request) -> BoxFuture<'static, Given>
     where
         S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
@@ -115,7 +117,7 @@ impl Fault {
                     Err(WHY.into())
                 })
             }
-            // Drops the service that is not called, since it may hold a permit.
+            // Drops the service, which is not called, because it may hold a permit.
             Self::Unavailable => instead(async { Err(WHY.into()) }),
             Self::Failure => instead(async {
                 let why = vec![ContentBlock::text(WHY)];
@@ -134,8 +136,8 @@ impl Fault {
     }
 }
 
-/// Yields to the runtime once, like a real server, and then returns `answer` instead of the
-/// service's answer.
+/// Yields to the runtime once, like a real server. Then returns `answer` in place of the service's
+/// answer.
 fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'static, Given> {
     Box::pin(async {
         tokio::task::yield_now().await;
@@ -143,7 +145,7 @@ fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'s
     })
 }
 
-/// Prints the name of the fault, with its time or size if it has one.
+/// Prints the name of the fault, followed by its time or size if it has one.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;

@@ -1,4 +1,4 @@
-//! Deterministic fault injection.
+//! Reproducible fault injection for tests.
 
 use std::{
     collections::HashMap,
@@ -19,17 +19,18 @@ use crate::{
     readiness::take_ready,
 };
 
-/// A layer that injects faults into some calls of a service, pseudo-randomly and reproducibly.
+/// A layer that injects faults into some calls of a service. The choice of calls is pseudo-random
+/// but reproducible.
 ///
 /// `Faults` can wrap any service: a scripted [`Server`](super::Server), your own server, or a whole
-/// stack. At most one [`Fault`] is injected into each tool call. The fault depends only on the
-/// seed, the tool, and the number of previous calls of this tool, and not on concurrent calls. So a
-/// failed test fails again with the same seed. If one `Faults` wraps several services, their calls
-/// are counted together.
+/// stack. At most one [`Fault`] is injected into each tool call. Whether a call has a fault depends
+/// only on the seed, the tool, and the number of earlier calls of this tool. It does not depend on
+/// concurrent calls, so a failed test fails again with the same seed. If one `Faults` wraps several
+/// services, their calls are counted together.
 ///
 /// Requests that are not tool calls are forwarded unchanged. The service is ready when the inner
-/// service is ready. [`Slow`](Fault::Slow) and [`Late`](Fault::Late) need a Tokio runtime with time
-/// enabled, and [`Deaf`](Fault::Deaf) needs a Tokio runtime.
+/// service is ready. [`Slow`](Fault::Slow) and [`Late`](Fault::Late) require a Tokio runtime with
+/// the time driver enabled, and [`Deaf`](Fault::Deaf) requires a Tokio runtime.
 ///
 /// # Examples
 ///
@@ -75,21 +76,21 @@ struct Shared {
     met: Arc<Mutex<Met>>,
 }
 
-/// A fault, and the share of calls that it is injected into.
+/// A fault and the share of calls into which it is injected.
 #[derive(Clone)]
 struct Rule {
-    /// Limits the fault to the calls of this tool. `None` for all tools.
+    /// The tool whose calls can have the fault. `None` if the calls of all tools can have it.
     tool: Option<String>,
     fault: Fault,
     share: f64,
 }
 
-/// The random generators of the tools, and the number of faults that were injected so far.
+/// The random generators of the tools, and the numbers of faults that were injected so far.
 #[derive(Default)]
 struct Met {
-    /// The random generator of each tool that was called.
+    /// The random generator of each tool that was called so far, by the name of the tool.
     chance: HashMap<String, Rng>,
-    /// The number of faults that each rule has injected, by the index of the rule.
+    /// The number of faults that each rule has injected, indexed by rule.
     counts: Vec<usize>,
 }
 
@@ -105,14 +106,14 @@ pub struct Faulty<S> {
 // === impl Faults ===
 
 impl Faults {
-    /// Creates a layer that injects no faults yet. The pseudo-random choice of calls depends on
-    /// `seed`.
+    /// Creates a layer that does not inject any faults yet. `seed` determines the pseudo-random
+    /// choice of calls.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Shared { seed, rules: Vec::new(), met: Arc::default() }))
     }
 
-    /// Adds a fault, which is injected into the given share of all calls, such as `0.1`. Faults
-    /// that were added before are still injected.
+    /// Adds a fault that is injected into the given share of all calls: `0.1` stands for 10
+    /// percent. Faults that were added earlier are still injected.
     ///
     /// # Panics
     ///
@@ -123,8 +124,8 @@ impl Faults {
         self.with(Rule { tool: None, fault, share })
     }
 
-    /// Adds a fault, which is injected into the given share of the calls of one tool. Faults that
-    /// were added before are still injected.
+    /// Adds a fault that is injected into the given share of one tool's calls. Faults that were
+    /// added earlier are still injected.
     ///
     /// # Panics
     ///
@@ -144,13 +145,14 @@ impl Faults {
         let tools = shared.rules.iter().map(|rule| rule.tool.as_deref());
         for tool in tools {
             let share: f64 = shared.rules_of(tool).map(|(_, rule)| rule.share).sum();
-            // A decimal sum of 1 may be slightly more in binary.
+            // A sum that is 1 in decimal can be slightly greater than 1 in binary.
             assert!(share < 1.0 + 1e-9, "faults in {share} of all calls");
         }
         self
     }
 
-    /// Returns how many faults of this kind were injected. The time or size of `fault` is ignored.
+    /// Returns how many faults of this kind were injected so far. The time or size of `fault` is
+    /// ignored.
     #[must_use]
     pub fn injected(&self, fault: Fault) -> usize {
         let counts = self.0.met().counts.clone();
@@ -158,7 +160,7 @@ impl Faults {
         rules.filter(|(rule, _)| rule.fault.name() == fault.name()).map(|(_, count)| count).sum()
     }
 
-    /// Returns the fault to inject into the next call of a tool. `None` if the call has no fault.
+    /// Returns the fault for the next call of a tool. Returns `None` if the call has no fault.
     fn next(&self, tool: &str) -> Option<Fault> {
         let shared = &*self.0;
         let mut met = shared.met();
@@ -203,8 +205,8 @@ impl fmt::Debug for Faults {
 // === impl Shared ===
 
 impl Shared {
-    /// Returns the rules that match the calls of a tool, each with its index. If `tool` is `None`,
-    /// returns only the rules for all tools.
+    /// Returns the rules that apply to the calls of a tool, each with its index. If `tool` is
+    /// `None`, returns only the rules that apply to all tools.
     fn rules_of(&self, tool: Option<&str>) -> impl Iterator<Item = (usize, &Rule)> {
         let is_meant = move |rule: &Rule| rule.tool.is_none() || rule.tool.as_deref() == tool;
         self.rules.iter().enumerate().filter(move |(_, rule)| is_meant(rule))
@@ -237,7 +239,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // If the fault does not call the service, dropping the service releases its readiness.
+        // The service is taken out, so that dropping it releases its readiness if the fault does
+        // not call it.
         let mut ready = take_ready(&mut self.inner);
         match request.tool_call().and_then(|call| self.faults.next(&call.name)) {
             Some(fault) => fault.happen(ready, request),

@@ -1,12 +1,12 @@
-//! Testing of configurations, stacks and layers with scripted tools.
+//! Tools for testing configurations, stacks and layers without real servers.
 //!
 //! A [`Server`] is a service with scripted tools. Each tool returns the [`Answer`] that the test
-//! has defined, either immediately, after a delay, or never. The server records each call as a
-//! [`RecordedCall`]. The functions [`call`], [`refused`] and [`listed`] act as a client, and a
+//! has defined, either immediately, after a delay, or never. The server records each tool call as a
+//! [`RecordedCall`]. The functions [`call`], [`refused`] and [`listed`] act as a client. A
 //! [`Person`] is a client with a user who answers questions. No connections are opened, and tests
 //! with paused time do not wait.
 //!
-//! To test failures reproducibly, wrap any service in [`Faults`], a layer that injects faults into
+//! To test failures reproducibly, wrap a service in [`Faults`], a layer that injects faults into
 //! calls.
 //!
 //! # Examples
@@ -41,10 +41,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! Read your own file with `Config::load("gateway.toml")`. In a test, put the code into a function
-//! with `#[tokio::test(start_paused = true)]`. Time is then paused, and advances to the next delay
-//! or timeout when no other work is left. Paused time needs a feature of Tokio, and this module
-//! needs a feature of this crate:
+//! To test your own file, read it with `Config::load("gateway.toml")`. Put the test into a function
+//! with `#[tokio::test(start_paused = true)]`, which pauses time: when no other work is left, time
+//! advances to the next delay or timeout. Paused time requires a feature of Tokio, and this module
+//! requires a feature of this crate:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -54,8 +54,8 @@
 //!
 //! # Example: a file with backends
 //!
-//! [`stack`] replaces each backend by a scripted server. The layers that the file configures,
-//! including names, filters and timeouts, are put above these servers:
+//! [`stack`] replaces each backend of a configuration file with a scripted server. All layers that
+//! the file configures, including names, filters and timeouts, are applied to these servers:
 //!
 //! ```
 //! # #[cfg(feature = "config")]

@@ -1,4 +1,4 @@
-//! A scripted user who answers questions of composites and tools.
+//! A scripted user who answers the questions of composites and tools.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,15 +16,15 @@ use tower_service::Service;
 use super::client::{answer, described, request};
 use crate::message::{CLIENT_CAPABILITIES, Reply, Request, ToolAnswer};
 
-/// Maximum number of rounds of questions in one call.
+/// The maximum number of rounds of questions in one call.
 const MAX_CALL_ROUNDS: usize = 100;
 
-/// A client for tests, with a user who answers the questions that composites and tools ask.
+/// A client for tests, with a user who answers the questions of composites and tools.
 ///
-/// A test sets the answer to a question by the key of the question, as clients see it. The key of
-/// an elicitation step's question is the id of the step. A tool chooses the key of its question. If
-/// a composite calls the tool, the name of the branch precedes the key, as in `delete:sure`. If a
-/// question has no answer, the test fails.
+/// A test defines the answer to each question by the key of the question, as clients see it. For an
+/// elicitation step, the key is the id of the step. A tool chooses the key of its question itself.
+/// If a composite calls the tool, the name of the branch precedes the key, as in `delete:sure`. The
+/// test fails if a question has no answer.
 ///
 /// # Examples
 ///
@@ -52,7 +52,7 @@ pub struct Person {
     rounds: usize,
 }
 
-/// The scripted reaction of the user to a question.
+/// The scripted reaction to a question: an answer, or no answer.
 #[derive(Clone, Debug)]
 enum Said {
     Answer(Value),
@@ -62,7 +62,7 @@ enum Said {
 // === impl Person ===
 
 impl Person {
-    /// Creates a user without any answers.
+    /// Creates a user without answers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -83,13 +83,13 @@ impl Person {
         self.answers(key, json!({ "action": "cancel" }))
     }
 
-    /// Sets the answer to the next question with this key. The answer can be any JSON value, even
-    /// an invalid one.
+    /// Sets the answer to the next question with this key. The answer can be any JSON value, so a
+    /// test can also send invalid answers.
     pub fn answers(self, key: &str, answer: Value) -> Self {
         self.says(key, Said::Answer(answer))
     }
 
-    /// Makes the client send no answer to the next question with this key.
+    /// Makes the client ignore the next question with this key, and send no answer to it.
     pub fn ignores(self, key: &str) -> Self {
         self.says(key, Said::Nothing)
     }
@@ -99,30 +99,30 @@ impl Person {
         self
     }
 
-    /// Returns the key and the message of each question so far, in order. The questions of one
-    /// round are sorted by their keys.
+    /// Returns the key and the message of each question that was asked so far, in order. The
+    /// questions of one round are sorted by key.
     #[must_use]
     pub fn asked(&self) -> &[(String, String)] {
         &self.asked
     }
 
-    /// Returns the number of rounds of questions so far.
+    /// Returns the number of rounds of questions that took place so far.
     #[must_use]
     pub const fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Calls a tool, answers the questions of the tool, and returns its result, which may be a
-    /// failure (`isError`).
+    /// Calls a tool, answers its questions, and returns its result. The result can be a failure
+    /// (`isError`).
     ///
     /// `arguments` is an object, or null for a call without arguments.
     ///
     /// # Panics
     ///
     /// Panics if the reply is neither a result nor a question but, for example, a JSON-RPC error.
-    /// Also panics if a question has no answer, or if 100 rounds of questions lead to no result.
-    /// The message contains the reason and the location of this call in the test. Also panics if
-    /// `arguments` is neither an object nor null.
+    /// Also panics if a question has no answer, or if there is no result after 100 rounds of
+    /// questions. The panic message contains the reason and the location of this call in the test.
+    /// Also panics if `arguments` is neither an object nor null.
     #[track_caller]
     pub fn call<S>(
         &mut self,
@@ -167,7 +167,7 @@ impl Person {
     }
 
     /// Returns the scripted answers to all questions of one round. If a question has no answer,
-    /// returns this question as the error.
+    /// returns an error that describes the question.
     fn answer_all(&mut self, asks: InputRequests) -> Result<InputResponses, String> {
         let mut said = InputResponses::new();
         for (key, request) in asks {
@@ -184,7 +184,7 @@ impl Person {
     }
 }
 
-/// Returns the metadata of a request whose client supports elicitation, sampling and roots.
+/// Returns the `_meta` of a request whose client supports elicitation, sampling and roots.
 fn can_be_asked() -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     let abilities =

@@ -1,4 +1,4 @@
-//! Scripted servers that repeat the calls of a recording.
+//! Scripted servers that replay the calls of a recording.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,15 +14,15 @@ use serde_json::{Map, Value};
 
 use super::{Answer, RecordedCall, Server};
 
-/// The value of `format` in the header of a recording.
+/// The value of the member `format` in the header of a recording.
 const FORMAT: &str = "mcp-composite recording";
-/// The version of the format.
+/// The supported version of the format of recordings.
 const VERSION: u64 = 1;
 
-/// The member of an object in place of a value that was too large to record.
+/// The member that marks an object as the replacement of a value that was too large to record.
 const OMITTED: &str = "(omitted)";
 
-/// A line of a recording that matters for a replay.
+/// A line of a recording. Only the data that a replay needs is parsed.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Line {
@@ -59,7 +59,7 @@ struct Attempt {
     arguments: Option<Value>,
 }
 
-/// A recorded call of a tool.
+/// A recorded tool call with the answer that is replayed.
 struct Played {
     arguments: Option<Value>,
     answer: Answer,
@@ -69,25 +69,25 @@ struct Played {
 // === impl Server ===
 
 impl Server {
-    /// Creates a server whose tools answer as in a recording, which the program `mcp-composite` has
-    /// written with `serve --record FILE --show-data`.
+    /// Creates a server whose tools answer as in a recording. The program `mcp-composite` writes
+    /// recordings with `serve --record FILE --show-data`.
     ///
     /// A call receives the result of the first recorded call with the same tool and arguments that
-    /// was not replayed yet. When all of them were replayed, further calls receive the result of
+    /// was not replayed yet. Once all of these were replayed, further calls receive the result of
     /// the last one. The server waits as long as the recorded call took, so use paused time. A
-    /// recorded call that timed out or was cancelled is never answered. A call whose arguments were
-    /// not recorded receives a failed result (`isError`) that says so.
+    /// recorded call that timed out or was cancelled is never answered. A call with arguments that
+    /// the recording does not contain receives a failed result (`isError`) that says so.
     ///
-    /// In arguments, a recording contains `***` in place of each secret of the configuration, and
-    /// only `***` is equal to it.
+    /// In the arguments, a recording contains `***` in place of each secret of the configuration.
+    /// Such a place matches only if the replayed call also contains `***`.
     ///
     /// The server has each tool that a recorded composite called, under the name that the composite
-    /// used in the call. If the called tool was itself a recorded composite, the server lacks it.
+    /// used. Tools that were themselves recorded composites are omitted.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or is not a recording. Lines that are
-    /// incomplete are ignored, since the program may have been stopped while it wrote them.
+    /// Returns an error if the file cannot be read or is not a recording. Incomplete lines are
+    /// ignored, because the program may have been stopped while it wrote them.
     pub fn replay(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let named =
@@ -117,7 +117,7 @@ impl Server {
     }
 }
 
-/// Returns the last state of each run in a recording, in order of their first lines.
+/// Returns the last recorded state of each run, in the order in which the runs first appear.
 fn runs(text: &str) -> Result<Vec<Run>, String> {
     let mut lines = text.lines();
     let header = lines.next().and_then(|line| serde_json::from_str(line).ok());
@@ -143,7 +143,7 @@ fn runs(text: &str) -> Result<Vec<Run>, String> {
     Ok(runs)
 }
 
-/// Returns the answer to a call.
+/// Returns the answer to a call, and marks the replayed call as used.
 fn next(played: &mut [Played], call: &RecordedCall) -> Answer {
     let arguments = match call.arguments() {
         Value::Null => Value::Object(Map::new()),
@@ -162,7 +162,8 @@ fn next(played: &mut [Played], call: &RecordedCall) -> Answer {
 // === impl Branch ===
 
 impl Branch {
-    /// Returns the call of an attempt. Only the last attempt of a branch has a recorded result.
+    /// Returns one attempt of a branch as a call to replay. Only the last attempt has a recorded
+    /// result.
     fn played(&self, index: usize) -> Played {
         let Attempt { at_ms, ref arguments, .. } = self.attempts[index];
         let following = self.attempts.get(index + 1);

@@ -1,4 +1,4 @@
-//! A server of scripted tools.
+//! A server of scripted tools for tests.
 
 use std::{
     fmt,
@@ -19,9 +19,9 @@ use crate::message::{Reply, Request};
 
 /// A server of scripted tools that records its calls.
 ///
-/// The server is a Tower service, which is always ready and can be put below any layer. Clones
-/// refer to the same server: put one clone into a stack, and inspect another. Each tool call yields
-/// to the runtime at least once, like a call of a real server.
+/// The server is a Tower service that is always ready, so it can be put below any layer. Clones
+/// refer to the same server: put one clone into a stack, and inspect the calls with another. Each
+/// tool call yields to the runtime at least once, like a call of a real server.
 ///
 /// See the [module docs](super) for examples.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub struct Server(Arc<Shared>);
 struct Shared {
     made: Instant,
     state: Mutex<State>,
-    /// Notified when a call has arrived or ended.
+    /// Notifies [`Server::until`] when a call has arrived or ended.
     changed: watch::Sender<()>,
 }
 
@@ -53,7 +53,7 @@ struct Scripted {
     calls: usize,
 }
 
-/// Records the status of a call when the call ends: answered, dropped or panicked.
+/// Records the status of a call when it ends: answered, dropped or panicked.
 struct Watch {
     server: Server,
     place: usize,
@@ -69,13 +69,13 @@ impl Server {
         Self::default()
     }
 
-    /// Adds a tool that accepts any object and has no annotations.
+    /// Adds a tool whose input schema accepts any object and that has no annotations.
     #[must_use]
     pub fn tool(self, name: &str, answer: impl Into<Answer>) -> Self {
         self.tool_as(Tool::new(name.to_owned(), "A scripted tool", any_object()), answer)
     }
 
-    /// Adds a tool with this definition, including schemas and annotations.
+    /// Adds a tool with this definition, for example to set schemas and annotations.
     ///
     /// Neither arguments nor results are checked against the schemas.
     #[must_use]
@@ -84,38 +84,38 @@ impl Server {
         self
     }
 
-    /// Adds a tool that answers with a text; short for [`Answer::text`].
+    /// Adds a tool that answers with a text. Short for [`Answer::text`].
     #[must_use]
     pub fn says(self, tool: &str, text: impl Into<String>) -> Self {
         self.tool(tool, Answer::text(text))
     }
 
-    /// Adds a tool that answers with structured content; short for
-    /// [`Answer::structured`].
+    /// Adds a tool that answers with structured content. Short for [`Answer::structured`].
     #[must_use]
     pub fn gives(self, tool: &str, content: Value) -> Self {
         self.tool(tool, Answer::structured(content))
     }
 
-    /// Adds a tool that answers with the arguments of the call; short for [`Answer::echo`].
+    /// Adds a tool that answers with the arguments of the call. Short for [`Answer::echo`].
     #[must_use]
     pub fn echoes(self, tool: &str) -> Self {
         self.tool(tool, Answer::echo())
     }
 
-    /// Adds a tool that answers with a failed result (`isError`); short for [`Answer::failure`].
+    /// Adds a tool that answers with a failed result (`isError`). Short for [`Answer::failure`].
     #[must_use]
     pub fn fails(self, tool: &str, why: impl Into<String>) -> Self {
         self.tool(tool, Answer::failure(why))
     }
 
-    /// Adds a tool that never answers; short for [`Answer::never`].
+    /// Adds a tool that never answers. Short for [`Answer::never`].
     #[must_use]
     pub fn hangs(self, tool: &str) -> Self {
         self.tool(tool, Answer::never())
     }
 
-    /// Sets the number of tools per page of the list. By default, all tools are on one page.
+    /// Sets the number of tools on each page of the tool list. By default, one page contains all
+    /// tools.
     ///
     /// # Panics
     ///
@@ -127,12 +127,12 @@ impl Server {
         self
     }
 
-    /// Adds a tool after the others. If there is a tool of the same name, removes it. The server
-    /// may be in use.
+    /// Adds a tool at the end of the list, and removes an existing tool of the same name. Can be
+    /// called while the server is in use.
     ///
     /// Clients are not notified of the change. To notify them, bump the
-    /// [`Epoch`](crate::changes::Epoch) or [`Changes`](crate::changes::Changes) of the layers
-    /// above.
+    /// [`Epoch`](crate::changes::Epoch) or [`Changes`](crate::changes::Changes) of the layers above
+    /// the server.
     pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
         let answer = answer.into();
         self.with(|state| {
@@ -141,13 +141,14 @@ impl Server {
         });
     }
 
-    /// Removes a tool if it exists. The server may be in use: running calls of the tool continue.
+    /// Removes a tool if it exists. Can be called while the server is in use: running calls of the
+    /// tool continue.
     pub fn remove(&self, tool: &str) {
         self.with(|state| state.tools.retain(|other| other.tool.name != tool));
     }
 
-    /// Removes a tool from the list if it exists. Clients can still call the tool by its name. The
-    /// server may be in use.
+    /// Removes a tool from the tool list if it exists. Clients can still call the tool by its name.
+    /// Can be called while the server is in use.
     pub fn unlist(&self, tool: &str) {
         self.with(|state| {
             for scripted in state.tools.iter_mut().filter(|scripted| scripted.tool.name == tool) {
@@ -156,7 +157,7 @@ impl Server {
         });
     }
 
-    /// Makes requests to list tools fail with a service error, until [`mend_list`](Self::mend_list)
+    /// Makes requests to list tools fail with a service error until [`mend_list`](Self::mend_list)
     /// is called.
     pub fn break_list(&self, why: impl Into<String>) {
         let why = why.into();
@@ -168,27 +169,27 @@ impl Server {
         self.with(|state| state.list_failure = None);
     }
 
-    /// Returns all recorded calls in order of arrival, including calls of unknown tools.
+    /// Returns all recorded calls, including calls of unknown tools, in the order of their arrival.
     #[must_use]
     pub fn calls(&self) -> Vec<RecordedCall> {
         self.with(|state| state.calls.clone())
     }
 
-    /// Returns the name of the tool of each call, in order of arrival.
+    /// Returns the name of the called tool for each call, in the order of arrival.
     #[must_use]
     pub fn called(&self) -> Vec<String> {
         self.tools_of(|_| true)
     }
 
-    /// Returns the name of the tool of each call that was dropped before it was answered, in order
-    /// of arrival.
+    /// Returns the name of the called tool for each call that was dropped before it was answered,
+    /// in the order of arrival.
     #[must_use]
     pub fn dropped(&self) -> Vec<String> {
         self.tools_of(|call| call.status() == Status::Dropped)
     }
 
-    /// Returns the arguments of the last call of a tool. The value is null if the call had no
-    /// arguments. `None` if the tool was never called.
+    /// Returns the arguments of the last call of a tool. Returns null if the call had no arguments,
+    /// and `None` if the tool was never called.
     #[must_use]
     pub fn arguments(&self, tool: &str) -> Option<Value> {
         self.with(|state| {
@@ -205,32 +206,32 @@ impl Server {
         })
     }
 
-    /// Returns the number of calls that are running now.
+    /// Returns the number of calls that are currently running.
     #[must_use]
     pub fn running(&self) -> usize {
         self.with(|state| state.running)
     }
 
-    /// Returns the maximum number of calls that ran at the same time.
+    /// Returns the highest number of calls that were running at the same time.
     #[must_use]
     pub fn most_running(&self) -> usize {
         self.with(|state| state.most_running)
     }
 
-    /// Returns how many pages of tools were requested from the server.
+    /// Returns the number of requests that the server has received for pages of the tool list.
     #[must_use]
     pub fn lists(&self) -> usize {
         self.with(|state| state.lists)
     }
 
-    /// Returns all requests in order of arrival, except those that list tools.
+    /// Returns all requests except those that list tools, in the order of arrival.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.with(|state| state.requests.iter().map(|request| (**request).clone()).collect())
     }
 
-    /// Waits until a condition is true. The condition is checked immediately, and whenever a call
-    /// has arrived or ended.
+    /// Waits until a condition is true. The condition is checked immediately, and again whenever a
+    /// call has arrived or ended.
     ///
     /// A test of cancellation waits until the tool is running, and then until the call has ended:
     ///
@@ -331,7 +332,7 @@ impl fmt::Debug for Server {
 // === impl State ===
 
 impl State {
-    /// Records a call. Returns its index, and the future of its answer.
+    /// Records a call. Returns the index of the call, and the future of its answer.
     fn begin(&mut self, call: RecordedCall) -> (usize, BoxFuture<'static, Given>) {
         let scripted = self.tools.iter_mut().find(|scripted| scripted.tool.name == call.tool());
         let given = match scripted {
