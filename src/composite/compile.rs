@@ -58,7 +58,7 @@ pub(super) struct Program {
     fingerprints: Vec<OnceLock<Fingerprint>>,
 }
 
-/// A compiled composite.
+/// A composite after compilation: its plan and the properties that runs and listings need.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) name: Arc<str>,
@@ -99,7 +99,7 @@ enum Visit {
 // === impl Program ===
 
 impl Program {
-    /// Compiles and checks all definitions.
+    /// Compiles all definitions and checks them against each other.
     ///
     /// If `separator` is given, names of composites may also contain the characters of the
     /// separator.
@@ -294,7 +294,7 @@ fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns the most deeply nested composite among those that a composite calls.
+/// Returns the composite with the deepest nesting among those that a composite calls.
 fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -> Option<usize> {
     callees(&composites[composite]).max_by_key(|&callee| match visits[callee] {
         Visit::Done { depth } => depth,
@@ -410,7 +410,7 @@ impl Compiled {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }
 
-    /// Returns `true` if a run can only succeed if this target succeeds.
+    /// Returns `true` if the success of a run requires this target.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
             ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {

@@ -16,7 +16,7 @@ use crate::{engine::limits::RunLimits, named::named};
 
 /// The maximum nesting depth of composites, including the outermost one.
 pub(crate) const MAX_COMPOSITE_DEPTH: usize = 8;
-/// Default timeout of a run.
+/// The default timeout of a run.
 pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The definition of a composite tool, which is a tool that calls other tools.
@@ -181,7 +181,7 @@ impl CompositeTool {
         &self.name
     }
 
-    /// Sets the title that clients display.
+    /// Sets the title of the tool, which clients display to users instead of its name.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
@@ -235,8 +235,9 @@ impl CompositeTool {
     /// Sets the maximum number of tool calls in a run. By default, only the
     /// [`CallLimits`](super::CallLimits) of the layer bound this number.
     ///
-    /// Each attempt, each element of a loop and each call of a nested composite counts as one call.
-    /// See [what a run may use](crate::composite#what-a-run-may-use).
+    /// Each attempt of a step and each element of a loop counts as one call. The call of a nested
+    /// composite counts too, and so do the calls that the nested composite makes. See [what a run
+    /// may use](crate::composite#what-a-run-may-use).
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.limits.max_calls = Some(calls);

@@ -12,7 +12,7 @@ use crate::{expr::ExpressionError, names::is_plain, suggest::DidYouMean};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionErrors(Vec<DefinitionError>);
 
-/// An error in a composite definition.
+/// An error in a composite definition, with its path in the definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionError {
     composite: String,
@@ -20,14 +20,14 @@ pub struct DefinitionError {
     kind: DefinitionErrorKind,
 }
 
-/// The kind of a [`DefinitionError`].
+/// The kind of a [`DefinitionError`], with its details.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionErrorKind {
     /// A required text, such as a name, is blank.
     #[error("`{key}` is blank")]
     Blank {
-        /// The key of the text.
+        /// The key of the blank text in the definition.
         key: &'static str,
     },
     /// The name of a composite breaks the MCP rules for tool names.
@@ -36,7 +36,7 @@ pub enum DefinitionErrorKind {
         Characters { separator }
     )]
     IllegalName {
-        /// The name.
+        /// The illegal name.
         name: String,
         /// The separator, whose characters are also allowed in names. Empty if no separator is set.
         separator: String,
@@ -46,7 +46,7 @@ pub enum DefinitionErrorKind {
         "illegal separator {separator:?}: expected 1 to {max} visible ASCII characters, such as `/`"
     )]
     IllegalSeparator {
-        /// The separator.
+        /// The illegal separator.
         separator: String,
         /// The maximum length of a separator.
         max: usize,
@@ -54,7 +54,7 @@ pub enum DefinitionErrorKind {
     /// Two composites have the same name.
     #[error("duplicate composite name `{name}`")]
     DuplicateName {
-        /// The name.
+        /// The name that both composites have.
         name: String,
     },
     /// A composite has no targets.
@@ -63,7 +63,7 @@ pub enum DefinitionErrorKind {
     /// A composite has too many targets.
     #[error("{count} targets: expected at most {max}")]
     TooManyTargets {
-        /// The number of targets.
+        /// The number of targets in the definition.
         count: usize,
         /// The maximum number of targets.
         max: usize,
@@ -74,7 +74,7 @@ pub enum DefinitionErrorKind {
     /// A pipeline or workflow has too many steps.
     #[error("{count} steps: expected at most {max}")]
     TooManySteps {
-        /// The number of steps.
+        /// The number of steps in the definition.
         count: usize,
         /// The maximum number of steps.
         max: usize,
@@ -85,19 +85,19 @@ pub enum DefinitionErrorKind {
     /// A number in a definition is out of bounds.
     #[error("`{key}` is {value}: expected 1 to {max}")]
     OutOfBounds {
-        /// The key.
+        /// The key of the number in the definition.
         key: &'static str,
-        /// The number.
+        /// The number in the definition.
         value: usize,
-        /// The maximum.
+        /// The maximum value of the number.
         max: usize,
     },
     /// The first delay of a retry policy exceeds its maximum delay.
     #[error("`delay` is {delay:?}: expected at most the `max_delay` of {max_delay:?}")]
     DelayTooLong {
-        /// The upper bound of the first delay.
+        /// The upper bound of the first delay, which is too long.
         delay: Duration,
-        /// The upper bound of every delay.
+        /// The upper bound of every delay, which the first delay exceeds.
         max_delay: Duration,
     },
     /// A step depends on a step that does not exist.
@@ -105,7 +105,7 @@ pub enum DefinitionErrorKind {
     UnknownStep {
         /// The id of the missing step.
         step: String,
-        /// The closest known step, as a suggestion.
+        /// The most similar id of an existing step, as a suggestion.
         near: Option<String>,
     },
     /// Steps depend on each other in a cycle.
@@ -120,7 +120,7 @@ pub enum DefinitionErrorKind {
          reserved word"
     )]
     IllegalItemVar {
-        /// The name.
+        /// The illegal variable name.
         name: String,
     },
     /// A reference to the output of a step that may be skipped or fail. In this case, the output
@@ -143,7 +143,7 @@ pub enum DefinitionErrorKind {
     UnknownInput {
         /// The name of the property.
         name: String,
-        /// The closest known input property, as a suggestion.
+        /// The most similar input property, as a suggestion.
         near: Option<String>,
     },
     /// An output block has no properties.
@@ -152,39 +152,39 @@ pub enum DefinitionErrorKind {
     /// Two properties of an output block have the same name.
     #[error("duplicate property `{name}`")]
     DuplicateProperty {
-        /// The name.
+        /// The name that both properties have.
         name: String,
     },
     /// An output block requires a property that it does not define.
     #[error("unknown property `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownProperty {
-        /// The name.
+        /// The name of the required property.
         name: String,
-        /// The closest known property, as a suggestion.
+        /// The most similar property of the output block, as a suggestion.
         near: Option<String>,
     },
     /// The properties of an output block are nested too deep.
     #[error("properties nested too deep: expected at most {max} levels")]
     PropertiesTooDeep {
-        /// The maximum number of levels.
+        /// The maximum number of nested levels.
         max: usize,
     },
     /// The default of an output property does not have the type of the property.
     #[error("the default is not of type {kind}")]
     DefaultType {
-        /// The type.
+        /// The name of the property's type.
         kind: &'static str,
     },
     /// The id of a target or step has an illegal length or illegal characters.
     #[error("illegal id {id:?}: expected 1 to 64 letters, digits, `_` and `-`")]
     IllegalId {
-        /// The id.
+        /// The illegal id.
         id: String,
     },
     /// Two targets have the same id.
     #[error("duplicate id `{id}`")]
     DuplicateId {
-        /// The id.
+        /// The id that both targets have.
         id: String,
     },
     /// The quorum of a fan-out is zero or greater than the number of its targets.
@@ -192,13 +192,13 @@ pub enum DefinitionErrorKind {
     Quorum {
         /// The quorum: the number of targets that must succeed.
         quorum: usize,
-        /// The number of targets.
+        /// The number of targets of the fan-out.
         targets: usize,
     },
     /// A key is set that has no effect in combination with another setting.
     #[error("`{key}` cannot be used with `{with}`")]
     Meaningless {
-        /// The key.
+        /// The key that has no effect.
         key: &'static str,
         /// The other setting, for example `strategy = "pipeline"`.
         with: String,
@@ -206,7 +206,7 @@ pub enum DefinitionErrorKind {
     /// A number or duration that must be positive is zero.
     #[error("`{key}` is zero: expected more, or leave the key out")]
     Zero {
-        /// The key.
+        /// The key of the number or duration.
         key: &'static str,
     },
     /// A step has default results that are never used. They would be used only if the step was
@@ -218,7 +218,7 @@ pub enum DefinitionErrorKind {
     /// A schema cannot describe the input or output of a tool, for example because it is invalid.
     #[error("`{key}` cannot be used: {reason}")]
     Schema {
-        /// The key of the schema.
+        /// The key of the schema in the definition.
         key: &'static str,
         /// The reason why the schema cannot be used.
         reason: String,
@@ -235,7 +235,7 @@ pub enum DefinitionErrorKind {
     NoToolResult {
         /// The id of the referenced step.
         step: String,
-        /// The referenced field.
+        /// The field that the reference names.
         field: &'static str,
         /// A reference to the step's output, as a suggestion.
         near: String,
@@ -246,7 +246,7 @@ pub enum DefinitionErrorKind {
     OutputOfStop {
         /// The id of the stop step.
         step: String,
-        /// The referenced field.
+        /// The field of the stop step that the reference names.
         field: &'static str,
     },
     /// A stop step ends the run with a message, although the composite has an output schema, which
@@ -272,7 +272,7 @@ pub enum DefinitionErrorKind {
         step: String,
         /// The name of the referenced property.
         name: String,
-        /// The closest known property, as a suggestion.
+        /// The most similar property of the answer, as a suggestion.
         near: Option<String>,
     },
     /// Composites call each other in a cycle.
@@ -286,7 +286,7 @@ pub enum DefinitionErrorKind {
     TooDeep {
         /// The names of the nested composites, beginning with the outermost.
         composites: Vec<String>,
-        /// The nesting depth.
+        /// The nesting depth of the composites.
         depth: usize,
         /// The maximum nesting depth.
         max: usize,

@@ -136,7 +136,7 @@ fn members(properties: &[(String, OutputProperty)]) -> Value {
 fn property(property: &OutputProperty) -> Value {
     let OutputProperty {
         source,
-        // Ignored like the description of the composite.
+        // Ignored for the same reason as the description of the composite.
         description: _,
         default,
     } = property;

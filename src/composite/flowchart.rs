@@ -15,7 +15,7 @@ use crate::{
 #[error("unknown composite `{name}`{}", DidYouMean(near.as_deref()))]
 pub struct UnknownComposite {
     name: String,
-    /// The closest known name, as a suggestion.
+    /// The most similar name of a composite, as a suggestion.
     near: Option<String>,
 }
 

@@ -17,21 +17,21 @@ pub enum FormError {
     /// A value in the schema of the form has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The name of the value or of the keyword.
+        /// The name of the value or keyword with the wrong type.
         what: String,
         /// The type that was found or, for a number or string, the value.
         found: String,
-        /// The expected type.
+        /// The type that is expected.
         expected: &'static str,
     },
     /// The schema contains an unknown keyword.
     #[error("unknown keyword `{keyword}` of {of}{}", Instead { near: near.as_deref(), expected })]
     UnknownKeyword {
-        /// The keyword.
+        /// The unknown keyword.
         keyword: String,
         /// The kind of schema that contains the keyword, such as `a string`.
         of: &'static str,
-        /// The closest known keyword, as a suggestion.
+        /// The most similar known keyword, as a suggestion.
         near: Option<String>,
         /// The keywords that this kind of schema allows.
         expected: Vec<&'static str>,
@@ -39,7 +39,7 @@ pub enum FormError {
     /// A required keyword is missing.
     #[error("missing `{keyword}`: {of} needs it")]
     MissingKeyword {
-        /// The keyword.
+        /// The missing keyword.
         keyword: &'static str,
         /// The kind of schema that requires the keyword, such as `a form`.
         of: &'static str,
@@ -50,17 +50,17 @@ pub enum FormError {
         DidYouMean(near.as_deref())
     )]
     Type {
-        /// The type.
+        /// The unsupported type.
         found: String,
-        /// The closest supported type, as a suggestion.
+        /// The most similar supported type, as a suggestion.
         near: Option<String>,
     },
     /// A string property has a format that clients cannot check.
     #[error("unknown format `{found}`{}", Instead { near: near.as_deref(), expected: &FORMATS })]
     Format {
-        /// The format.
+        /// The unsupported format.
         found: String,
-        /// The closest supported format, as a suggestion.
+        /// The most similar supported format, as a suggestion.
         near: Option<String>,
     },
     /// A choice has no options.
@@ -69,15 +69,15 @@ pub enum FormError {
     /// Two options of a choice are equal.
     #[error("duplicate choice `{choice}`")]
     DuplicateChoice {
-        /// The option.
+        /// The option that occurs twice.
         choice: String,
     },
     /// The number of a choice's options differs from the number of their display names.
     #[error("{names} names of {choices} choices: expected one for each")]
     EnumNames {
-        /// The number of names.
+        /// The number of display names.
         names: usize,
-        /// The number of options.
+        /// The number of options of the choice.
         choices: usize,
     },
     /// The lower bound of a property exceeds its upper bound.
@@ -103,7 +103,7 @@ pub enum FormError {
     /// The form has too many properties.
     #[error("{count} properties: expected at most {max}")]
     TooManyProperties {
-        /// The number of properties.
+        /// The number of properties of the form.
         count: usize,
         /// The maximum number of properties.
         max: usize,
@@ -111,9 +111,9 @@ pub enum FormError {
     /// The JSON of the schema is too large.
     #[error("{bytes} bytes of JSON: expected at most {max}")]
     TooLarge {
-        /// The size in bytes.
+        /// The size of the schema in bytes.
         bytes: usize,
-        /// The maximum size in bytes.
+        /// The maximum size of the schema in bytes.
         max: usize,
     },
     /// The schema cannot be sent to clients, for example because it is not a valid JSON Schema.

@@ -96,7 +96,7 @@ impl CompositeLayer {
         Ok(Self { program: Arc::new(program), ..Self::default() })
     }
 
-    /// Returns the names of the composites, in order of definition.
+    /// Returns the names of the composites, in the order of their definitions.
     #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.program.composites.iter().map(|composite| &*composite.name)

@@ -49,7 +49,7 @@ pub(crate) enum PropertySource {
     /// A JSON value whose strings can be references and templates. After evaluation, the value is
     /// converted to the given type.
     Value(JsonType, Value),
-    /// An object of nested properties.
+    /// Nested properties, which form an object.
     Properties(Vec<(String, OutputProperty)>),
 }
 

@@ -30,7 +30,7 @@ use crate::{
 /// The composites of a layer, matched with the tools that currently exist.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    /// The composites, in the order of the program.
+    /// The composites, in the order of their definitions.
     pub(super) composites: Vec<Resolution>,
 }
 

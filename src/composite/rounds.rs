@@ -51,10 +51,10 @@ const MAX_NAMED_QUESTIONS: usize = 3;
 pub(super) struct Settings {
     pub(super) limits: CallLimits,
     pub(super) heartbeat: Duration,
-    /// The store of suspended runs.
+    /// The store in which runs are suspended.
     pub(super) store: Arc<dyn Store>,
     pub(super) caller: Option<ContextKey>,
-    /// The observers of runs.
+    /// The observers of all runs.
     pub(super) observers: Observers,
 }
 

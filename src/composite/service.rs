@@ -39,7 +39,7 @@ pub struct Composite<S> {
 }
 
 pin_project! {
-    /// Response future of [`Composite`].
+    /// The response future of [`Composite`].
     pub struct ResponseFuture<F, E> {
         #[pin]
         state: State<F, E>,
@@ -139,8 +139,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the same JSON-RPC error as an actual call if the composite does not exist, its tools
-    /// are missing, or the arguments do not match its input schema.
+    /// Returns the JSON-RPC error that an actual call would return if the composite does not exist,
+    /// if its tools are missing, or if the arguments do not match its input schema.
     pub async fn preview(
         &self,
         composite: &str,

@@ -125,7 +125,7 @@ pub enum BranchOrder {
     /// return equal content.
     #[default]
     Declared,
-    /// The order in which the targets finished.
+    /// The order in which the targets finish.
     Completion,
 }
 

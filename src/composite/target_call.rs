@@ -214,7 +214,7 @@ fn asked(
     Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
 }
 
-/// Returns an error for a tool that violated the protocol.
+/// Creates the error for a tool that violated the protocol.
 pub(super) fn protocol(message: &str) -> StepError {
     StepError::new(ErrorKind::Protocol, message)
 }

@@ -35,7 +35,7 @@ pub enum BackendErrorKind {
     /// the method. List requests are the exception: if the backend does not offer the list, the
     /// error is forwarded in a [`Reply`](super::Reply).
     Unsupported,
-    /// Any other failure.
+    /// The backend failed for another reason.
     Failed,
 }
 
@@ -84,7 +84,7 @@ impl BackendError {
         matches!(self.kind, BackendErrorKind::NotConnected | BackendErrorKind::ConnectionLost)
     }
 
-    /// Returns the kind of the failure.
+    /// Returns the reason why the backend failed to answer.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {
         self.kind

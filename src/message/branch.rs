@@ -14,7 +14,7 @@ pub const TOOL: &str = "mcp-composite/tool";
 /// do not see `_meta`. A label is not part of the branch's output, so later steps do not read it.
 pub const LABEL: &str = "mcp-composite/label";
 
-/// Returns the `_meta` of a content block, or `None` if the block has none.
+/// Returns the `_meta` of a content block. Returns `None` if the block has no `_meta`.
 pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     match block {
         ContentBlock::Text(text) => text.meta.as_ref(),
@@ -26,7 +26,7 @@ pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     }
 }
 
-/// Returns the branch name in the `_meta` of a content block, or `None` if there is no such name.
+/// Returns the branch name in the `_meta` of a content block. Returns `None` if no branch is named.
 pub(crate) fn branch_of(block: &ContentBlock) -> Option<&str> {
     meta_of(block)?.get(BRANCH)?.as_str()
 }

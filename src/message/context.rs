@@ -86,7 +86,7 @@ impl Context {
         }
     }
 
-    /// Returns the JSON-RPC id of the request without the appended name of a branch.
+    /// Returns the JSON-RPC id of the request, without the name of a branch appended to it.
     pub(super) const fn plain_id(&self) -> &RequestId {
         &self.id
     }
@@ -146,7 +146,7 @@ impl Context {
         self.cancellation = Some(token);
     }
 
-    /// Returns the connection to the client, or `None` if the request did not arrive over a
+    /// Returns the connection to the client. Returns `None` if the request did not arrive over a
     /// connection.
     #[must_use]
     pub const fn peer(&self) -> Option<&Peer<RoleServer>> {

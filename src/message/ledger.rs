@@ -56,12 +56,12 @@ impl Tally {
         self.spent = self.spent.saturating_add(actual);
     }
 
-    /// Reduces the spent amount to `most` if it is larger.
+    /// Reduces the spent amount to `most` if it exceeds `most`.
     pub(crate) fn cap(&mut self, most: u64) {
         self.spent = self.spent.min(most);
     }
 
-    /// Subtracts `amount` from the spent amount, down to zero.
+    /// Replenishes the budget: subtracts `amount` from the spent amount, down to zero.
     pub(crate) fn come_back(&mut self, amount: u128) {
         let spent = u128::from(self.spent).saturating_sub(amount);
         // The result is at most the spent amount, so it fits into a `u64`.

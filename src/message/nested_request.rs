@@ -258,7 +258,8 @@ mod tests {
         let mut outer = Context::default();
         let delegation = outer.delegation();
         let calls = delegation.answer(async {
-            // Half of them are explicitly within the outer request, the others are not.
+            // Half of the calls are nested explicitly, and the other half only because of the
+            // current task.
             for _ in 0..MAX_NESTED_CALLS / 2 {
                 assert_eq!(Request::call_tool("ask").within(&outer).enter(), Ok(()));
                 assert_eq!(Request::call_tool("ask").enter(), Ok(()));

@@ -50,9 +50,9 @@ pub enum Refusal {
     },
     /// The request exceeds a limit on its size or nesting depth.
     OverLimit {
-        /// The unit of the limit, such as `bytes` or `levels of nesting`.
+        /// The unit of the exceeded limit, such as `bytes` or `levels of nesting`.
         unit: &'static str,
-        /// The value of the limit, in the unit `unit`.
+        /// The value of the exceeded limit, measured in `unit`.
         limit: usize,
         /// The name of the setting that configures the limit, such as `max_depth`.
         setting: &'static str,
@@ -71,9 +71,9 @@ pub enum Refusal {
     Endless {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// The unit of the limit, such as `nested calls`.
+        /// The unit of the exceeded limit, such as `nested calls`.
         unit: &'static str,
-        /// The value of the limit, in the unit `unit`.
+        /// The value of the exceeded limit, measured in `unit`.
         limit: usize,
     },
 }

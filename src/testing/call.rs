@@ -40,7 +40,7 @@ pub enum Status {
     Answered,
     /// The call was dropped before it was answered.
     Dropped,
-    /// The tool panicked.
+    /// The tool panicked while it ran the call.
     Panicked,
 }
 

@@ -46,8 +46,8 @@ pub fn request(tool: &str, arguments: Value) -> Request {
 
 /// Calls a tool and returns its result. The result can be a failure (`isError`).
 ///
-/// `arguments` is an object, or null for a call without arguments. The returned future borrows
-/// nothing, and does nothing until it is awaited.
+/// `arguments` is an object, or null for a call without arguments. The returned future does not
+/// borrow the service, and does nothing until it is awaited.
 ///
 /// # Panics
 ///
@@ -79,8 +79,8 @@ where
 
 /// Calls a tool, expects that the call is rejected, and returns the JSON-RPC error.
 ///
-/// `arguments` is an object, or null for a call without arguments. The returned future borrows
-/// nothing, and does nothing until it is awaited.
+/// `arguments` is an object, or null for a call without arguments. The returned future does not
+/// borrow the service, and does nothing until it is awaited.
 ///
 /// # Panics
 ///

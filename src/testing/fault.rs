@@ -1,4 +1,4 @@
-//! Faults that can be injected into calls.
+//! The faults that can be injected into tool calls.
 
 use std::{fmt, future, panic, time::Duration};
 

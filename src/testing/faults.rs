@@ -34,7 +34,7 @@ use crate::{
 ///
 /// # Examples
 ///
-/// A fan-out over a server that loses every third answer:
+/// A fan-out calls a server that loses every third answer:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -140,7 +140,7 @@ impl Faults {
         assert!((0.0..=1.0).contains(&rule.share), "a share of {} of all calls", rule.share);
         let shared = Arc::make_mut(&mut self.0);
         shared.rules.push(rule);
-        // Existing clones keep their own counts and rules.
+        // Existing clones keep their own rules and counts, so only this value is changed.
         shared.met = Arc::default();
         let tools = shared.rules.iter().map(|rule| rule.tool.as_deref());
         for tool in tools {

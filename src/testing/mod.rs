@@ -11,7 +11,7 @@
 //!
 //! # Examples
 //!
-//! A test of a configuration with a composite of two tools:
+//! This example tests a configuration with a composite of two tools:
 //!
 //! ```
 //! # #[cfg(feature = "config")]

@@ -164,7 +164,7 @@ impl Server {
         self.with(|state| state.list_failure = Some(why));
     }
 
-    /// Makes requests to list tools succeed again.
+    /// Makes requests to list tools succeed again, after [`break_list`](Self::break_list).
     pub fn mend_list(&self) {
         self.with(|state| state.list_failure = None);
     }
@@ -233,7 +233,8 @@ impl Server {
     /// Waits until a condition is true. The condition is checked immediately, and again whenever a
     /// call has arrived or ended.
     ///
-    /// A test of cancellation waits until the tool is running, and then until the call has ended:
+    /// For example, a test of cancellation waits until the tool is running, and then until its call
+    /// has ended:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -24,7 +24,7 @@ pub(super) struct DefinitionPath<'m> {
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Returns the path of a composite in the definitions.
+    /// Returns the path of the composite with this name and index in the definitions.
     pub(super) fn at(&mut self, index: usize, name: &str) -> DefinitionPath<'_> {
         DefinitionPath { mistakes: self, composite: name.to_owned(), path: vec![index.into()] }
     }
@@ -33,7 +33,7 @@ impl Mistakes {
 // === impl DefinitionPath ===
 
 impl DefinitionPath<'_> {
-    /// Returns a path below this one.
+    /// Returns a path that extends this one by the given keys or indexes.
     pub(super) fn within<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -42,7 +42,7 @@ impl DefinitionPath<'_> {
         DefinitionPath { mistakes: self.mistakes, composite: self.composite.clone(), path }
     }
 
-    /// Adds an error at a path below this one.
+    /// Adds an error at a path that extends this one by the given keys or indexes.
     pub(super) fn push<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -83,14 +83,14 @@ impl DefinitionPath<'_> {
         parsed.map_err(|error| self.push([key], error.into())).ok()
     }
 
-    /// Adds an error if the text is blank.
+    /// Adds an error if the text of `key` is blank.
     pub(super) fn not_blank(&mut self, key: &'static str, text: &str) {
         if text.trim().is_empty() {
             self.push([key], DefinitionErrorKind::Blank { key });
         }
     }
 
-    /// Adds an error if the value is zero.
+    /// Adds an error if the value of `key` is zero.
     pub(super) fn not_zero(&mut self, key: &'static str, is_zero: bool) {
         if is_zero {
             self.push([key], DefinitionErrorKind::Zero { key });

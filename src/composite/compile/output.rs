@@ -11,7 +11,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// The maximum nesting depth of properties in an output block.
+/// The maximum nesting depth of the properties in an output block.
 const MAX_OUTPUT_DEPTH: usize = 10;
 
 pub(super) fn compile(

@@ -16,10 +16,10 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The name of a field, and a change of its value.
+/// The name of a field, and a function that changes the value of the field.
 type Change<T> = (&'static str, fn(&mut T));
 
-/// Returns a composite that uses every field of a fan-out.
+/// Returns a fan-out composite in which every field is set.
 fn fan_out() -> CompositeTool {
     CompositeTool::new(
         "name",
@@ -28,7 +28,7 @@ fn fan_out() -> CompositeTool {
     )
 }
 
-/// Returns a composite that uses every field of steps.
+/// Returns a workflow composite in which every field of its steps is set.
 fn workflow() -> CompositeTool {
     let retry = Retry::times(2).delay(SECOND).max_delay(9 * SECOND);
     let step = Step::new("a", ToolCall::new("tool").arguments(json!({ "q": "$input.q" })))
@@ -245,7 +245,7 @@ fn fingerprint_is_the_same_in_every_process() {
 
 // === Nested composites ===
 
-/// Returns the fingerprints of the composites of these names and targets, by name.
+/// Returns the fingerprints of composites with these names and targets, in the given order.
 fn of<const N: usize>(definitions: [(&str, &[&str]); N]) -> [Fingerprint; N] {
     let tools = definitions
         .iter()
@@ -288,7 +288,8 @@ fn fingerprint_ignores_the_position_of_a_composite() {
 
 #[test]
 fn fingerprint_depends_on_which_target_is_a_composite() {
-    // Both call two tools of the names `a` and `b`, one of them a composite.
+    // In both definitions, `outer` calls tools with the names `a` and `b`, one of which is a
+    // composite.
     let [first, _] = of([("outer", &["a", "b"]), ("a", &["x"])]);
     let [second, _] = of([("outer", &["a", "b"]), ("b", &["x"])]);
     assert_ne!(first, second);

@@ -1,4 +1,4 @@
-//! The costs of runs, and their outcome when a limit is exceeded.
+//! Tests the costs of runs, and the outcome of runs that exceed a limit.
 
 use std::{
     convert::Infallible,
@@ -23,8 +23,8 @@ use crate::{
     message::Reply,
 };
 
-/// Tools whose names are their costs, as a budget layer below would charge them, and one whose
-/// calls another budget rejects.
+/// Tools for tests of costs. The name of a tool is its cost, as a budget layer would charge it. The
+/// calls of one further tool are rejected by another budget.
 #[derive(Clone, Default)]
 struct Shop(Arc<Mutex<Vec<String>>>);
 
@@ -102,7 +102,7 @@ fn limit(result: &CallToolResult) -> Option<&Value> {
     result.meta.as_ref()?.get(LIMIT)
 }
 
-/// Returns the reason for which a run failed, without the outputs of its branches and steps.
+/// Returns the reason why a run failed, without the outputs of its branches and steps.
 fn reason(result: &CallToolResult) -> &str {
     let mut texts = result.content.iter().filter_map(|block| block.as_text());
     let of_branch =
@@ -175,12 +175,12 @@ async fn cost_of_nested_runs_is_charged_to_the_outer_runs() {
     let inner = || buy("inner", &["2", "5", "1"]);
     let around = |max| buy("outer", &["1", "inner", "0"]).max_cost(max);
 
-    // The limit of the inner run ends only the inner run.
+    // The limit of the inner run ends the inner run only.
     let result = shop.run(vec![inner().max_cost(3), around(9)]).await;
     assert_eq!(statuses(&result), ["completed", "completed", "completed"]);
     assert_eq!(limit(&result), None);
 
-    // The limit of the outer run ends both.
+    // The limit of the outer run ends both runs.
     for inner in [inner(), inner().max_cost(9)] {
         let result = shop.run(vec![inner, around(4)]).await;
         assert_eq!(statuses(&result), ["completed", "completed", "skipped"]);
@@ -207,8 +207,8 @@ async fn other_budget_fails_only_the_calls_it_rejects() {
     assert_eq!(*error, expected);
 }
 
-/// A service whose clones must be ready before each call, and whose failed clones must not be
-/// polled again.
+/// A service that requires each clone to be ready before each call. A clone that has failed must
+/// not be polled again.
 struct Strict {
     is_ready: bool,
     has_failed: bool,

@@ -25,7 +25,7 @@ fn malformed_traceparent_is_rejected() {
     let malformed = [
         "",
         "00-1-2-3",
-        // Not hexadecimal, uppercase, with a sign.
+        // A digit that is not hexadecimal, uppercase digits, and a sign.
         "00-0af7651916cd43dd8448eb211c80319g-b7ad6b7169203331-01",
         "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
         "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
