@@ -110,13 +110,12 @@ impl CompositeLayer {
         self
     }
 
-    /// Sets the heartbeat interval, which keeps clients from timing out during long calls. A
-    /// heartbeat is a progress notification that names the running steps. It is sent whenever this
-    /// time has passed without other progress. Only clients that sent a progress token receive
-    /// heartbeats. Defaults to 15 seconds. Zero disables heartbeats.
+    /// Sets the heartbeat interval. A heartbeat is a progress notification that names the running
+    /// steps. It is sent whenever this time has passed without other progress. Only clients that
+    /// sent a progress token receive heartbeats. Defaults to 15 seconds. Zero disables heartbeats.
     ///
-    /// Many clients reset their timeout on each progress notification. Heartbeats reset it even if
-    /// a step runs for a long time.
+    /// Heartbeats prevent timeouts during long calls, if the client resets its timeout on each
+    /// progress notification.
     #[must_use]
     pub const fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = every;

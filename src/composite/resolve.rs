@@ -266,8 +266,8 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
         }
         let certain = aborts && step.condition.is_none();
         for (is_first, used) in step.action.decisions() {
-            // A reference must have an array as its value only if it is the whole collection of the
-            // loop, and not one element of a literal array.
+            // Only a reference that is the whole collection of a loop must have an array as its
+            // value. A reference inside a literal array can have any value.
             let is_collection = step.action.as_loop().is_some() && used.place.len() == 1;
             let schema = is_collection.then(|| json!({ "type": "array" }));
             needs.push(Need { used, certain: certain && is_first, schema });

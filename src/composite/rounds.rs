@@ -363,9 +363,9 @@ impl Called<'_> {
         Some(caller_key(caller(self.context).as_deref()))
     }
 
-    /// Returns the binding of a suspended run, which prevents that another call resumes the run. It
-    /// is a fingerprint of the composite, its definition, the arguments and the caller. Only a call
-    /// with the same binding can resume the run.
+    /// Returns the binding of a suspended run: a fingerprint of the composite, its definition, the
+    /// arguments and the caller. Only a call with the same binding can resume the run, so other
+    /// callers cannot.
     fn binding(&self) -> Fingerprint {
         let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
         let arguments = Value::Object(self.arguments.clone().unwrap_or_default());

@@ -25,7 +25,7 @@ pub(crate) struct Delegation {
     /// of a run.
     pub(super) account: Option<Arc<Account>>,
     /// The state that this request shares with its nested requests. `None` if no requests can be
-    /// nested in it, or if it belongs to a run, because the account of the run then contains the
+    /// nested in it. Also `None` if the request belongs to a run, whose account then contains the
     /// state.
     pub(super) shared: Option<Arc<Shared>>,
 }
