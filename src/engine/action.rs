@@ -31,26 +31,25 @@ pub(crate) enum Action {
 /// A place in a plan where a tool is called.
 #[derive(Debug)]
 pub(crate) struct CallSite {
-    /// The index of this call site among all call sites of the plan.
+    /// The index of this call site in the list of all call sites of the plan.
     pub(crate) site: usize,
     /// The tool to call.
     pub(crate) tool: Arc<str>,
     /// The arguments of the call.
     pub(crate) arguments: Arguments,
-    /// Whether the tool's result is parsed as JSON if it consists only of text.
+    /// Whether a tool result that consists only of text is parsed as JSON.
     pub(crate) parse_json: bool,
-    /// A hint whether the next calls at this site are spawned as tasks at once, instead of being
-    /// polled first.
+    /// Whether the next calls at this site are spawned as tasks immediately, or polled first.
     pub(crate) hint: SpawnHint,
 }
 
-/// A tool call that an action may make. A switch, for example, makes the call of at most one of its
-/// cases.
+/// A tool call that an action may make. Not every possible call is made: a switch, for example,
+/// makes only the call of the first case whose condition is true.
 pub(crate) struct PossibleCall<'a> {
     /// The path of the call within the definition of its step, such as `cases[0]`.
     pub(crate) path: Vec<PathSegment>,
-    /// The condition of the case, if the call belongs to a case of a switch. `None` for all other
-    /// calls.
+    /// The condition of the switch case that contains the call. `None` if the call belongs to no
+    /// case.
     pub(crate) when: Option<&'a Condition>,
     pub(crate) site: &'a CallSite,
 }
@@ -60,7 +59,7 @@ pub(crate) struct PossibleCall<'a> {
 pub(crate) enum Arguments {
     /// The input of the run.
     Input,
-    /// An object that is built from the data of the run, such as the outputs of other steps.
+    /// A JSON object that is built from the data of the run, such as the outputs of other steps.
     Mapped(Expression),
 }
 
@@ -69,7 +68,8 @@ pub(crate) struct ForEach {
     pub(crate) collection: Collection,
     /// The maximum number of elements that are processed at the same time.
     pub(crate) max_parallel: usize,
-    /// The maximum number of elements. If the collection has more, the step fails before any call.
+    /// The maximum number of elements. If the collection has more elements, the step fails before
+    /// it makes any call.
     pub(crate) max_iterations: usize,
     pub(crate) call: CallSite,
 }
@@ -77,7 +77,8 @@ pub(crate) struct ForEach {
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
-    /// The call to make if none of the conditions is true. If `None`, the step is then skipped.
+    /// The call to make if none of the conditions is true. If this is `None` too, the step is
+    /// skipped.
     pub(crate) default: Option<CallSite>,
 }
 
@@ -86,25 +87,25 @@ pub(crate) struct Switch {
 pub(crate) struct Elicitation {
     /// The text of the question.
     pub(crate) message: Expression,
-    /// The JSON Schema of the form that the user fills in. Its texts, such as titles, may refer to
-    /// the data of the run.
+    /// The JSON Schema of the form that the user fills in. The strings in the schema, such as
+    /// titles, may contain references to the data of the run.
     pub(crate) form: Expression,
-    /// The JSON Schema that an answer must match. It is the schema of the form without the texts
-    /// that refer to the data of the run.
+    /// The JSON Schema for validating answers. It equals the schema of the form, except that it
+    /// omits strings that contain references to the data of the run.
     pub(crate) schema: InputSchema,
     pub(crate) on_decline: OnRefusal,
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// The end of a run at a step: the run has the result of the step.
+/// The action of a step that ends the run. The result of this step becomes the result of the run.
 #[derive(Debug)]
 pub(crate) struct EarlyEnd {
-    /// The text or the value of the result.
+    /// The text or the value of the run's result.
     pub(crate) result: Expression,
     pub(crate) form: EndForm,
 }
 
-/// The form of the result with which a step ends the run.
+/// The form of the result, if a step ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndForm {
     /// A text.
@@ -115,7 +116,7 @@ pub(crate) enum EndForm {
     Output,
 }
 
-/// The effect on a run if the user declines one of its questions or does not answer it.
+/// The effect on the run if the user declines a question or does not answer it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
@@ -124,9 +125,9 @@ pub enum OnRefusal {
     #[default]
     Abort,
     /// The step completes without an answer, and the run continues. The output of the step has only
-    /// the member `action`, with a value such as `decline`.
+    /// one member, `action`, whose value is for example `decline`.
     Continue,
-    /// The step completes, and steps that are running finish. All other steps are skipped.
+    /// The step completes. Steps that are already running finish, and all other steps are skipped.
     SkipRemaining,
 }
 
@@ -144,7 +145,7 @@ impl Action {
         cases.iter().map(|(_, call)| call).chain(call)
     }
 
-    /// Returns the calls that the action may make.
+    /// Returns the tool calls that the action may make.
     pub(crate) fn calls(&self) -> impl Iterator<Item = PossibleCall<'_>> {
         let cases = self.as_switch().map_or(&[][..], |switch| &switch.cases);
         let is_switch = self.as_switch().is_some();
@@ -159,10 +160,10 @@ impl Action {
         })
     }
 
-    /// Returns the references that decide what the action does, such as those in the conditions of
-    /// a switch. References in the arguments of calls are not included. Each reference has its
-    /// place in the definition, and a flag that is `true` if the reference is evaluated whenever
-    /// the step runs.
+    /// Returns the references on which the decisions of the action depend, such as the references
+    /// in the conditions of a switch. Excludes references in call arguments. Each reference comes
+    /// with its place in the definition, and with a flag that is `true` if the reference is
+    /// evaluated whenever the step runs.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (bool, Use<'_>)> {
         let uses: Vec<(Vec<PathSegment>, _)> = match self {
             Self::Call(_) => Vec::new(),
@@ -190,14 +191,14 @@ impl Action {
     pub(crate) const fn always_calls(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(Switch { default: Some(_), .. }) => true,
-            // A loop may have no elements, and a switch no case whose condition is true.
+            // A loop may have no elements, and a switch may have no case whose condition is true.
             Self::ForEach(_) | Self::Switch(_) => false,
             Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
         }
     }
 
-    /// Returns `true` if the result of a step with this action is the result of a single tool call.
-    /// A loop, a question or a computed value has no such result.
+    /// Returns `true` if a step with this action has the result of a single tool call. Loops,
+    /// questions and computed values have no such result.
     pub(crate) const fn has_tool_result(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(_) => true,
@@ -205,20 +206,21 @@ impl Action {
         }
     }
 
-    /// Returns `true` if this action may skip its step. Only a switch without a default does so, if
-    /// none of its conditions is true.
+    /// Returns `true` if this action may skip its step. This applies only to a switch without a
+    /// default, because its conditions can all be false.
     pub(super) const fn may_be_skipped(&self) -> bool {
         matches!(self, Self::Switch(Switch { default: None, .. }))
     }
 
-    /// Returns `true` if this action is a question whose refusal can end the run and skip the
-    /// remaining steps.
+    /// Returns `true` if this action is a question that ends the run and skips the remaining steps
+    /// if the user declines or dismisses it.
     pub(crate) fn may_skip_rest(&self) -> bool {
         self.as_elicitation()
             .is_some_and(|ask| [ask.on_decline, ask.on_cancel].contains(&OnRefusal::SkipRemaining))
     }
 
-    /// Returns the lines that describe the action in a diagram, besides the calls that it may make.
+    /// Returns the lines that describe the action in a diagram. Does not describe its tool calls,
+    /// because the diagram has separate entries for them.
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
             Self::Call(_) | Self::Switch(_) => Vec::new(),
@@ -242,7 +244,7 @@ impl Action {
         }
     }
 
-    /// Returns the call, if the action is a single call.
+    /// Returns the call site if the action is a single tool call.
     pub(crate) const fn as_call(&self) -> Option<&CallSite> {
         match self {
             Self::Call(site) => Some(site),
@@ -250,7 +252,7 @@ impl Action {
         }
     }
 
-    /// Returns the loop, if the action is one.
+    /// Returns the loop if the action is a loop.
     pub(crate) const fn as_loop(&self) -> Option<&ForEach> {
         match self {
             Self::ForEach(each) => Some(each),
@@ -258,7 +260,7 @@ impl Action {
         }
     }
 
-    /// Returns the switch, if the action is one.
+    /// Returns the switch if the action is a switch.
     pub(crate) const fn as_switch(&self) -> Option<&Switch> {
         match self {
             Self::Switch(switch) => Some(switch),
@@ -266,7 +268,7 @@ impl Action {
         }
     }
 
-    /// Returns the expression, if the action computes a value.
+    /// Returns the expression if the action computes a value.
     pub(super) const fn as_value(&self) -> Option<&Expression> {
         match self {
             Self::Value(value) => Some(value),
@@ -274,7 +276,7 @@ impl Action {
         }
     }
 
-    /// Returns the end of the run, if the action ends it.
+    /// Returns the result with which the action ends the run, if the action is a stop.
     pub(crate) const fn as_early_end(&self) -> Option<&EarlyEnd> {
         match self {
             Self::Stop(end) => Some(end),
@@ -282,7 +284,7 @@ impl Action {
         }
     }
 
-    /// Returns the question, if the action is one.
+    /// Returns the question if the action is a question.
     pub(crate) const fn as_elicitation(&self) -> Option<&Elicitation> {
         match self {
             Self::Elicit(elicitation) => Some(elicitation),
@@ -305,7 +307,7 @@ impl CallSite {
 // === impl ForEach ===
 
 impl ForEach {
-    /// Returns an error message if `count` elements exceed the maximum of the loop.
+    /// Returns an error message if the collection has more elements, `count`, than the loop allows.
     pub(super) fn reject(&self, count: usize) -> Option<String> {
         let max = self.max_iterations;
         (count > max)

@@ -1,4 +1,4 @@
-//! The interface through which runs call tools.
+//! The interface through which runs call their tools.
 
 use std::{
     sync::Arc,
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::message::{Context, ToolResult, client::Abilities, content_size};
 
-/// The interface through which the engine calls tools, and its only connection to services.
+/// Calls tools for the engine. This trait is the engine's only connection to services.
 ///
-/// This trait is implemented for each closure that takes a [`Call`] and returns a future with the
-/// reply of the tool.
+/// It is implemented for closures that take a [`Call`] and return a future with the reply of the
+/// tool.
 pub(crate) trait Caller: Send {
-    /// Prepares the evaluated arguments of a call for its tool, for example by coercing them to the
-    /// tool's schema. Called once per call, and not again for its retries.
+    /// Prepares the evaluated arguments of a tool call, for example by coercing them to the tool's
+    /// input schema. Called once per call, and not again before retries.
     ///
     /// # Errors
     ///
@@ -32,15 +32,15 @@ pub(crate) trait Caller: Send {
         Ok(arguments)
     }
 
-    /// Returns `true` if the tool that is called at `site` is another composite, so that the call
-    /// is a nested run.
+    /// Returns `true` if the tool at the call site `site` is another composite. The call is then a
+    /// nested run.
     fn is_nested(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns `true` if the tool that is called at `site` is read-only. A read-only tool may be
-    /// called even if a later question to the user is certain to fail, since the call changes
+    /// Returns `true` if the tool at the call site `site` is read-only. A read-only tool may be
+    /// called even if a later question to the user is certain to fail, because the call changes
     /// nothing.
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
@@ -48,26 +48,26 @@ pub(crate) trait Caller: Send {
     }
 
     /// Returns the kinds of questions that the tools may ask the client. `context` is the context
-    /// of the run. An implementation that already knows the answer does not read `context`.
+    /// of the run. An implementation that knows the answer by itself ignores `context`.
     fn abilities(&self, context: &Context) -> Abilities {
         context.abilities()
     }
 
-    /// Returns the steps that are known to ask the user, directly or in a nested run. Steps whose
-    /// failure does not fail the run are not included.
+    /// Returns the steps that are known to ask the user, either directly or in a nested run.
+    /// Excludes steps whose failure does not fail the run.
     fn asking(&self) -> StepSet {
         StepSet::default()
     }
 
-    /// Starts a call of a tool without waiting. The returned future waits for the reply.
+    /// Starts a tool call without waiting for it. The returned future waits for the reply.
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static;
 
-    /// Starts a call of a tool and polls the call once.
+    /// Starts a tool call and polls it once.
     ///
-    /// Most calls of tools in the same process end at this first poll. The scope is passed by
-    /// reference, so that an implementation need not clone it for such calls. This method takes the
-    /// context as a parameter instead of a [`Call`] that contains it, because the context is large,
-    /// and moving it into a [`Call`] would copy it once more.
+    /// Most calls to tools in the same process end at this first poll. The scope is passed by
+    /// reference, so that such calls need no clone of it. The context is a separate parameter, and
+    /// not part of a [`Call`], because it is large, and moving it into a [`Call`] would copy it
+    /// once more.
     fn call_here(
         &mut self,
         site: &CallSite,
@@ -86,26 +86,26 @@ pub(crate) trait Caller: Send {
     }
 }
 
-/// The result of the first poll of a call.
+/// The result of polling a tool call for the first time.
 pub(crate) enum FirstPoll {
     Ended(Called),
-    /// The call is pending. Its first poll registered no waker, so it must be polled again.
+    /// The call is pending. It must be polled again, because the first poll registered no waker.
     Waits(BoxFuture<'static, Called>),
 }
 
-/// The reply of a tool, or an error.
+/// The reply of a tool, or the error of a tool call that failed.
 pub(crate) type Called = Result<ToolReply, StepError>;
 
 /// The reply of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToolReply {
-    /// A result; it may be an error (`isError`).
+    /// A tool result, which may be an error (`isError`).
     Result(ToolResult),
     /// Questions that must be answered before the tool returns a result.
     Asks(Box<Questions>),
 }
 
-/// One call of a tool that a plan makes.
+/// A tool call that a plan makes.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// The index of the call site in the plan.
@@ -116,10 +116,10 @@ pub(crate) struct Call {
     pub(crate) arguments: JsonObject,
     /// The context of the branch that makes the call.
     pub(crate) context: Context,
-    /// The deadline, limits and observers for a nested run, if the tool is a composite.
+    /// The deadline, limits and observers of the nested run, if the tool is a composite.
     pub(crate) scope: Scope,
-    /// The client's answers to the questions that the tool asked in its previous reply. `None` if
-    /// the tool has not asked any.
+    /// The client's answers to the questions in the tool's previous reply. `None` if the tool has
+    /// not asked questions.
     pub(crate) answered: Option<Box<Answered>>,
 }
 

@@ -1,17 +1,17 @@
-//! Limits of runs.
+//! The resource limits of runs.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A duration longer than any run.
+/// A duration that no run reaches: 100 years.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The default maximum number of tool calls within one call of a composite.
+/// The default maximum number of tool calls per call of a composite.
 const MAX_RUN_CALLS: usize = 10_000;
-/// The default maximum total size of the tool results within one call of a composite, in bytes.
+/// The default maximum total size of the tool results per call of a composite, in bytes.
 const MAX_RUN_RESULT_BYTES: usize = 4 << 20;
-/// The default maximum number of rounds of questions.
+/// The default maximum number of rounds of questions per call of a composite.
 const MAX_ROUNDS: usize = 10;
 /// The default time without progress after which a run sends the client a heartbeat notification.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -19,8 +19,8 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The resource limits of one call of a composite, including all nested runs: the number of tool
 /// calls, the total size of their results, and the rounds of questions to the user.
 ///
-/// A step or loop element that would exceed a limit fails, with a message that names the limit. All
-/// others continue.
+/// If a step or loop element would exceed a limit, it fails with an error message that names the
+/// limit. All other steps and elements continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
     pub(super) max_calls: usize,
@@ -35,10 +35,10 @@ pub(super) fn after(start: Instant, timeout: Duration) -> Instant {
 }
 
 /// The limits that the definition of a composite sets for each of its runs, such as `max_calls`.
-/// Nested runs count toward these limits too.
+/// Usage by nested runs counts toward these limits too.
 ///
-/// A run that reaches one of these limits ends. In contrast, a limit of [`CallLimits`] only fails
-/// the step that would exceed it.
+/// If a run reaches one of these limits, the run ends. In contrast, a limit of [`CallLimits`] fails
+/// only the step that would exceed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunLimits {
     pub(crate) max_calls: Option<usize>,
@@ -56,11 +56,11 @@ impl CallLimits {
         self
     }
 
-    /// Sets the maximum total size of the tool results: the bytes of their texts, binary data and
-    /// JSON values. Defaults to 4 MiB.
+    /// Sets the maximum total size of the tool results, in bytes: the size of their texts, binary
+    /// data and JSON values. Defaults to 4 MiB.
     ///
-    /// The result of the composite itself can be larger than this limit, because its report repeats
-    /// the texts of tools that return no structured content.
+    /// The result of the composite itself can be larger than this limit. Its report repeats the
+    /// texts of tools that return no structured content.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
@@ -68,8 +68,8 @@ impl CallLimits {
     }
 
     /// Sets the maximum number of rounds of questions. In each round, the client receives all
-    /// questions that can be asked at that time. Defaults to 10, which is the number of rounds that
-    /// clients handle automatically.
+    /// questions that can be asked at that time. Defaults to 10, because clients handle up to 10
+    /// rounds automatically.
     #[must_use]
     pub const fn max_rounds(mut self, rounds: usize) -> Self {
         self.max_rounds = rounds;
@@ -88,8 +88,8 @@ impl Default for CallLimits {
 }
 
 impl CallLimits {
-    /// Returns the maximum total size of the tool results of a run. `own` contains the run's own
-    /// limits, which can lower this maximum.
+    /// Returns the maximum total size of the tool results of a run. A limit in `own`, the limits of
+    /// this run alone, can lower the maximum of the whole call.
     pub(crate) fn result_bytes(self, own: RunLimits) -> usize {
         own.max_result_bytes.map_or(self.max_result_bytes, |max| max.min(self.max_result_bytes))
     }

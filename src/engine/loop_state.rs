@@ -21,7 +21,7 @@ pub(crate) struct LoopState {
     pub(super) started_ms: u64,
 }
 
-/// The result of an element.
+/// The result of a loop element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Iteration {
     pub(super) status: Status,
@@ -34,17 +34,18 @@ pub(super) struct Iteration {
 // === impl LoopState ===
 
 impl LoopState {
-    /// Returns `true` if this element has begun and not ended.
+    /// Returns `true` if this element has started but not ended.
     pub(super) fn is_running(&self, element: usize) -> bool {
         element < self.next && matches!(self.iterations.get(element), Some(None))
     }
 
-    /// Returns `true` if this state of a loop is consistent with the plan of the run. `waiting` is
-    /// the number of pending questions of the loop, one for each running element.
+    /// Returns `true` if this state is consistent with the plan of the run. `waiting` is the number
+    /// of loop elements with pending questions.
     pub(super) fn fits(&self, plan: &Plan, waiting: usize) -> bool {
         let each = plan.steps().get(self.step).and_then(|step| step.action.as_loop());
         let is_loop = each.is_some_and(|each| each.reject(self.items.len()).is_none());
-        // Each element that has begun and not ended has a question, and there is at least one.
+        // While a run is suspended, each running element of a loop waits for answers, and a loop
+        // has at least one such element.
         let open = (0..self.items.len()).filter(|&element| self.is_running(element)).count();
         is_loop
             && self.iterations.len() == self.items.len()

@@ -1,4 +1,4 @@
-//! Runs plans.
+//! The engine, which runs plans.
 //!
 //! A [`Plan`](plan::Plan) is a checked set of steps with their dependencies. A run of a plan begins
 //! with a [`RunState`](state::RunState) in which some steps may already be finished, and ends when
@@ -6,18 +6,18 @@
 //! only through a [`Caller`](caller::Caller).
 //!
 //! Suggested reading order: `action`, `plan` (with `step_set`), `record` and `outcome` (the
-//! outcomes of steps), `step_output` (the kept parts of results), `preserved_outputs` (outputs for
-//! the answer of a failed run), `meter` and `scope` (used resources and limits), `observation`,
-//! `question` (one question to the user), `loop_state`, `state` (the state of a run), `retention`
-//! (the outcomes that it keeps), `suspension` (the state kept for a question), `expression_data`
-//! (the state as expressions read it), `questions` (all questions of a run and their answers),
-//! `attempts` (one call with its retries), `for_each`, `scheduler` (a run as a state machine
-//! without I/O), `predicted_stop` (whether an answer ends a run), `caller`, `branches`, `progress`
-//! and `run` (the driver of the scheduler on Tokio). `output` builds the answer of a plan;
-//! `preview` shows its calls without making them.
+//! outcomes of steps), `step_output` (the stored parts of tool results), `preserved_outputs` (step
+//! outputs for the report of a failed run), `meter` and `scope` (resource usage and limits),
+//! `observation`, `question` (one question to the user), `loop_state`, `state` (the state of a
+//! run), `retention` (which outcomes a run stores), `suspension` (the size of a suspended run's
+//! state), `expression_data` (access of expressions to the state), `questions` (all questions of a
+//! run and their answers), `attempts` (one call with its retries), `for_each`, `scheduler` (a run
+//! as a state machine without I/O), `predicted_stop` (whether an answer ends a run), `caller`,
+//! `branches`, `progress` and `run` (the driver of the scheduler on Tokio). `output` builds the
+//! answer of a plan. `preview` lists the tool calls of a plan without making them.
 //!
-//! A run owns everything that it starts. Dropping a run aborts its running steps, and is the only
-//! way to cancel the run.
+//! A run owns all tasks and calls that it starts. Dropping a run aborts its running steps. There is
+//! no other way to cancel a run.
 
 mod action;
 mod attempts;

@@ -1,4 +1,4 @@
-//! The output block, which builds the answer of a plan.
+//! The output block of a plan, which defines the answer of a run.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::{
     schema::json_type::JsonType,
 };
 
-/// The output block of a plan. It builds the answer of a run as an object, from the data that the
-/// run has at its end.
+/// The output block of a plan. At the end of a run, it builds the run's answer, a JSON object, from
+/// the input and the results of the steps.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
@@ -18,12 +18,12 @@ pub(crate) struct Output {
     pub(crate) required: Vec<String>,
 }
 
-/// One member of an output.
+/// A property of an output object.
 #[derive(Debug)]
 pub(crate) struct Property {
     pub(crate) kind: JsonType,
     pub(crate) source: Source,
-    /// The value of the property if its source yields no value of the declared type.
+    /// The value of the property if its source yields no value, or a value of another type.
     pub(crate) default: Option<Value>,
 }
 
@@ -67,7 +67,7 @@ impl Output {
         Ok(Value::Object(object))
     }
 
-    /// Returns all references of the output, each with its place in the output's definition.
+    /// Returns all references of the output block, each with its place in the block.
     ///
     /// References in a property with a default are marked as optional.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
@@ -95,7 +95,7 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
     for (name, property) in properties {
         let (key, uses) = match &property.source {
             Source::Value(expression) => (Some("value"), expression.uses()),
-            // Places of nested properties begin with `properties`.
+            // The places of nested properties already begin with `properties`.
             Source::Properties(properties) => (None, uses(properties)),
         };
         let place = ["properties", name].into_iter().chain(key);
@@ -167,7 +167,7 @@ impl Property {
     }
 }
 
-/// Describes a value that does not have the declared type.
+/// Describes a value that does not have the declared type, for error messages.
 fn found(value: &Value, declared: JsonType) -> &'static str {
     match (declared, value) {
         (JsonType::Object | JsonType::Array, Value::String(text)) if json::is_too_large(text) => {
@@ -188,8 +188,8 @@ impl fmt::Display for PropertyPath<'_> {
     }
 }
 
-/// Prepends `place` to the place of each reference. `place` is the path, within the definition, of
-/// the part that contains the references.
+/// Prepends a path to the place of each reference. `place` is the path from the definition to the
+/// part that contains the references.
 pub(super) fn placed<'e, P: Into<PathSegment>>(
     place: impl IntoIterator<Item = P>,
     uses: Vec<Use<'e>>,

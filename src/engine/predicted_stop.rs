@@ -1,5 +1,5 @@
-//! Predicts whether the answer to a question makes a stop end the run, so that other questions can
-//! be withdrawn before they are answered.
+//! Predicts whether the answer to one question ends the run at a stop. The other questions can then
+//! be withdrawn before the user answers them.
 
 use std::time::Duration;
 
@@ -14,16 +14,17 @@ use super::{
     state::RunState,
 };
 
-/// Ignores all effects, because a prediction must have none.
+/// The effects of a prediction, which are ignored. A prediction must not change anything outside
+/// it.
 struct NoEffects;
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns `true` if a stop ends the run after the response to the question `key`, whatever the
-    /// responses to other questions are, and without the result of another call.
+    /// Returns `true` if the response to the question `key` is certain to end the run at a stop,
+    /// whatever the responses to other questions are, and without waiting for a tool call.
     ///
-    /// Runs a copy of the suspended run, in which no call ends.
+    /// To find out, resumes a copy of the suspended run, in which no tool call ever ends.
     pub(super) fn is_stopped_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut state = Box::new(self.clone());
         state.answer(plan, [(key.to_owned(), response.clone())].into());

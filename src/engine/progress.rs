@@ -1,4 +1,4 @@
-//! The progress of a run.
+//! Sends the progress of a run to the client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,16 +13,16 @@ use super::{
 };
 use crate::message::{Labels, Parts, Progress};
 
-/// The progress of a run whose client has sent a progress token.
+/// The progress of a run. Exists only if the client sent a progress token.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
-    /// The progress of the elements of each loop, with the step of the loop.
+    /// For each loop, the step of the loop and the progress of its elements.
     loops: Vec<(usize, Arc<Parts>)>,
     beat: Option<Beat>,
 }
 
-/// The heartbeat: a progress notification that the outermost run sends at intervals while no step
-/// makes progress.
+/// The heartbeat of the outermost run: a progress notification that is repeated while no step makes
+/// progress, so that the client does not time out.
 struct Beat {
     every: Duration,
     due: Instant,
@@ -31,7 +31,7 @@ struct Beat {
 // === impl RunProgress ===
 
 impl RunProgress {
-    /// Creates the progress of a run that starts or resumes. The steps in `finished` count as done.
+    /// Creates the progress of a run that starts or resumes. Steps in `finished` count as done.
     pub(super) fn new(
         plan: &Plan,
         progress: &Progress,
@@ -88,20 +88,21 @@ impl RunProgress {
         }
     }
 
-    /// Returns the time at which a heartbeat may be due, or `None` if the run sends no heartbeats.
+    /// Returns the earliest time at which a heartbeat is due. Returns `None` if the run sends no
+    /// heartbeats.
     pub(super) fn due(&self) -> Option<Instant> {
         self.beat.as_ref().map(|beat| beat.due)
     }
 
-    /// Sends a heartbeat, which reports that the steps in `running` are still running. Does nothing
-    /// if no heartbeat is due.
+    /// Sends a heartbeat if it is due. The heartbeat reports the steps in `running` as still
+    /// running.
     pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
         let Some(beat) = &mut self.beat else { return };
         let Some(sent) = self.steps.sent() else { return };
         if now < beat.due {
             return;
         }
-        // A notification that was sent in the meantime replaces the heartbeat.
+        // Another notification in the meantime postpones the heartbeat.
         beat.due = after(sent, beat.every);
         if now >= beat.due {
             self.steps.still(&running.into_iter().collect::<Vec<_>>());
@@ -110,7 +111,7 @@ impl RunProgress {
     }
 }
 
-/// Returns the words for a status in progress notifications.
+/// Returns the name of a status in progress notifications.
 const fn in_words(status: Status) -> &'static str {
     match status {
         Status::TimedOut => "timed out",

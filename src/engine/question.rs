@@ -1,4 +1,4 @@
-//! A question to a client and the response to it.
+//! A question to a client, and the response to it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,29 +12,28 @@ use super::milliseconds::unix_ms;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) request: InputRequest,
-    /// The deadline of the answer, as Unix time in milliseconds. `None` if the user has unlimited
-    /// time.
+    /// The time by which the question must be answered, as Unix time in milliseconds. `None` if the
+    /// user has unlimited time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) until: Option<u64>,
 }
 
-/// The responses to questions by their keys.
+/// The responses to questions, by the keys of the questions.
 pub(crate) type Responses = BTreeMap<String, Response>;
 
 /// The response to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Response {
-    /// The result that the client sent, which has not been checked.
+    /// The result that the client sent. It has not been validated yet.
     Answer(Value),
     /// The answer did not arrive in time.
     Late,
-    /// The question was not asked or not answered. Contains the reason, which may be shown to the
-    /// client.
+    /// The question was not asked, or the client did not answer it. Contains the reason as a
+    /// message that may be shown to the client.
     Refused(String),
 }
 
-/// Converts questions to the requests that are sent to a client. The requests do not contain the
-/// deadlines of the questions.
+/// Converts questions to requests for the client. The requests omit the deadlines of the questions.
 pub(crate) fn requests(questions: BTreeMap<String, Question>) -> InputRequests {
     questions.into_iter().map(|(key, question)| (key, question.request)).collect()
 }
@@ -53,7 +52,7 @@ impl Question {
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))
     }
 
-    /// Returns `true` if the deadline of the answer has passed at the Unix time `unix_ms`.
+    /// Returns `true` if the question has a deadline, and it has passed at the Unix time `unix_ms`.
     pub(super) fn is_late(&self, unix_ms: u64) -> bool {
         self.until.is_some_and(|until| until <= unix_ms)
     }

@@ -1,5 +1,5 @@
-//! The retention of outcomes: a run stores the outcome of each finished step, and drops data that
-//! no other step reads.
+//! The retention of outcomes. A run stores the outcome of each finished step, and drops the parts
+//! of it that no other step reads.
 
 use serde_json::Value;
 
@@ -13,8 +13,8 @@ use super::{
 // === impl RunState ===
 
 impl RunState {
-    /// Stores the outcome of a step. Then drops the data of this and other steps that is no longer
-    /// needed.
+    /// Stores the outcome of a step. Then drops all data that is no longer needed, both of this
+    /// step and of the steps that it read.
     pub(super) fn finish(
         &mut self,
         plan: &Plan,
@@ -47,7 +47,7 @@ impl RunState {
             if links.fields.error || !plan.steps()[step].may_fail() {
                 outcome.add_details();
             }
-            // An output that no step reads may still be reported by a run that fails.
+            // A failed run may still report an output that no step reads.
             if let Some(dropped) = outcome.keep(links.fields, keeps_result) {
                 self.preserve(plan, step, dropped);
             }
@@ -67,9 +67,9 @@ impl RunState {
         }
     }
 
-    /// Returns the step whose result is the answer of the run so far: the last completed one, in
-    /// the order of the plan, whose result may become the answer. Returns `None` if there is no
-    /// such step.
+    /// Returns the step whose result would be the answer if the run ended now: the last completed
+    /// step, in the order of the plan, whose result may become the answer. Returns `None` if there
+    /// is no such step.
     fn candidate(&self, plan: &Plan) -> Option<usize> {
         let mut candidates = (0..plan.steps().len()).rev();
         let completed = |&step: &usize| {
@@ -79,7 +79,7 @@ impl RunState {
         candidates.find(completed)
     }
 
-    /// Drops the data of a step whose result is no longer the answer of the run. Keeps the fields
+    /// Drops the result of a step that can no longer become the answer of the run. Keeps the fields
     /// that other steps still read.
     fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
         let links = plan.links(step);
@@ -94,13 +94,13 @@ impl RunState {
         }
     }
 
-    /// Drops the record of a step that no other step reads any more, unless the record may be the
-    /// answer of the run.
+    /// Drops the record of a step that no other step reads any more. Keeps the record if it may
+    /// become the answer of the run.
     fn release(&mut self, plan: &Plan, step: usize) {
         let is_candidate =
             matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
-        // A loop has no result besides its record.
+        // The result of a loop exists only as its record.
         let is_answer = is_candidate && outcome.result.is_none();
         if is_answer || matches!(plan.answer, RunOutput::Outcomes) {
             return;

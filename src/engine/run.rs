@@ -1,5 +1,5 @@
-//! The driver of the [scheduler](super::scheduler), which runs plans on Tokio: it calls tools,
-//! waits and reads the clock.
+//! Runs plans on Tokio by driving the [scheduler](super::scheduler): calls tools, waits for them,
+//! and reads the clock.
 
 mod calling;
 mod effects;
@@ -35,20 +35,20 @@ use super::{
 };
 use crate::message::{BranchParts, Context};
 
-/// A run of a plan. It runs the steps that are not yet finished in the [`RunState`] with which it
-/// is created.
+/// A run of a plan. It runs those steps that are not marked as finished in its initial
+/// [`RunState`].
 ///
-/// A run owns its branches, and dropping it aborts them.
+/// A run owns its branches, which are its pending calls. Dropping the run aborts them.
 pub(crate) struct Run<'p, C> {
     context: &'p Context,
     branch_parts: BranchParts,
     scope: &'p Scope,
     caller: C,
     scheduler: Scheduler<'p, RunEffects<'p>>,
-    /// The start of the run, moved forward by the time that the run was suspended. So the time that
-    /// the user takes to answer does not count.
+    /// The start of the run, moved forward by the time during which the run was suspended. The time
+    /// that users take to answer therefore does not count toward the deadline.
     begun: Instant,
-    /// The time since the start of the run at the last reading of the clock.
+    /// The time at which the clock was last read, as a duration since the start of the run.
     now: Duration,
     pause: Pause,
 }
@@ -64,7 +64,7 @@ enum Next {
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Creates a run of a plan, which starts from a new state or resumes from a suspended one.
+    /// Creates a run of a plan. `state` is either a new state or that of a suspended run.
     pub(crate) fn new(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -75,7 +75,7 @@ impl<'p, C: Caller> Run<'p, C> {
         Self::new_at(plan, state, context, scope, caller, Instant::now())
     }
 
-    /// Creates a run as of the time `now`.
+    /// Creates a run like [`new`](Self::new), with `now` as the current time.
     pub(crate) fn new_at(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -86,7 +86,7 @@ impl<'p, C: Caller> Run<'p, C> {
     ) -> Self {
         let mut state = state.into();
         let steps = plan.steps().len();
-        // The ids of nested runs are derived from this id.
+        // The IDs of nested runs are derived from the ID of this run.
         let has_nested = || plan.sites().any(|site| caller.is_nested(site.site));
         if state.id.is_none() && (plan.reads_id || has_nested()) {
             let own = || format!("{:032x}", fastrand::u128(..));
@@ -105,7 +105,7 @@ impl<'p, C: Caller> Run<'p, C> {
             None => (now, Duration::ZERO),
         };
         let watching = state.watch(plan, context, scope, begun);
-        // From here on, the new observation reports the run.
+        // From here on, the new observation reports the end of the run to the observers.
         state.suspended.release();
         let effects = RunEffects {
             branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
@@ -133,16 +133,17 @@ impl<'p, C: Caller> Run<'p, C> {
         *self.scheduler.state
     }
 
-    /// Returns the state of the run, and the observation that can report the run's answer.
+    /// Returns the state of the run, and the observation, which can report the answer of the run to
+    /// observers.
     ///
-    /// If the run is suspended, because only questions are pending, a new run can resume from its
+    /// If the run is suspended, because only questions are pending, a new run can resume from this
     /// state.
     pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.scheduler.state, self.scheduler.effects.watching)
     }
 
-    /// Starts the first steps of the run. Returns `true` if the run has then already ended or is
-    /// suspended.
+    /// Starts the first steps of the run. Returns `true` if the run has ended or is suspended after
+    /// that.
     ///
     /// # Panics
     ///
@@ -161,12 +162,12 @@ impl<'p, C: Caller> Run<'p, C> {
         })
     }
 
-    /// Runs until all steps are finished, or until only questions to the user are pending. The
-    /// pending questions are then part of the run's state. Steps that are still running are stopped
-    /// at the deadline of the scope, or when the plan ends the run early.
+    /// Runs until all steps are finished, or until only questions to the user are pending. In the
+    /// latter case, the state of the run contains the questions. If the deadline of the scope
+    /// passes, or the plan ends the run early, all running steps are stopped.
     ///
-    /// The future is boxed. So a run that ends as soon as it begins reserves no memory for the
-    /// future.
+    /// The future is boxed, so that a run that ends in [`begin_run`](Self::begin_run) reserves no
+    /// memory for it.
     pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
     where
         C: 'p,
@@ -179,7 +180,7 @@ impl<'p, C: Caller> Run<'p, C> {
         ended.instrument(span).boxed()
     }
 
-    /// Runs until the end, as part of the caller's future.
+    /// Runs until the end, without boxing the future.
     #[cfg(test)]
     pub(crate) async fn drive(&mut self) {
         if !self.begin_run() {
@@ -197,7 +198,7 @@ impl<'p, C: Caller> Run<'p, C> {
         matches!(self.pause, Pause::Ended | Pause::Suspended)
     }
 
-    /// Reads the clock.
+    /// Reads the clock, and returns the time since the start of the run.
     fn read_clock(&mut self) -> Duration {
         self.now = Instant::now().saturating_duration_since(self.begun);
         self.now
@@ -207,7 +208,8 @@ impl<'p, C: Caller> Run<'p, C> {
     fn advance(&mut self) {
         loop {
             match self.scheduler.next(self.now) {
-                // Most commands are calls. These are large, and therefore not moved again.
+                // Most commands are calls. They are large, so this avoids another move of the
+                // command.
                 Command::Call(call, arguments) => self.call(call, arguments),
                 Command::Pause(pause) => return self.pause(pause),
                 command => self.execute(command),
@@ -250,7 +252,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Ends the run if one of its limits, or a limit of an outer run, was reached.
+    /// Ends the run if a limit of this run or of an outer run was reached.
     fn note_limit(&mut self) {
         let reached = self.scope.reached();
         self.scheduler.reach(reached, self.now);
@@ -287,8 +289,9 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Records the outcomes of the branches that have already ended, without waiting for others. A
-    /// branch that has ended is in time, even if the deadline has passed since then.
+    /// Records the outcomes of the branches that have already ended, without waiting for the
+    /// others. A branch that has ended counts as in time, even if its deadline has passed since
+    /// then.
     async fn collect(&mut self) {
         while !self.scheduler.is_over() {
             let branches = &mut self.scheduler.effects.branches;
@@ -299,8 +302,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Handles all deadlines up to the time `due`: sends a heartbeat if one is due, times out
-    /// attempts, and makes retries due.
+    /// Processes all deadlines up to the time `due`: sends a heartbeat if one is due, times out
+    /// attempts, and makes waiting retries due.
     fn pass(&mut self, due: Instant) {
         self.note_limit();
         let running = self.scheduler.running();
@@ -311,7 +314,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Returns the next event: the end of a branch or a deadline. Polls branches before the timer,
-    /// so that a branch that has ended by the deadline is in time.
+    /// so that a branch that ends right at the deadline is still in time.
     fn poll_next(
         &mut self,
         mut timer: Pin<&mut Option<Sleep>>,
@@ -362,7 +365,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 }
 
-/// Returns the scheduler settings of a run that began at `begun`. `now` is the time since then.
+/// Returns the scheduler settings of a run that began at `begun`. `now` is the time since `begun`.
 #[inline]
 fn settings<'p>(
     plan: &Plan,

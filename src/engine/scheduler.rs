@@ -1,10 +1,11 @@
 //! The scheduler of a run: a state machine without I/O.
 //!
 //! The scheduler receives events (a call has ended, a deadline has passed, a limit was reached) and
-//! returns [commands](Command) (call a tool, wait, suspend the run). It calls no tool, reads no
-//! clock and has no timer, because its driver does all of this. On Tokio, the driver is
-//! [`Run`](super::run::Run). Random numbers are generated from a seed of the driver. Therefore, the
-//! same events at the same times result in the same commands.
+//! returns [commands](Command) (call a tool, wait, suspend the run). It calls no tools, reads no
+//! clock and has no timer; all of this is the task of its driver, which on Tokio is
+//! [`Run`](super::run::Run). Random numbers are generated from a seed that the driver provides. The
+//! scheduler is therefore deterministic: the same events at the same times result in the same
+//! commands.
 //!
 //! All times are durations since the start of the run.
 
@@ -38,48 +39,48 @@ use super::{
 };
 use crate::expr::{Condition, Expression};
 
-/// The maximum number of expressions that a run evaluates before its task yields. The task yields
-/// because an evaluation can take long.
+/// The maximum number of expressions that a run evaluates before its task yields. The limit exists
+/// because evaluations can take long and would otherwise block other tasks.
 const EVALUATIONS: u8 = 32;
 
-/// A run as a state machine, which decides the next [`Command`] from the state of the run.
+/// A run as a state machine. Decides the next [`Command`] from the state of the run.
 pub(super) struct Scheduler<'p, E> {
     pub(super) plan: &'p Plan,
     /// The deadline of the run.
     deadline: Duration,
-    /// Whether a limit can end the run. If so, the scheduler asks its driver for a permit before
-    /// each call.
+    /// Whether a limit can end the run. If so, the scheduler requests a permit from its driver
+    /// before each call.
     is_limited: bool,
-    /// The settings for questions to the user; `None` if no step can ask. Boxed because most plans
-    /// ask nothing.
+    /// The settings for questions to the user. `None` if no step can ask questions. Boxed because
+    /// most plans have no questions.
     asking: Option<Box<Asking<'p>>>,
     /// The state of the run. Boxed because it is large and moved often.
     pub(super) state: Box<RunState>,
     pub(super) effects: E,
     /// The steps that have not started.
     waiting: StepSet,
-    /// The steps that are running, or that wait for the user.
+    /// The steps that are running. Includes steps that wait for the user.
     running: StepSet,
     /// The steps that have ended.
     finished: StepSet,
     /// The pending calls of steps and of loop elements.
     calls: Vec<Attempts<'p>>,
     loops: Vec<Loop<'p>>,
-    /// The loops that may be able to begin their next element.
+    /// The loops that may be able to start their next element.
     advancing: StepSet,
-    /// The number of calls whose next attempt is due.
+    /// The number of calls that have waited for a retry whose time has come.
     retrying: u32,
-    /// While a suspended run resumes, the number of its questions that have not been handled yet.
-    /// They are the first questions in the state.
+    /// The number of questions that are still to be processed while a suspended run resumes. They
+    /// are the first questions in the state of the run.
     resuming: u32,
-    /// The call that waits for a permit; `None` if no permit was requested. Boxed because most runs
-    /// have no limits.
+    /// The call that waits for a permit. `None` if no permit was requested. Boxed because most runs
+    /// have no limits that require permits.
     requested: Option<Box<Start<'p>>>,
-    /// The earliest of the deadlines that were set since this field was last taken.
+    /// The earliest deadline that was set since the driver last took this value.
     soonest: Option<Duration>,
-    /// The number of evaluations left before the task yields.
+    /// The number of expressions that may still be evaluated before the task yields.
     evaluations: u8,
-    /// Whether the input of the run is kept after the last step has read it. The input is kept if
+    /// Whether the input of the run is kept after the last step has read it. This is necessary if
     /// tools may ask questions, because a tool that has asked is called again with the same
     /// arguments.
     keeps_arguments: bool,
@@ -90,34 +91,34 @@ pub(super) struct Scheduler<'p, E> {
 pub(super) struct Settings<'p> {
     /// The deadline of the run.
     pub(super) deadline: Duration,
-    /// Whether a limit can end the run. If so, the scheduler asks its driver for a permit before
-    /// each call.
+    /// Whether a limit can end the run. If so, the scheduler requests a permit from its driver
+    /// before each call.
     pub(super) is_limited: bool,
     /// Whether the client has declared that it can answer at least one kind of question.
     pub(super) tools_may_ask: bool,
-    /// The seed of the random delays before retries.
+    /// The seed of the random retry delays.
     pub(super) seed: u64,
-    /// The settings for questions to the user; `None` if no step can ask.
+    /// The settings for questions to the user. `None` if no step can ask questions.
     pub(super) asking: Option<Box<Asking<'p>>>,
 }
 
-/// The settings of a run that may ask the user.
+/// The settings for questions to the user, for a run whose steps can ask.
 pub(super) struct Asking<'p> {
     /// The start of the run, in milliseconds of Unix time.
     pub(super) started_unix_ms: u64,
-    /// Whether the client can ask the user to fill in a form.
+    /// Whether the client supports questions in the form of a form that the user fills in.
     pub(super) has_forms: bool,
-    /// The reason why the run must not ask the client questions; `None` if it may ask.
+    /// The reason why the run must not ask questions. `None` if it may ask.
     pub(super) closed: Option<&'p str>,
-    /// The maximum size of the state of a suspended run, in bytes.
+    /// The maximum size of the run's state, in bytes, at which the run can be suspended.
     pub(super) room: usize,
-    /// The steps that ask the user and whose failure fails the run.
+    /// The steps that ask the user, except for those whose failure does not fail the run.
     pub(super) steps: StepSet,
     /// The call sites whose tools are read-only.
     pub(super) read_only: Vec<usize>,
 }
 
-/// A call, a loop, or an element of a loop that is about to begin.
+/// A call, a loop or a loop element that is about to start.
 enum Start<'p> {
     Call(usize, &'p CallSite),
     Loop(usize, &'p ForEach, Vec<Value>),
@@ -125,19 +126,19 @@ enum Start<'p> {
     Element(usize),
 }
 
-/// The start of a step.
+/// The first action of a step.
 enum Begin<'p> {
     Skip,
     Start(Start<'p>),
     Ask(&'p Elicitation),
-    /// The step has this output, and calls nothing.
+    /// The step completes with this output, without a tool call.
     Output(Value),
 }
 
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Creates the scheduler of a run, which starts from a new state or resumes from a suspended
+    /// Creates the scheduler of a run. The run starts from a new state or resumes from a suspended
     /// one.
     #[inline(always)]
     pub(super) fn new(
@@ -150,7 +151,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         let asked = state.asked.iter().map(|asked| asked.id.step);
         let running: StepSet = asked.chain(state.loops.iter().map(|each| each.step)).collect();
         let waiting = StepSet::first(plan.steps().len()).without(finished).without(running);
-        // Answers to steps first: they may end the run before a tool is called again.
+        // Questions of steps come first, because their answers may end the run before a tool is
+        // called again.
         state.asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
         Self {
             plan,
@@ -175,7 +177,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the next command, at the time `now`.
+    /// Returns the next command for the driver. `now` is the current time.
     #[inline]
     pub(super) fn next(&mut self, now: Duration) -> Command<'p> {
         if self.is_over() {
@@ -210,13 +212,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.running
     }
 
-    /// Lets the task yield before the next step or element starts.
+    /// Makes the task yield before the next step or loop element starts.
     #[inline]
     pub(super) const fn yield_next(&mut self) {
         self.evaluations = 0;
     }
 
-    /// Continues after yielding.
+    /// Continues after the task has yielded.
     #[inline]
     pub(super) const fn go_on(&mut self) {
         self.evaluations = EVALUATIONS;
@@ -227,8 +229,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.evaluations = self.evaluations.saturating_sub(1);
     }
 
-    /// Returns `true` if the outcome of the run is decided, so that all other steps are stopped: a
-    /// step has failed the run, or a step has succeeded and the plan stops at the first success.
+    /// Returns `true` if the outcome of the run is decided, so that all other steps are stopped.
+    /// This is the case if a step has failed the run, or if the plan stops at the first success and
+    /// a step has succeeded.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.state.failed.is_some()
@@ -240,22 +243,22 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// Returns `true` if the user, a stop or a limit has ended the run. No other step starts then,
-    /// but steps that are still running finish.
+    /// Returns `true` if the user, a stop or a limit has ended the run. After that, no further step
+    /// starts, but running steps finish.
     #[inline]
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
     }
 
-    /// Returns the waiting steps that may start without exceeding the maximum number of running
-    /// steps. Their dependencies are not checked.
+    /// Returns the waiting steps that the concurrency limit allows to start. Does not check their
+    /// dependencies.
     #[inline]
     fn startable(&self) -> StepSet {
         if self.has_ended() {
             return StepSet::default();
         }
-        // A step that calls no tool, such as a pending question, does not count toward the limit,
-        // because nothing runs for it.
+        // Steps without tool calls, such as questions, do not count toward the concurrency limit,
+        // because nothing runs for them.
         let without_calls = self.plan.without_calls;
         if self.running.without(without_calls).len() < self.plan.concurrency {
             self.waiting
@@ -264,8 +267,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the first step, in the order of the plan, that may start because all of its
-    /// dependencies have finished.
+    /// Returns the first step, in the order of the plan, that may start now: its dependencies have
+    /// finished, and the concurrency limit allows another step.
     #[inline]
     fn next_ready(&self) -> Option<usize> {
         let mut startable = self.startable();
@@ -301,8 +304,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Decides whether a step calls a tool, begins a loop, asks the user, has an output without a
-    /// call, or is skipped.
+    /// Decides what a step does: call a tool, begin a loop, ask the user, complete with a computed
+    /// output, or skip.
     ///
     /// # Errors
     ///
@@ -343,7 +346,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.evaluate(|data| condition.evaluate(data))
     }
 
-    /// Evaluates the expression of a step that calls no tool. `key` is the key of the expression.
+    /// Evaluates the expression of a step that calls no tool. `key` is the key of the expression in
+    /// the step's definition.
     fn compute(&mut self, expression: &Expression, key: &str) -> Result<Value, StepError> {
         self.count_evaluation();
         let value = self.state.evaluate(|data| expression.evaluate_in(data));
@@ -361,8 +365,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(switch.default.as_ref())
     }
 
-    /// Begins a call or a loop. If this calls a tool and a limit can end the run, requests a permit
-    /// first.
+    /// Starts a call or a loop. If this calls a tool and a limit can end the run, first requests a
+    /// permit from the driver.
     #[inline]
     fn request(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         if self.is_limited && start.calls() {
@@ -372,7 +376,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.begin(start, now)
     }
 
-    /// Begins a call or a loop.
+    /// Starts a call, a loop or a loop element.
     #[inline]
     fn begin(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         match start {
@@ -397,7 +401,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Evaluates the arguments of a call that starts now.
+    /// Evaluates the arguments of a tool call that is about to start.
     #[inline]
     fn arguments(&mut self, site: &CallSite) -> Result<JsonObject, StepError> {
         match &site.arguments {
@@ -414,8 +418,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns `true` if the current call can take the input of the run without copying it, because
-    /// neither the answer, a waiting step nor a running loop reads the input.
+    /// Returns `true` if the current call can take the input of the run instead of copying it. This
+    /// is the case if neither the answer, a waiting step nor a running loop reads the input.
     #[inline]
     fn is_last_to_read_input(&self) -> bool {
         let readers = self.plan.input_readers;
@@ -424,18 +428,19 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         !self.plan.answer_reads_input && readers.intersection(self.waiting).is_empty() && !loops()
     }
 
-    /// Returns the outcome of a step that failed before its tool was called.
+    /// Returns the outcome of a step that failed before it called its tool.
     fn uncalled(&mut self, error: StepError, now: Duration) -> Outcome {
-        // Preparing the arguments may have taken as long as an evaluation.
+        // Preparing the arguments may have taken as long as evaluating an expression.
         self.count_evaluation();
         Outcome { attempts: 0, ..Outcome::answered(now, now, Err(error)) }
     }
 
-    /// Records the outcome of a step. If the step has failed, and the plan does not continue after
-    /// its failure, the run fails.
+    /// Records the outcome of a step. Fails the run if the step has failed and the plan does not
+    /// allow the run to continue after this failure.
     #[inline]
     pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
-        // A rejection by a limit has already ended the run.
+        // If a limit rejected the step, the limit has already ended the run, and the run does not
+        // fail.
         let is_excused = outcome.is_refused() && self.state.reached.is_some();
         if outcome.has_failed() && !is_excused && !self.plan.steps()[step].may_fail() {
             self.state.failed.get_or_insert(step);
@@ -443,7 +448,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.record(step, outcome);
     }
 
-    /// Records the outcome of a step.
+    /// Records the outcome of a step, without failing the run.
     #[inline]
     fn record(&mut self, step: usize, outcome: Outcome) {
         self.effects.end_step(step, &outcome, self.state.limit());
@@ -452,8 +457,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.finish(self.plan, step, outcome, self.finished);
     }
 
-    /// Handles a question that the user has not accepted. Depending on `on_refusal`, the run fails,
-    /// ends early or continues.
+    /// Processes a question that the user declined or did not answer. Depending on `on_refusal`,
+    /// the run fails, ends early or continues.
     fn note_refusal(&mut self, step: usize, on_refusal: OnRefusal) {
         let state = &mut self.state;
         match on_refusal {
@@ -471,13 +476,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 // === impl Start ===
 
 impl Start<'_> {
-    /// Returns `true` if a tool is called. Only a loop without elements calls none.
+    /// Returns `true` if this start calls a tool. All do, except for a loop without elements.
     const fn calls(&self) -> bool {
         !matches!(self, Self::Loop(_, _, items) if items.is_empty())
     }
 
-    /// Returns the index of the call site of a call or a loop. Returns `None` for an element of a
-    /// loop, because the call site was already checked when the loop began.
+    /// Returns the index of the call site of a call or a loop. Returns `None` for a loop element,
+    /// because the call site was already checked when the loop started.
     const fn site(&self) -> Option<usize> {
         match self {
             Self::Call(_, site) => Some(site.site),
@@ -487,7 +492,7 @@ impl Start<'_> {
     }
 }
 
-/// Returns evaluated arguments, or an error if they are not an object.
+/// Returns evaluated arguments as a JSON object. Returns an error if they are another value.
 #[inline]
 fn object(arguments: Result<Option<Value>, StepError>) -> Result<JsonObject, StepError> {
     match arguments? {

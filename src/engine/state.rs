@@ -1,4 +1,4 @@
-//! The state of a run and its pending questions.
+//! The state of a run, including its pending questions.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,83 +19,88 @@ use super::{
 };
 use crate::message::Context;
 
-/// The maximum number of calls that a stored state may contain. No run makes so many calls, and
-/// sums of such numbers do not overflow.
+/// The maximum number of calls in a stored state. No run makes this many calls, and adding numbers
+/// up to this maximum cannot overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
 
-/// The key of the question that a step itself asks. A step asks only one question.
+/// The key of a question that a step asks itself, in contrast to the questions of a tool. A step
+/// asks only one question, so its key can be empty.
 pub(super) const OWN: &str = "";
 
 /// The state of a run: its input, the outcomes of its finished steps, and its pending questions.
 ///
-/// The state is a plain, serializable value. So a run can be suspended in one process and resumed
-/// in another.
+/// The state is a plain, serializable value, so that a run can be suspended in one process and
+/// resumed in another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// The checked input of the run. Null once no expression reads the input any more.
+    /// The validated input of the run. Null after the last step that reads the input has finished,
+    /// to save memory.
     pub(crate) input: Value,
-    /// The outcome of each step, in the order of the plan.
-    ///
-    /// The outcome of a step that has not finished is `None`.
+    /// The outcome of each step, in the order of the plan. `None` for a step that has not finished.
     pub(crate) outcomes: Vec<Option<Outcome>>,
     /// The finished steps, in the order in which they finished.
     pub(crate) finished: Vec<usize>,
-    /// The step that failed the run, if any.
+    /// The step whose failure failed the run; `None` if the run has not failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) failed: Option<usize>,
     /// Whether the run timed out.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
-    /// The step that ended the run early, if any: the user refused its question, or it is a stop.
+    /// The step that ended the run early, because the user refused its question or because it is a
+    /// stop.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
-    /// The limit that ended the run early. Not serialized, because a run that was ended by a limit
-    /// waits for no answer and is never suspended.
+    /// The limit that ended the run early. Not serialized, because such a run waits for no answers
+    /// and is therefore never suspended.
     #[serde(skip)]
     pub(crate) reached: Option<Reached>,
-    /// The loop elements that did not begin because a limit ended the run.
+    /// The loop elements that never started, because a limit ended the run.
     #[serde(skip)]
     pub(crate) skipped_elements: Vec<BranchId>,
-    /// The outputs of completed steps that no step reads any more, kept for the report of a failed
-    /// run.
+    /// The outputs of completed steps that no step reads any more. Kept because a failed run
+    /// reports them.
     #[serde(skip_serializing_if = "Preserved::is_empty", default)]
     pub(crate) preserved: Preserved,
     /// The pending questions, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<PendingQuestion>,
-    /// The loops that have begun and not ended, saved while the run is suspended.
+    /// The running loops of a suspended run. Empty while the run is active.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) loops: Vec<LoopState>,
-    /// The running time in milliseconds, without the time spent waiting for the user.
+    /// The time in milliseconds for which the run was active. Excludes the time spent waiting for
+    /// the user.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
-    /// The resources that the run has used of its own limits, saved while the run is suspended.
+    /// Resource usage of a suspended run with limits of its own. Saved so that the run continues
+    /// counting from it after it resumes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
-    /// The id that observers have for the run, saved while the run is suspended.
+    /// The ID under which observers know a suspended run. Saved so that they recognize the run when
+    /// it resumes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) watched: Option<u64>,
-    /// Reports the run to observers as dropped if it is never resumed. Declared after `asked`, so
-    /// that the nested runs in `asked` are dropped and reported first.
+    /// Reports a suspended run to observers as dropped if it is never resumed. Declared after
+    /// `asked`, so that nested runs in `asked` are dropped, and therefore reported, before this
+    /// run.
     #[serde(skip)]
     pub(super) suspended: Suspended,
-    /// The id of the run. Present only if an expression or a nested run needs the id.
+    /// The ID of the run. `None` if neither an expression nor a nested run needs it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) id: Option<String>,
-    /// The name of the run. Present only if an expression reads the name.
+    /// The name of the run. `None` if no expression reads it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) name: Option<String>,
-    /// The time at which the run started, as of RFC 3339. Present only if an expression reads it.
+    /// The time at which the run started, in RFC 3339 format. `None` if no expression reads it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) started_at: Option<String>,
 }
 
-/// A call of a tool, or a step with a question, that waits for answers of the user.
+/// The pending questions of a tool call or of a step. The branch waits until the user answers them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
-    /// The number of calls of the tool so far or, for the question of a step, the number of invalid
-    /// answers so far.
+    /// For a tool call, the number of attempts so far. For the question of a step, the number of
+    /// invalid answers so far.
     pub(super) attempts: u32,
     /// The start of the call or step, in milliseconds after the start of the run.
     pub(super) started_ms: u64,
@@ -105,7 +110,8 @@ pub(crate) struct PendingQuestion {
     /// The questions by their keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(super) questions: BTreeMap<String, Question>,
-    /// The state to return to the tool with the answers; `None` for the question of a step.
+    /// The state to return to the tool together with the answers. `None` if a step asked the
+    /// question.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) resume: Option<Resume>,
     /// The responses that have arrived, by the keys of their questions.
@@ -113,13 +119,13 @@ pub(crate) struct PendingQuestion {
     pub(super) responses: Responses,
 }
 
-/// The state to return to the tool or run that asked.
+/// The state to return to the tool or nested run that asked the questions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Resume {
-    /// The state that a tool sent with its questions, if it sent any.
+    /// The state that a tool sent with its questions. `None` if the tool sent no state.
     Tool(Option<String>),
-    /// The state of the suspended run of a composite.
+    /// The state of a suspended nested run.
     Run(Box<RunState>),
 }
 
@@ -136,8 +142,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if this state is consistent with the plan, whether the run is new or
-    /// suspended. A state that was stored for another plan usually is not.
+    /// Returns `true` if this state, new or suspended, is consistent with the plan. Used to reject
+    /// a stored state that belongs to another plan or an earlier version of the plan.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let steps = plan.steps().len();
         let Some(finished) = set(&self.finished, steps) else { return false };
@@ -163,25 +169,27 @@ impl RunState {
             && self.attempts() <= MAX_ATTEMPTS
     }
 
-    /// Marks this run and its suspended nested runs as handed over to a store. They are not
-    /// reported as dropped when this state is dropped.
+    /// Marks this run and its suspended nested runs as stored elsewhere. After that, dropping this
+    /// state does not report the runs as dropped.
     pub(crate) fn hand_over(&mut self) {
         self.suspended.release();
         self.asked.iter_mut().filter_map(PendingQuestion::run_mut).for_each(Self::hand_over);
     }
 
-    /// Returns the number of calls that were made for steps that have not ended.
+    /// Returns the number of tool calls that were made for steps that have not ended yet.
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
         asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
-    /// Returns the running time of the run, without the time spent waiting for the user.
+    /// Returns the time for which the run was active, excluding the time spent waiting for the
+    /// user.
     pub(crate) const fn active(&self) -> Duration {
         Duration::from_millis(self.active_ms)
     }
 
-    /// Returns the completed step that is last in the order of the plan.
+    /// Returns the last completed step, in the order of the plan. Returns `None` if no step has
+    /// completed.
     pub(crate) fn last_completed(&self) -> Option<usize> {
         let completed = |outcome: &Option<Outcome>| {
             outcome.as_ref().is_some_and(|outcome| outcome.is_success())
@@ -189,14 +197,15 @@ impl RunState {
         self.outcomes.iter().rposition(completed)
     }
 
-    /// Truncates the outputs that are preserved for the report of a failure, in this run and in its
-    /// suspended nested runs, to a total of at most `left` bytes. Subtracts their total size after
-    /// the truncation from `left`.
+    /// Truncates the outputs that are preserved for the report of a failure, to at most `left`
+    /// bytes in total. Includes the outputs of suspended nested runs. Subtracts the remaining size
+    /// of the outputs from `left`.
     pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }
 
-    /// Calls `visit` with the preserved outputs of this run and of each suspended run nested in it.
+    /// Calls `visit` with the preserved outputs of this run and of each of its suspended nested
+    /// runs.
     pub(crate) fn each_preserved(&mut self, visit: &mut dyn FnMut(&mut Preserved)) {
         visit(&mut self.preserved);
         for run in self.asked.iter_mut().filter_map(PendingQuestion::run_mut) {
@@ -204,9 +213,9 @@ impl RunState {
         }
     }
 
-    /// Keeps the output of a step for the report of a failed run, except for answers of the user.
+    /// Preserves the output of a step for the report of a failed run. Omits answers of the user.
     pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
-        // The user's answer is for the run, and not for its caller.
+        // The answers of the user are meant for the run, and not for the caller of the run.
         if let (Some(_), Value::Object(answer)) =
             (plan.steps()[step].action.as_elicitation(), &mut output)
         {
@@ -215,8 +224,9 @@ impl RunState {
         self.preserved.add(step, output);
     }
 
-    /// Takes the output of a step for the report of a failed run. For a loop that ended early, the
-    /// output contains the elements that were called before. Returns `None` if there is no output.
+    /// Takes the output of a step for the report of a failed run. If the step is a loop that ended
+    /// early, the output contains the elements that had started. Returns `None` if there is no
+    /// output.
     pub(crate) fn take_output(&mut self, plan: &Plan, step: usize) -> Option<Preservation> {
         if let Some(output) = self.outcomes[step].as_mut().and_then(|it| it.take_any_output()) {
             self.preserve(plan, step, output);
@@ -224,13 +234,13 @@ impl RunState {
         self.preserved.take(step)
     }
 
-    /// Returns the name of the limit that ended the run early, or `None` if no limit did.
+    /// Returns the name of the limit that ended the run early. Returns `None` if no limit ended the
+    /// run.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         self.reached.as_ref().map(|reached| reached.setting.name())
     }
 
-    /// Starts the observation of a run that starts or resumes. Returns `None` if the run is not
-    /// observed.
+    /// Starts to observe a run that starts or resumes. Returns `None` if the run is not observed.
     pub(super) fn watch<'p>(
         &self,
         plan: &'p Plan,
@@ -260,7 +270,7 @@ impl RunState {
 
 impl PendingQuestion {
     /// Returns the state of the nested run that asked the questions. Returns `None` if a tool or a
-    /// step asked them.
+    /// step asked the questions.
     pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
         match &mut self.resume {
             Some(Resume::Run(run)) => Some(run),
@@ -270,9 +280,10 @@ impl PendingQuestion {
 
     /// Returns `true` if this pending question is consistent with the plan.
     ///
-    /// The step of the question must exist, and must either ask the user or call a tool, which can
-    /// ask. If the step is a switch, the call site that it has chosen must exist. If the step is a
-    /// loop, `loops` must contain its state, and the element that asks must be running.
+    /// The step of the question must exist, and must be able to ask: it asks the user or calls a
+    /// tool. If the step is a switch, the call site that the switch has chosen must exist. If the
+    /// step is a loop, `loops` must contain the state of the loop, and the element that asks must
+    /// be running.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;
         let Some(definition) = plan.steps().get(step) else { return false };
@@ -297,14 +308,14 @@ impl PendingQuestion {
         Duration::from_millis(self.started_ms)
     }
 
-    /// Returns `true` if a tool has asked the questions, and `false` if a step has.
+    /// Returns `true` if a tool call asked the questions, and `false` if a step did.
     pub(super) const fn is_call(&self) -> bool {
         self.resume.is_some()
     }
 }
 
-/// Returns `steps` as a set. Returns `None` if `steps` repeats a step, or contains an index of
-/// `count` or more.
+/// Converts a list of step indexes to a set. Returns `None` if `steps` contains an index twice, or
+/// an index that is not less than `count`.
 fn set(steps: &[usize], count: usize) -> Option<StepSet> {
     if steps.iter().any(|&step| step >= count) {
         return None;

@@ -1,4 +1,4 @@
-//! Computes the state that a run is certain to keep while it is suspended for a question.
+//! Computes the minimum size of the state that a run stores while it is suspended for a question.
 
 use super::{
     plan::{Fields, Plan, RunOutput, Step, StepSet},
@@ -6,9 +6,9 @@ use super::{
 };
 use crate::json_size::json_bytes;
 
-/// A place in a plan where the state of a run may become too large for a question. Before the
-/// question, one step may change something, and one step, possibly the same, has an output of
-/// unknown size that is kept until the answer.
+/// A problem in a plan: the state of a run may become too large for a question after a step has
+/// already changed something. The cause is another step, possibly the same, whose output has an
+/// unknown size and is kept until the question is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unchecked {
     /// The step that may change something.
@@ -36,16 +36,16 @@ impl Plan {
         }
     }
 
-    /// Returns `true` if the record of a step is kept while the steps in `waiting` wait, because
-    /// the answer of the run or one of these steps reads the record.
+    /// Returns `true` if the record of a step is kept while the steps in `waiting` have not run,
+    /// because one of these steps or the answer of the run reads the record.
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
     }
 
     /// Finds a step that may change something before the state of the run becomes too large for one
-    /// of the later `questions`. This is possible if an output is kept until the answer, and the
-    /// size of this output may be unknown when the step begins.
+    /// of the later `questions`. The state can become too large if it keeps an output until the
+    /// answer arrives, and the size of this output may be unknown when the step begins.
     pub(crate) fn find_unchecked(
         &self,
         questions: StepSet,
@@ -77,11 +77,11 @@ impl Plan {
 // === impl RunState ===
 
 impl RunState {
-    /// Returns the minimum size, as JSON, of the state of a run that waits for the answer to a
-    /// question. The state contains the input and the records of finished steps, if the output
-    /// block or a step that waits for the answer reads them.
+    /// Returns the minimum size, as JSON, of the state of a run that is suspended for a question.
+    /// The state contains the input and the records of finished steps, as far as the output block
+    /// or a step that depends on the question reads them.
     ///
-    /// Data that may be dropped before the question is not counted.
+    /// Does not include data that the run may drop before it asks the question.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {
         let waiting = plan.with_dependents(question);
         let reads_input = !plan.input_readers.intersection(waiting).is_empty();
@@ -92,7 +92,7 @@ impl RunState {
             if matches!(plan.answer, RunOutput::Outcomes) {
                 return Some(outcome.result.as_ref().map_or(0, json_bytes));
             }
-            // The value of one field can be part of another.
+            // The value of one field can be part of another, so only the largest is counted.
             let fields = plan.links(step).fields.iter();
             let largest =
                 fields.filter_map(|field| Some(json_bytes(&*outcome.field(field)?))).max();

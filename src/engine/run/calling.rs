@@ -26,21 +26,21 @@ use crate::{
     random,
 };
 
-/// The maximum time for preparing the arguments of a call without a yield. After a longer
-/// preparation, the task yields before the next step starts.
+/// The time that the preparation of call arguments may take without a yield. If a preparation takes
+/// longer, the task yields before it starts the next step.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
-/// The start times of a run and of one of its calls. The times in the outcome of the call are
-/// computed from them.
+/// The start times of a run and of one of its calls, from which the times in the outcome of the
+/// call are computed.
 #[derive(Clone, Copy)]
 struct Times {
     run: Instant,
     call: Duration,
 }
 
-/// Returns the id of a nested run, derived from the id of the outer run and the branch that calls
-/// the nested run. All retries of the branch get the same id, so the id can serve as an idempotency
-/// key.
+/// Returns the ID of a nested run, derived from the ID of the outer run and the branch that calls
+/// the nested run. All retries of the branch get the same ID. Backends can therefore use the ID as
+/// an idempotency key.
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     let digest = Sha256::digest(format!("{id}/{step}/{element}"));
     random::hex(&digest[..16])
@@ -55,8 +55,8 @@ fn panicked() -> StepError {
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Prepares the arguments of a call and makes its first attempt. Rejects the call if the
-    /// arguments are invalid or a limit was reached.
+    /// Prepares the arguments of a call, and makes the first attempt of the call. Rejects the call
+    /// if the arguments are invalid or a limit was reached.
     pub(super) fn call(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let begun = self.now;
         let prepared = self.caller.prepare(call.site.site, arguments);
@@ -81,7 +81,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns `true` if a call is polled as soon as it begins, before it becomes a branch.
+    /// Returns `true` if a call is polled immediately when it begins, before it becomes a branch.
     #[inline]
     fn polls_here(&self, call: &NewCall<'_>) -> bool {
         let effects = &self.scheduler.effects;
@@ -106,15 +106,15 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Calls the tool of a step and polls the call once. If the call ends at this poll, the step
     /// ends too. Otherwise, the call becomes a branch.
     ///
-    /// Calls that end at once are cheap. Only a call that is pending after the poll needs an entry
-    /// among the pending calls, a clone of the scope, a task and a timer.
+    /// This makes calls that end at the first poll cheap. Only a pending call needs an entry in the
+    /// list of pending calls, a clone of the scope, a task and a timer.
     #[inline]
     fn call_here(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let (id, site, begun) = (call.id, call.site, self.now);
         let mut cx = TaskContext::from_waker(Waker::noop());
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            // The context is created inside the closure, because it would otherwise be moved into
-            // it.
+            // The context is created inside the closure, because creating it outside would move it
+            // into the closure.
             let mut context = self.branch_context(id);
             context.call_within(&Span::none());
             self.caller.call_here(site, arguments, context, self.scope, &mut cx)
@@ -176,7 +176,7 @@ impl<'p, C: Caller> Run<'p, C> {
             }
             scope.place = Some(Arc::new(place));
         }
-        // The calls of a nested run propagate their own spans.
+        // The calls that a nested run makes propagate their own spans.
         if !is_nested {
             context.call_within(&span);
         }
@@ -184,10 +184,11 @@ impl<'p, C: Caller> Run<'p, C> {
         let times = Times { run: self.begun, call: begun };
         let hint = &called_site.hint;
         let branches = &mut self.scheduler.effects.branches;
-        // The future is created here, and not in the task of the branch.
+        // The future is created here, and not in the task of the branch, so that the call starts
+        // now.
         match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| self.caller.call(made)))) {
             Ok(called) => {
-                // `map` and not `async`, which would reserve memory for the call twice.
+                // Uses `map`, because an `async` block would reserve memory for the call twice.
                 let called = called.map(move |called| times.ended(called));
                 if span.is_none() {
                     branches.start(id, hint, called);
@@ -214,7 +215,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.context.branch_charged(&self.branch_parts, name, progress, self.scope.account())
     }
 
-    /// Handles the end of a branch.
+    /// Processes the end of a branch.
     pub(super) fn handle_returned(&mut self, id: BranchId, end: Result<Ended, Lost>) {
         self.note_limit();
         let Some(site) = self.scheduler.site_of(id) else { return };
@@ -239,7 +240,7 @@ impl<'p, C: Caller> Run<'p, C> {
 // === impl Times ===
 
 impl Times {
-    /// Returns the end of a branch whose tool has replied just now.
+    /// Returns the end of a branch whose tool has just replied.
     fn ended(self, called: Called) -> Ended {
         self.ended_at(called, Instant::now().saturating_duration_since(self.run))
     }

@@ -17,8 +17,8 @@ pub(super) enum Ended {
     Asks(Box<Questions>),
 }
 
-/// Carries out the effects of a scheduler: reports to the client and to observers, and stops
-/// branches.
+/// Carries out the effects that a scheduler orders: reports to the client and to observers, and
+/// stops branches.
 pub(super) struct RunEffects<'p> {
     pub(super) branches: Branches<Ended>,
     /// The progress of the steps; `None` if the client sent no progress token.
@@ -98,7 +98,8 @@ impl Effects for RunEffects<'_> {
     }
 
     fn end_run(&mut self) {
-        // The client receives no progress of steps that are cut off.
+        // The client receives no progress notifications for steps that are cut off by the end of
+        // the run.
         self.progress = None;
         if let Some(watching) = &mut self.watching {
             watching.end_run();

@@ -1,4 +1,4 @@
-//! The calls of a run: their attempts, their deadlines, and the limits that end them.
+//! The tool calls of a run: their attempts and deadlines, and the limits that end them.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::engine::{
     plan::{Action, CallSite},
 };
 
-/// A new attempt of a call, which the driver makes.
+/// A new attempt of a tool call. The driver makes the attempt.
 pub(in crate::engine) struct Attempt<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
     pub(in crate::engine) input: AttemptInput,
     /// The start of the first attempt.
     pub(in crate::engine) begun: Duration,
-    /// The number of this attempt.
+    /// The number of this attempt, starting at 1.
     pub(in crate::engine) count: u32,
-    /// The kind of the previous attempt's error; `None` for the first attempt.
+    /// The error kind of the previous attempt. `None` for the first attempt.
     pub(in crate::engine) after: Option<&'static str>,
 }
 
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Takes the reply to [`Command::Permit`]. Begins the requested call unless a limit was
-    /// reached.
+    /// Receives the driver's reply to [`Command::Permit`]. Starts the requested call, unless a
+    /// limit was reached.
     pub(in crate::engine) fn permit(
         &mut self,
         reached: Option<Reached>,
@@ -45,8 +45,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Adds a call that begins, and returns its first attempt. `arguments` are the prepared
-    /// arguments of the call.
+    /// Adds a call to the pending calls, and returns its first attempt. `arguments` are the
+    /// prepared arguments of the call.
     pub(in crate::engine) fn begin_call(
         &mut self,
         call: NewCall<'p>,
@@ -63,8 +63,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.begin_attempt(self.calls.len() - 1, now)
     }
 
-    /// Starts the next attempt of a call and returns the attempt. Returns `None` if the call has
-    /// ended.
+    /// Starts the next attempt of a call, and returns this attempt. Returns `None` if the call has
+    /// already ended.
     pub(in crate::engine) fn begin_retry(
         &mut self,
         id: BranchId,
@@ -83,8 +83,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Attempt { id, site, input, begun, count, after }
     }
 
-    /// Fails or skips a call that cannot begin, because its arguments are invalid or a limit was
-    /// reached.
+    /// Ends a call that cannot start, because its arguments are invalid or a limit was reached.
+    /// Depending on the cause, the step fails, or it is skipped because the run ends.
     pub(in crate::engine) fn reject_call(
         &mut self,
         call: NewCall<'p>,
@@ -109,7 +109,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.hold_back(id.step);
     }
 
-    /// Ends a call whose next retry is not made because of a limit.
+    /// Ends a call that would be retried if a limit did not prevent it.
     pub(in crate::engine) fn reject_retry(
         &mut self,
         id: BranchId,
@@ -124,7 +124,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Fails a call that did not begin.
+    /// Fails a call that never started.
     pub(super) fn fail_call(
         &mut self,
         id: BranchId,
@@ -141,8 +141,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.calls.iter().find(|call| call.id == id).map(|call| call.site)
     }
 
-    /// Returns the call site of a pending call of this step, or `None` if all calls of the step
-    /// have ended.
+    /// Returns the call site of any pending call of this step. Returns `None` if all calls of the
+    /// step have ended.
     pub(in crate::engine) fn site_of_step(&self, step: usize) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id.step == step).map(|call| call.site)
     }
@@ -157,26 +157,26 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.calls.iter().filter(|call| call.is_due()).map(|call| call.id).min()
     }
 
-    /// Returns the earliest of the deadlines of the pending calls and of the run. Calls whose next
-    /// attempt is already due are not included.
+    /// Returns the earliest deadline of the run and of its pending calls. Excludes calls whose next
+    /// attempt is already due.
     pub(in crate::engine) fn due(&self) -> Duration {
         let calls = self.calls.iter().filter(|call| !call.is_due()).map(|call| call.due);
         calls.fold(self.deadline, Duration::min)
     }
 
-    /// Takes the earliest of the deadlines that were set since the last call of this function.
-    /// Returns `None` if no deadline was set.
+    /// Returns the earliest deadline that was set since the previous call of this function, and
+    /// resets it. Returns `None` if no deadline was set.
     pub(in crate::engine) const fn take_soonest(&mut self) -> Option<Duration> {
         self.soonest.take()
     }
 
-    /// Updates the earliest deadline.
+    /// Lowers the earliest deadline to `due` if `due` is earlier.
     fn note_due(&mut self, due: Duration) {
         self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 
-    /// Handles all deadlines up to the time `due`. An attempt whose deadline has passed is timed
-    /// out. If a call has waited for its next attempt, this attempt becomes due.
+    /// Processes all deadlines up to the time `due`. Times out each attempt whose deadline has
+    /// passed, and marks each waiting retry whose delay has passed as due.
     pub(in crate::engine) fn pass(&mut self, due: Duration, now: Duration) {
         let mut late = Vec::new();
         for call in self.calls.iter_mut().filter(|call| call.due <= due) {
@@ -186,7 +186,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 self.retrying += 1;
             }
         }
-        // In the order of the plan, regardless of the order in which they began.
+        // Processed in the order of the plan, regardless of the order in which the calls began.
         late.sort_unstable();
         for id in late {
             let place = self.place_of(id);
@@ -198,8 +198,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Records the outcome of an attempt that has ended. Schedules a retry or, if the call is not
-    /// retried, ends the call.
+    /// Records the outcome of an attempt that has ended. Schedules a retry if the retry policy
+    /// allows one, or ends the call.
     pub(in crate::engine) fn end_attempt(
         &mut self,
         id: BranchId,
@@ -223,7 +223,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_call(&call, outcome, now);
     }
 
-    /// Records the error of an attempt that ended without a reply, such as one that panicked.
+    /// Records the error of an attempt that ended without a reply, for example because it panicked.
     pub(in crate::engine) fn lose(&mut self, id: BranchId, error: StepError, now: Duration) {
         let Some(place) = self.place_of(id) else { return };
         let outcome = Outcome::answered(self.calls[place].begun, now, Err(error));
@@ -231,20 +231,19 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_attempt(id, outcome, now);
     }
 
-    /// Ends a call that waits for its next attempt, without making this attempt. `why` is the
-    /// reason.
+    /// Ends a call that waits for a retry, without making the retry. `why` is the reason.
     pub(super) fn give_up(&mut self, call: &Attempts<'p>, why: StepError, now: Duration) {
         let outcome = Outcome::answered(call.begun, now, Err(call.not_again(why)));
         self.end_call(call, outcome, now);
     }
 
-    /// Ends a call. This also ends its step, unless the step is a loop.
+    /// Ends a call. Also ends the step of the call, unless the step is a loop.
     fn end_call(&mut self, call: &Attempts<'p>, outcome: Outcome, now: Duration) {
         self.end_branch(call.id, call.site, Outcome { attempts: call.count, ..outcome }, now);
     }
 
-    /// Records the outcome of a step that has ended. If the step is a loop, records the outcome of
-    /// the element that has ended, and lets the loop begin its next elements.
+    /// Ends a branch. If the branch is a step, records the outcome of the step. If it is a loop
+    /// element, records the outcome of the element, and lets the loop start its next elements.
     pub(super) fn end_branch(
         &mut self,
         id: BranchId,
@@ -274,7 +273,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.waiting.insert(step);
     }
 
-    /// Aborts all calls of a step and returns the number of their attempts.
+    /// Aborts all calls of a step, and returns the number of attempts that were made for them.
     pub(super) fn drop_calls(&mut self, step: usize) -> u32 {
         let mut made = 0;
         let Self { calls, effects, .. } = self;

@@ -1,4 +1,4 @@
-//! The commands of a scheduler.
+//! The commands of a scheduler to its driver.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use crate::engine::{branches::BranchId, plan::CallSite, questions::Answered};
 
-/// The next action of the driver of a run.
+/// The next action that the driver of a run must perform.
 pub(in crate::engine) enum Command<'p> {
     /// Check whether the limits of the run allow another call, and pass the result to
     /// [`permit`](super::Scheduler::permit).
     Permit,
-    /// Prepare these evaluated arguments and make the first attempt of a call.
+    /// Prepare the evaluated arguments, and make the first attempt of the call.
     Call(NewCall<'p>, JsonObject),
     /// Make the next attempt of a call.
     Retry(BranchId),
-    /// Count the size of the output of a step that calls no tool against the limits of the run, and
-    /// pass the result to [`count`](super::Scheduler::count).
+    /// Count the output of a step that calls no tool toward the size limits of the run, and pass
+    /// the result to [`count`](super::Scheduler::count).
     Count(Box<MadeOutput>),
-    /// Read the clock, because evaluating expressions may have taken some time. Then continue with
-    /// the next command.
+    /// Read the clock, because evaluating expressions may have taken some time. Then execute the
+    /// next command.
     Continue,
-    /// Do not continue now, for this reason.
+    /// Do not execute further commands for now. Contains the reason.
     Pause(Pause),
 }
 
@@ -31,26 +31,26 @@ pub(in crate::engine) enum Command<'p> {
 pub(in crate::engine) enum Pause {
     /// The run waits for a call to end or for a deadline.
     Wait,
-    /// The run has evaluated many expressions, and lets other tasks run.
+    /// The run yields to other tasks, because it has evaluated many expressions in a row.
     Yield,
-    /// No other work is left, so the run is suspended until the user answers its questions.
+    /// Only questions are pending, so the run is suspended until the user answers them.
     Suspended,
     /// The run has ended.
     Ended,
 }
 
-/// A call that begins.
+/// A tool call that is about to start.
 pub(in crate::engine) struct NewCall<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
-    /// The previous calls of the tool, and the answers to its questions. `None` if the tool has not
-    /// asked the user.
+    /// The previous attempts of the call, and the answers to the tool's questions. `None` if the
+    /// tool has not asked questions.
     pub(super) resumed: Option<Box<Resumed>>,
 }
 
-/// The previous calls of a tool that has asked the user.
+/// The previous attempts of a call whose tool has asked questions.
 pub(super) struct Resumed {
-    /// The start of the first call.
+    /// The start of the first attempt.
     pub(super) begun: Duration,
     pub(super) attempts: u32,
     pub(super) answered: Box<Answered>,
@@ -68,7 +68,7 @@ pub(in crate::engine) struct MadeOutput {
 // === impl NewCall ===
 
 impl NewCall<'_> {
-    /// Returns `true` if the tool was called before and has asked the user.
+    /// Returns `true` if this call was made before, and the tool replied with questions.
     pub(in crate::engine) const fn is_resumed(&self) -> bool {
         self.resumed.is_some()
     }

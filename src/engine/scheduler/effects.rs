@@ -1,29 +1,29 @@
-//! The effects of a scheduler: actions that it orders from its driver, and that need no reply.
+//! The effects of a scheduler: actions that it orders from its driver without expecting a reply.
 
 use super::Loop;
 use crate::engine::{branches::BranchId, meter::LimitName, outcome::Outcome};
 
-/// Receives the effects of a scheduler, in the order in which they happen.
+/// Receives the effects of a scheduler, in the order in which they occur.
 pub(in crate::engine) trait Effects {
-    /// Stops a call. The result of the call is ignored from then on.
+    /// Aborts a call. Its result is ignored from then on.
     fn abort(&mut self, id: BranchId);
 
     /// Reports that a step begins.
     fn begin_step(&mut self, step: usize);
 
-    /// Reports that a loop with elements, or a question, begins.
+    /// Reports that a step begins that is a question, or a loop with at least one element.
     fn open_step(&mut self, step: usize);
 
-    /// Reports the elements of a loop that begins or resumes.
+    /// Reports the number of elements of a loop that begins or resumes.
     fn split_step(&mut self, each: &Loop<'_>);
 
     /// Reports that an element of a loop begins.
     fn begin_element(&mut self, id: BranchId);
 
-    /// Reports that a call, or a step, waits for the user.
+    /// Reports that a tool call or a step waits for answers of the user.
     fn wait(&mut self, id: BranchId);
 
-    /// Reports the end of an attempt.
+    /// Reports the end of an attempt to call a tool.
     fn end_attempt(&mut self, id: BranchId, outcome: &Outcome);
 
     /// Reports the end of an element of a loop.
@@ -35,6 +35,6 @@ pub(in crate::engine) trait Effects {
     /// Reports the end of a step.
     fn end_step(&mut self, step: usize, outcome: &Outcome, limit: LimitName);
 
-    /// Reports that the run is ending: no further step begins.
+    /// Reports that the run is about to end, so that no further step begins.
     fn end_run(&mut self);
 }

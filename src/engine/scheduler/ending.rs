@@ -1,4 +1,4 @@
-//! The end of a run: after its last step, at its deadline or at a limit.
+//! The end of a run: after the last step, at the deadline, or because of a limit.
 
 use std::{mem, time::Duration};
 
@@ -18,8 +18,8 @@ use crate::engine::{
 // === impl Scheduler ===
 
 impl<E: Effects> Scheduler<'_, E> {
-    /// Ends the run early if a limit was reached. Running steps then finish, but no further step
-    /// starts.
+    /// Ends the run early if a limit was reached. Steps that are running then finish, but no
+    /// further step starts.
     #[inline]
     pub(in crate::engine) fn reach(&mut self, reached: Option<Reached>, now: Duration) {
         if self.state.reached.is_none() && reached.is_some() {
@@ -28,15 +28,15 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Returns the error for steps that never begin because a limit has ended the run. Returns
+    /// Returns the error for steps that never start because a limit has ended the run. Returns
     /// `None` if no limit was reached.
     pub(super) fn why_ended(&self) -> Option<StepError> {
         let reached = self.state.reached.as_ref()?;
         Some(reached.refusal(&self.plan.name))
     }
 
-    /// Skips all loop elements that have not begun, and ends all calls that wait for a retry,
-    /// because a limit was reached.
+    /// After a limit was reached, skips all loop elements that have not started, and ends all calls
+    /// that wait for a retry.
     pub(super) fn end_rest(&mut self, now: Duration) {
         let Some(why) = self.why_ended() else { return };
         let mut loops = StepSet::default();
@@ -48,7 +48,7 @@ impl<E: Effects> Scheduler<'_, E> {
             skipped.for_each(|element| self.effects.skip_element(element, limit));
             loops.insert(step);
         }
-        // A call that waits for its next attempt is not running.
+        // A call that waits for a retry does not count as running, so it does not finish either.
         let (mut waiting, calls) =
             mem::take(&mut self.calls).into_iter().partition(|call| call.is_waiting());
         self.calls = calls;
@@ -61,10 +61,11 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run, or suspends it until its questions are answered.
+    /// Ends the run if no work is left, or suspends it until its questions are answered.
     pub(in crate::engine) fn end(&mut self, now: Duration) -> Command<'static> {
-        // The timer may not have fired, because branches that never yield prevent this. If work is
-        // left and nothing else has ended the run, the run has reached its deadline.
+        // The timer may not have fired yet, because branches that never yield keep it from being
+        // polled. If work is left although nothing else has ended the run, the run has reached its
+        // deadline.
         let is_late = !self.calls.is_empty()
             || self.loops.iter().any(Loop::may_begin)
             || self.next_ready().is_some();
@@ -72,7 +73,8 @@ impl<E: Effects> Scheduler<'_, E> {
             self.end_loops_that_wait(now);
             self.stop(Status::Cancelled, now);
         } else if is_late || self.state.asked.is_empty() {
-            // A complete run stops here too: nothing is left that could time out.
+            // This also ends a complete run. The status is irrelevant then, because no step is left
+            // that could time out.
             self.stop(Status::TimedOut, now);
         } else {
             self.suspend(now);
@@ -81,20 +83,20 @@ impl<E: Effects> Scheduler<'_, E> {
         Command::Pause(Pause::Ended)
     }
 
-    /// Ends the run at a step, with the result of this step. All running steps and pending
-    /// questions are cancelled, and the remaining steps are skipped.
+    /// Ends the run at a stop, with the result of this step. Cancels all running steps and pending
+    /// questions, and skips the remaining steps.
     pub(super) fn stop_early(&mut self, step: usize, result: CallToolResult, now: Duration) {
         let outcome = Outcome::ended(now, now, Status::Completed, None);
         self.finish(step, Outcome { attempts: 0, ..outcome });
         self.stop(Status::Cancelled, now);
         self.state.ended_by = Some(step);
-        // After all other outcomes, so that the run does not drop the result of the step.
+        // The result is added after all other outcomes, because the run would otherwise drop it.
         if let Some(outcome) = &mut self.state.outcomes[step] {
             outcome.result = Some(result.into());
         }
     }
 
-    /// Suspends the run, since only questions are pending.
+    /// Suspends the run. Called when only questions are pending.
     fn suspend(&mut self, now: Duration) {
         let state = &mut self.state;
         state.asked.sort_unstable_by_key(|asked| asked.id);
@@ -103,9 +105,9 @@ impl<E: Effects> Scheduler<'_, E> {
         state.loops.sort_unstable_by_key(|each| each.step);
     }
 
-    /// After a limit was reached, cancels the loop elements that wait for the user, because no
-    /// question is asked any more. Each of these loops ends with the results of its other elements,
-    /// which become part of the partial result.
+    /// After a limit was reached, cancels the loop elements that wait for the user, because no more
+    /// questions are asked. Each of these loops ends with the results of its other elements, which
+    /// become part of the run's partial result.
     fn end_loops_that_wait(&mut self, now: Duration) {
         if self.is_over() || self.state.reached.is_none() {
             return;
@@ -116,8 +118,8 @@ impl<E: Effects> Scheduler<'_, E> {
         for asked in self.state.asked.extract_if(.., waits).collect::<Vec<_>>() {
             let outcome = Outcome::ended(asked.begun(), now, Status::Cancelled, self.why_ended());
             let (id, attempts) = (asked.id, asked.attempts);
-            // This also drops nested suspended runs, which must end before the branch that waits
-            // for them.
+            // Dropping the question drops its suspended nested runs. They must end before the
+            // branch that waits for them.
             drop(asked);
             self.end_element(id, Outcome { attempts, ..outcome }, now);
         }
@@ -126,7 +128,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run at once. Steps that are still running are recorded with the status `status`.
+    /// Ends the run immediately. Steps that are still running get the status `status`.
     fn stop(&mut self, status: Status, now: Duration) {
         self.effects.end_run();
         let is_complete = self.running.is_empty() && self.waiting.is_empty();
@@ -138,7 +140,7 @@ impl<E: Effects> Scheduler<'_, E> {
             self.end_late(now);
         }
         self.state.timed_out |= is_late && !is_complete;
-        // In the order of the plan, regardless of the order in which they began.
+        // Processed in the order of the plan, regardless of the order in which the steps began.
         for step in self.running {
             let each = self.place_of_loop(step).map(|place| self.loops.swap_remove(place));
             let call = self.calls.iter().find(|call| call.id.step == step);
@@ -157,8 +159,8 @@ impl<E: Effects> Scheduler<'_, E> {
             if let Some(each) = each {
                 self.state.preserve_loop(each);
             }
-            // This also drops nested suspended runs, which must end before the branch that waits
-            // for them.
+            // Dropping the questions drops their suspended nested runs. They must end before the
+            // branch that waits for them.
             self.state.asked.retain(|asked| asked.id.step != step);
             let outcome = Outcome::ended(since, now, status, is_late.then_some(error));
             self.record(step, Outcome { attempts, site, ..outcome });
@@ -173,8 +175,8 @@ impl<E: Effects> Scheduler<'_, E> {
 
     /// Marks the step that finished last as timed out if the run has passed its deadline.
     ///
-    /// Does nothing if the answer of the plan consists of all outcomes, as for a fan-out. These
-    /// outcomes are returned even if they are late.
+    /// Does nothing if the answer of the plan consists of all outcomes, as for a fan-out, because
+    /// late outcomes are returned too.
     fn end_late(&mut self, now: Duration) {
         if now > self.deadline
             && !matches!(self.plan.answer, RunOutput::Outcomes)

@@ -1,4 +1,4 @@
-//! The questions of a run to the user, and its resumption with the answers.
+//! The questions of a run to the user, and how the run resumes with the answers.
 
 use std::{mem, time::Duration};
 
@@ -23,8 +23,9 @@ use crate::{
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Resumes a suspended run. Each call handles answers until a command must be executed, and
-    /// returns this command. Returns `None` once all answers are handled.
+    /// Resumes a suspended run. Processes answers until a command is to be executed, and returns
+    /// this command; call this function again after that. Returns `None` once all answers are
+    /// processed.
     #[inline]
     pub(in crate::engine) fn resume(&mut self, now: Duration) -> Option<Command<'p>> {
         if self.resuming == 0 && self.state.loops.is_empty() {
@@ -59,8 +60,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Adds the question of a step to the pending questions. Returns an error if the user cannot be
-    /// asked.
+    /// Adds the question of a step to the pending questions. Returns an error if the client does
+    /// not allow questions to the user.
     pub(super) fn ask(
         &mut self,
         step: usize,
@@ -84,13 +85,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(())
     }
 
-    /// Converts a time of the run to Unix time in milliseconds.
+    /// Converts a time, as a duration since the start of the run, to Unix time in milliseconds.
     fn unix_ms(&self, time: Duration) -> u64 {
         let started = self.asking.as_ref().map_or(0, |asking| asking.started_unix_ms);
         started.saturating_add(milliseconds(time))
     }
 
-    /// Handles the user's response to the question of a step.
+    /// Processes the user's response to the question of a step.
     fn accept(
         &mut self,
         mut asked: PendingQuestion,
@@ -133,8 +134,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Ends a step that has an output without a call, as the reply to [`Command::Count`]. `counted`
-    /// is an error if the output exceeds a limit.
+    /// Receives the driver's reply to [`Command::Count`], and ends the step whose output was
+    /// counted. `counted` is an error if the output exceeds a limit.
     pub(in crate::engine) fn count(
         &mut self,
         made: MadeOutput,
@@ -148,7 +149,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 
-    /// Ends a step that calls no tool, with its output or an error.
+    /// Ends a step that calls no tool, with an output or an error.
     fn end_step(
         &mut self,
         step: usize,
@@ -168,8 +169,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Calls a tool again with the user's responses to its questions. If the user has responded to
-    /// none of the questions yet, keeps them pending and returns `None`.
+    /// Calls a tool again, with the user's responses to its questions. If none of the questions has
+    /// a response yet, keeps all of them pending and returns `None`.
     fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
         let Some(answered) = asked.take_answers() else {
             self.state.asked.push(asked);
@@ -194,8 +195,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the call site of a branch: the site that its switch has `chosen` or, for any other
-    /// step, its only site.
+    /// Returns the call site of a branch. For a switch, this is the site that the switch has
+    /// `chosen`. For any other step, it is the only site of the step.
     fn chosen_site(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
         let mut sites = self.plan.steps()[id.step].action.sites();
         match chosen {
@@ -204,8 +205,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Ends the call of a tool that has replied with questions, and keeps the questions as pending.
-    /// The tool is called again when they are answered.
+    /// Ends an attempt in which the tool has replied with questions, and adds them to the pending
+    /// questions. The tool is called again after they are answered.
     pub(in crate::engine) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.place_of(id) else { return };
         let call = self.calls.swap_remove(place);
@@ -216,9 +217,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.asked.push(asked);
     }
 
-    /// Rejects a call of a tool that is not read-only if a later question is certain to fail. A
-    /// question fails if the user cannot be asked, or if the state of the suspended run would be
-    /// too large to store.
+    /// Rejects a call to a tool that is not read-only if a later question is certain to fail, so
+    /// that the run changes nothing in vain. A question fails if the client does not allow
+    /// questions, or if the state of the suspended run would be too large to store.
     pub(super) fn check_questions(
         &mut self,
         step: usize,
@@ -251,9 +252,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Err(refused)
     }
 
-    /// Returns the error of a step that is rejected because the run cannot be suspended at the
-    /// later step `later`. The state would have at least `bytes` bytes, but only `room` bytes are
-    /// allowed.
+    /// Returns the error of a rejected step after which the run could not be suspended for the
+    /// question of the step `later`. The state of the run would have at least `bytes` bytes by
+    /// then, but the maximum is `room` bytes.
     fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
         let why = format!(
@@ -264,8 +265,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         StepError::new(ErrorKind::Limit, why)
     }
 
-    /// Returns `true` if a step is certain to begin: it has no condition, or its condition is true
-    /// and refers only to values that are already known.
+    /// Returns `true` if a step is certain to start. This is the case if it has no condition, or if
+    /// its condition is already known to be true.
     fn is_certain(&mut self, step: usize) -> bool {
         let Some(condition) = &self.plan.steps()[step].condition else { return true };
         let is_known = |used: &Use<'_>| match used.root {
@@ -276,7 +277,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     }
 
     /// Returns the error of a step that is rejected because the user cannot be asked. `what`
-    /// describes the question.
+    /// describes the question for the error message.
     fn cannot_be_asked(&self, what: &str) -> StepError {
         let why = "and the client cannot: it does not declare the capability `elicitation`";
         match self.asking.as_ref().and_then(|asking| asking.closed) {
