@@ -219,8 +219,7 @@ impl Action {
             .is_some_and(|ask| [ask.on_decline, ask.on_cancel].contains(&OnRefusal::SkipRemaining))
     }
 
-    /// Returns the lines that describe the action in a diagram. Does not describe its tool calls,
-    /// because the diagram has separate entries for them.
+    /// Returns the lines that describe the action in a diagram, without its tool calls.
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
             Self::Call(_) | Self::Switch(_) => Vec::new(),

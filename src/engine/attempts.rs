@@ -1,4 +1,4 @@
-//! One call of a tool with its retries.
+//! A tool call with its retries.
 
 use std::{mem, time::Duration};
 
@@ -15,11 +15,11 @@ use super::{
 };
 use crate::message::ToolResult;
 
-/// The JSON-RPC error codes that are not retried, because a retry would fail in the same way: those
-/// for an unknown tool and for invalid arguments.
+/// The JSON-RPC error codes after which a call is not retried, because the retry would fail in the
+/// same way. They report an unknown tool or invalid arguments.
 const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
-/// A pending call of a step, or of an element of a loop, with all of its attempts.
+/// A pending tool call of a step or of a loop element, including all of its attempts.
 ///
 /// All times are durations since the start of the run.
 pub(super) struct Attempts<'p> {
@@ -27,49 +27,49 @@ pub(super) struct Attempts<'p> {
     pub(super) site: &'p CallSite,
     /// The number of attempts that have begun.
     pub(super) count: u32,
-    /// The start of the current attempt or, while the call waits for a retry, the end of the last
+    /// The start of the current attempt. While the call waits for a retry, the end of the last
     /// attempt.
     since: Duration,
-    /// The deadline of the current attempt or, while the call waits for a retry, the start of the
-    /// next attempt.
+    /// The deadline of the current attempt. While the call waits for a retry, the start of the next
+    /// attempt.
     pub(super) due: Duration,
     phase: Phase,
     /// The start of the first attempt.
     pub(super) begun: Duration,
-    /// The timeout of an attempt.
+    /// The timeout of each attempt.
     timeout: Duration,
     arguments: JsonObject,
-    /// The answers that the next attempt sends to the tool. `None` if the tool has not asked
+    /// The user's answers that the next attempt sends to the tool. `None` if the tool has not asked
     /// questions.
     answered: Option<Box<Answered>>,
-    /// The retry policy and the error of the last attempt. `None` if the step is not retried. Boxed
-    /// because most steps have no retry policy.
+    /// The retry policy, and the error of the last attempt. `None` if the step has no retry policy,
+    /// as most. Boxed for this reason.
     retry: Option<Box<Retries>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Calling,
-    /// Waiting for the next attempt.
+    /// The call waits until the delay before the next attempt has passed.
     Waiting,
-    /// The next attempt is due.
+    /// The delay has passed, so that the next attempt can start.
     Due,
 }
 
 struct Retries {
     policy: Retry,
-    /// The error of the last attempt.
+    /// The error of the last attempt. `None` if no attempt has failed.
     error: Option<StepError>,
 }
 
-/// The arguments of an attempt to call a tool, and the user's answers to the tool's questions. The
-/// answers are `None` if the tool has not asked the user.
+/// The call arguments of an attempt, and the user's answers to the tool's questions. The answers
+/// are `None` if the tool has not asked questions.
 pub(super) type AttemptInput = (JsonObject, Option<Box<Answered>>);
 
 // === impl Attempts ===
 
 impl<'p> Attempts<'p> {
-    /// Creates a call for `step` that begins at the time `now`.
+    /// Creates a call that belongs to `step` and begins at the time `now`.
     #[inline]
     pub(super) fn new(
         id: BranchId,
@@ -94,15 +94,15 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Resumes a call whose last attempt ended with questions of the tool. The attempt is repeated
-    /// with the answers. `begun` is the start of the first attempt, and `attempts` is the number of
-    /// attempts so far.
+    /// Resumes a call whose last attempt ended with questions of the tool. The next attempt repeats
+    /// it with the answers. `begun` is the start of the first attempt, and `attempts` is the number
+    /// of attempts so far.
     pub(super) fn resumed(self, begun: Duration, attempts: u32, answered: Box<Answered>) -> Self {
-        // The attempt was counted when it began.
+        // The repeated attempt counts only once, and was already counted when it began.
         Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
     }
 
-    /// Begins the next attempt.
+    /// Begins the next attempt, and returns its input.
     #[inline]
     pub(super) fn begin(&mut self, now: Duration) -> AttemptInput {
         self.count += 1;
@@ -116,11 +116,12 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Schedules a retry after a failed attempt. Returns `false` if the call is not retried:
-    /// without a retry policy, after the last retry, or for an error that a retry would repeat.
+    /// Schedules a retry after a failed attempt. Returns `false` if the call is not retried,
+    /// because it has no retry policy, no retries are left, or a retry would end with the same
+    /// error.
     pub(super) fn wait(&mut self, failed: &mut Outcome, now: Duration, random: &mut Rng) -> bool {
         let lasting = |error: &StepError| {
-            // The next attempt would end the same way.
+            // A retry would end with the same error.
             matches!(error.kind, ErrorKind::Definition | ErrorKind::Limit)
                 || error.code.is_some_and(|code| LASTING_CODES.contains(&code))
         };
@@ -146,7 +147,7 @@ impl<'p> Attempts<'p> {
         self.phase != Phase::Calling
     }
 
-    /// Marks the next attempt as due. Returns `false` if it was already due.
+    /// Marks the next attempt as due. Returns `false` if it was already marked as due.
     pub(super) fn make_due(&mut self) -> bool {
         mem::replace(&mut self.phase, Phase::Due) != Phase::Due
     }
@@ -156,7 +157,7 @@ impl<'p> Attempts<'p> {
         self.phase == Phase::Due
     }
 
-    /// Returns the error of a call that is still pending when the run ends.
+    /// Returns the error of a call that is still pending at the end of the run.
     pub(super) fn cut_off(&self, now: Duration) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(error) if self.is_waiting() => StepError::new(
@@ -167,8 +168,8 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the error of a call that is not retried because of a limit. Its message has the
-    /// reason `why` and the error of the last attempt.
+    /// Returns the error of a call that a limit prevents from being retried. The error message
+    /// contains the reason `why` and the error of the last attempt.
     pub(super) fn not_again(&self, why: StepError) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(last) => {
@@ -179,14 +180,13 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the kind of the last attempt's error, or `None` if no attempt has failed.
+    /// Returns the error kind of the last attempt. Returns `None` if no attempt has failed.
     pub(super) fn failed_before(&self) -> Option<&'static str> {
         let error = self.retry.as_ref()?.error.as_ref()?;
         Some(error.kind.name())
     }
 
-    /// Returns the outcome of an attempt that is aborted at the time `now` because its deadline has
-    /// passed.
+    /// Returns the outcome of an attempt that timed out at the time `now`.
     pub(super) fn late(&self, now: Duration) -> Outcome {
         Outcome::answered(self.begun, now, Err(no_answer(now.saturating_sub(self.since))))
     }
@@ -197,8 +197,8 @@ impl<'p> Attempts<'p> {
 impl Retry {
     /// Returns the delay before the next attempt of a call that has failed `attempts` times.
     ///
-    /// The delay is random, from zero to [`longest_wait`](Self::longest_wait), so that calls that
-    /// failed at the same time are retried at different times.
+    /// The delay is chosen at random between zero and [`longest_wait`](Self::longest_wait), so that
+    /// calls that failed at the same time are not retried at the same time.
     fn wait(self, attempts: u32, random: &mut Rng) -> Duration {
         let longest = self.longest_wait(attempts);
         let nanoseconds = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
@@ -206,7 +206,7 @@ impl Retry {
     }
 
     /// Returns the upper bound of the delay before the next attempt of a call that has failed
-    /// `attempts` times. The bound doubles with each attempt, up to the maximum delay of the
+    /// `attempts` times. The bound doubles with each attempt, up to the maximum delay of the retry
     /// policy.
     pub(super) fn longest_wait(self, attempts: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
@@ -214,9 +214,9 @@ impl Retry {
     }
 }
 
-/// Returns the timeout error of a call that was not answered within the time `within`.
+/// Returns the timeout error of a call without a reply within the time `within`.
 pub(super) fn no_answer(within: Duration) -> StepError {
-    // Rounded to milliseconds, so that messages do not show `4.999812s`.
+    // Rounded to milliseconds, so that error messages do not show durations such as `4.999812s`.
     let within = Duration::from_millis(milliseconds(within));
     StepError::new(ErrorKind::Timeout, format!("no answer within {within:?}"))
 }
@@ -224,8 +224,8 @@ pub(super) fn no_answer(within: Duration) -> StepError {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Creates the outcome of a step whose tool was called at `since` and replied with `result` at
-    /// `at`, in a single attempt. Both times are durations since the start of the run.
+    /// Creates the outcome of a step whose only attempt started at `since` and ended at `at` with
+    /// `result`. Both times are durations since the start of the run.
     #[inline]
     pub(super) fn answered(
         since: Duration,
@@ -243,7 +243,7 @@ impl Outcome {
         Self { result, ..Self::ended(since, at, status, error) }
     }
 
-    /// Creates the outcome of a step that began at `since` and ended at `at` without a result.
+    /// Creates the outcome of a step that started at `since` and ended at `at` without a result.
     #[inline]
     pub(super) fn ended(
         since: Duration,
@@ -251,7 +251,8 @@ impl Outcome {
         status: Status,
         error: Option<StepError>,
     ) -> Self {
-        // Within the first millisecond of the run, both times are 0 and need not be computed.
+        // Within the first millisecond of the run, all times in milliseconds are 0, and need not be
+        // computed.
         let is_soon = at < Duration::from_millis(1);
         let of = |duration| if is_soon { 0 } else { milliseconds(duration) };
         Self {
@@ -267,8 +268,8 @@ impl Outcome {
     }
 }
 
-/// Returns the error message of a failed tool: the texts of its result or, without texts, a message
-/// in its structured content.
+/// Returns the error message of a failed tool: the texts of its error result. If the result has no
+/// text, returns a message from its structured content.
 fn failure_text(result: &CallToolResult) -> String {
     let texts = step_output::texts(result);
     if !texts.trim().is_empty() {

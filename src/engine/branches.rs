@@ -1,4 +1,4 @@
-//! The running branches of a run.
+//! The running branches of a run: tool calls and loop elements.
 
 use std::{
     collections::VecDeque,
@@ -18,31 +18,31 @@ use tokio::{
 };
 use tracing::Instrument;
 
-/// The maximum time of a branch's first poll. If the poll takes longer, the branches after it are
-/// spawned as tasks, so that other threads can run them.
+/// The maximum time that the first poll of a branch may take. If the poll takes longer, the
+/// branches after it are spawned as tasks, so that other threads can run them.
 pub(super) const LONG: Duration = Duration::from_micros(50);
-/// The number of calls of a tool that are spawned as tasks at once, after the first poll of a call
-/// of this tool took longer than [`LONG`].
+/// The number of calls of a tool that are spawned as tasks without a first poll, after the first
+/// poll of a call of this tool took longer than [`LONG`].
 const CALLS_IN_TASKS: u8 = 32;
-/// The number of calls of a tool that are spawned as tasks at once, after a call of this tool was
-/// pending at its first poll. The number doubles with each further call that is pending, and is
-/// reset by a call that ends at its first poll.
+/// The number of calls of a tool that are spawned as tasks without a first poll, after a call of
+/// this tool was pending at its first poll. The number doubles each time another call is pending at
+/// its first poll. It is reset when a call ends at its first poll.
 const CALLS_AFTER_WAIT: u8 = 2;
 
 /// The running branches of a run.
 ///
-/// A branch is a step, or an element of a loop, while it runs. If a run never has two branches at
-/// the same time, its branches run in the task of the run. Otherwise, each branch is first polled
-/// once in the task of the run. A branch that is pending after this poll is spawned as a task of
-/// its own. Polling first is faster, because many tools end in less time than spawning a task
-/// takes. Panics are caught in both cases.
+/// A branch is a running step or a running loop element. If a run never has two branches at the
+/// same time, its branches run in the task of the run. Otherwise, each branch is first polled once
+/// in the task of the run, and is spawned as a separate task if it is pending after this poll.
+/// Polling first is faster, because many tools end in less time than it takes to spawn a task.
+/// Panics are caught in both cases.
 ///
 /// A branch that computes without yielding delays the branches after it. On a multi-threaded
-/// runtime, a first poll of more than 50 µs therefore has two effects: the branches after it are
-/// spawned without being polled first, and so are the next calls of the same tool. The next calls
-/// of a tool that was pending at its first poll are spawned too; see [`SpawnHint`]. On a
-/// single-threaded runtime, [`poll_next`] returns after such a long poll, so that its caller can
-/// check deadlines.
+/// runtime, a first poll of more than 50 µs therefore has two effects. The branches after it, and
+/// the next calls of the same tool, are spawned as tasks without a first poll. The next calls of a
+/// tool that was pending at its first poll are spawned as tasks too; see [`SpawnHint`]. On a
+/// single-threaded runtime, [`poll_next`] returns after a first poll of more than 50 µs, so that
+/// its caller can check deadlines.
 ///
 /// Dropping this value aborts all branches.
 ///
@@ -52,45 +52,46 @@ pub(super) struct Branches<T> {
     /// The runtime in which the run was created. Tasks are spawned on this runtime even if another
     /// executor polls the run. `None` if the run spawns no tasks or was created outside a runtime.
     runtime: Option<Handle>,
-    /// Whether new branches are spawned as tasks at once, instead of being polled first, because
-    /// the first poll of another branch took long.
+    /// Whether new branches are spawned as tasks without a first poll, because the first poll of
+    /// another branch took long.
     spawns: bool,
-    /// The branches that have not ended at once. `None` until the first such branch, because most
-    /// runs of fast tools have none.
+    /// The pending branches of the run. `None` until a branch is pending for the first time,
+    /// because runs of fast tools often have no such branch.
     started: Option<Box<Started<T>>>,
 }
 
-/// The branches of a run that did not end as soon as they began.
+/// The pending branches of a run: those whose first poll returned `Pending`, and new branches that
+/// were not polled yet.
 struct Started<T> {
-    /// The tasks of the branches. Created with the first task.
+    /// The tasks of the branches. Created when the first task is spawned.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
-    /// The branches that are polled in the task of the run: new branches before their first poll,
-    /// or the only branch of a run without parallel branches.
+    /// The branches that are polled in the task of the run. These are new branches before their
+    /// first poll or, if the run never has parallel branches, its only branch.
     here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
-    /// The branches that ended in the task of the run.
+    /// The branches that ended in the task of the run, and that [`poll_next`](Branches::poll_next)
+    /// has not returned yet.
     ended: VecDeque<(BranchId, Result<T, Lost>)>,
-    /// The step of the last branch whose first poll took longer than [`LONG`]. `None` once the step
-    /// was taken.
+    /// The step of the last branch whose first poll took longer than [`LONG`]. `None` after the
+    /// value was read.
     long: Option<usize>,
-    /// Whether polling stopped after a poll that took too long, before all new branches were polled
-    /// once.
+    /// Whether polling stopped after a poll that took longer than [`LONG`], although some new
+    /// branches were not polled yet.
     is_interrupted: bool,
 }
 
-/// A hint whether the next calls of a tool are spawned as tasks at once, instead of first being
-/// polled in the task of the run. The hint is set after a call whose first poll took long, and
-/// after a call that was pending at its first poll. Polling such calls first would only delay other
-/// branches.
+/// Decides whether the next calls of a tool are spawned as tasks without a first poll in the task
+/// of the run. The hint is set after a call whose first poll took long or returned `Pending`.
+/// Polling the next calls of this tool first would then only delay other branches.
 #[derive(Debug)]
 pub(crate) struct SpawnHint {
     /// The number of upcoming calls that are spawned as tasks.
     left: AtomicU8,
-    /// The next value of `left`, set when a call is pending at its first poll.
+    /// The number to which `left` is set when the next call is pending at its first poll.
     after_wait: AtomicU8,
 }
 
-/// The id of a branch within a run.
+/// The ID of a branch within a run: the index of its step and of its loop element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
@@ -98,17 +99,18 @@ pub(crate) struct BranchId {
     pub(crate) element: usize,
 }
 
-/// The place where branches run.
+/// The place where the branches of a run are polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
-    /// Branches run in the task of the run, which never has more than one branch at a time.
+    /// Branches run in the task of the run. Used if the run never has two branches at the same
+    /// time.
     Here,
-    /// Each branch is first polled in the task of the run. If it is still pending, it is spawned as
-    /// a task of its own. The runtime has a single thread.
+    /// Each branch is first polled in the task of the run, and spawned as a separate task if it is
+    /// pending after that. Used on a runtime with a single thread.
     HereFirst,
-    /// Each branch is first polled in the task of the run. If it is still pending, it is spawned as
-    /// a task of its own. The runtime has several threads, so a branch can also be spawned without
-    /// this first poll.
+    /// Each branch is first polled in the task of the run, and spawned as a separate task if it is
+    /// pending after that. The runtime has several threads, so branches can also be spawned without
+    /// a first poll.
     HereFirstOfThreads,
 }
 
@@ -125,8 +127,8 @@ pub(super) enum Lost {
 // === impl Branches ===
 
 impl<T: Send + 'static> Branches<T> {
-    /// Creates an empty set of branches. `alone` may be `true` only if the run never has two
-    /// branches at the same time.
+    /// Creates an empty set of branches. `alone` states that the run never has two branches at the
+    /// same time.
     pub(super) fn new(alone: bool) -> Self {
         let runtime = if alone { None } else { Handle::try_current().ok() };
         let place = match runtime.as_ref().map(Handle::runtime_flavor) {
@@ -137,22 +139,22 @@ impl<T: Send + 'static> Branches<T> {
         Self { place, runtime, spawns: false, started: None }
     }
 
-    /// Returns `true` if a new branch can be polled immediately. Returns `false` if the branch must
-    /// be spawned as a task, because of `hint` or an earlier long poll, or if earlier branches are
-    /// still to be polled.
+    /// Returns `true` if a new branch can be polled immediately. Returns `false` if earlier
+    /// branches still wait for their first poll, or if the branch must be spawned as a task because
+    /// of `hint` or an earlier long poll.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
         let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
         self.started.as_ref().is_none_or(|started| started.here.is_empty()) && !in_task
     }
 
     /// Records that the first poll of a branch took long. Returns `true` if later branches are
-    /// therefore spawned as tasks, which other threads can run.
+    /// spawned as tasks from then on, so that other threads can run them.
     pub(super) fn note_long(&mut self) -> bool {
         self.spawns = self.place == Executor::HereFirstOfThreads;
         self.spawns
     }
 
-    /// Adds a branch that was polled once and is pending.
+    /// Adds a branch that was already polled once and is pending.
     pub(super) fn resume(
         &mut self,
         id: BranchId,
@@ -165,9 +167,9 @@ impl<T: Send + 'static> Branches<T> {
         }
     }
 
-    /// Starts a branch. On a multi-threaded runtime, the branch is spawned as a task if its hint is
-    /// set or the first poll of an earlier branch took long. Otherwise,
-    /// [`poll_next`](Self::poll_next) polls the branch first.
+    /// Starts a branch. On a multi-threaded runtime, spawns the branch as a task if its hint is set
+    /// or the first poll of an earlier branch took long. Otherwise, leaves the first poll of the
+    /// branch to [`poll_next`](Self::poll_next).
     pub(super) fn start(
         &mut self,
         id: BranchId,
@@ -175,7 +177,7 @@ impl<T: Send + 'static> Branches<T> {
         branch: impl Future<Output = T> + Send + 'static,
     ) {
         if self.place == Executor::HereFirstOfThreads && (self.spawns || hint.take()) {
-            // `map` and not `async`, which would reserve memory for the branch twice.
+            // Uses `map`, because an `async` block would reserve memory for the branch twice.
             return self.spawn(id, branch.map(Ok));
         }
         self.started().here.push_back((id, caught(branch)));
@@ -194,21 +196,21 @@ impl<T: Send + 'static> Branches<T> {
         started.spawn(self.runtime.as_ref(), id, branch);
     }
 
-    /// Takes the step of a branch whose first poll took long. Returns `None` if there was no such
-    /// branch since the last call.
+    /// Takes the step of the last branch whose first poll took long. Returns `None` if no first
+    /// poll took long since the previous call of this function.
     pub(super) fn took_long(&mut self) -> Option<usize> {
         self.started.as_mut()?.long.take()
     }
 
-    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll and new branches
-    /// are still to be polled. Returns `false` as long as `poll_next` can return a branch that has
-    /// already ended.
+    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll, although new
+    /// branches still wait for their first poll. Returns `false` while `poll_next` can return a
+    /// branch that has already ended.
     pub(super) fn is_interrupted(&self) -> bool {
         let started = self.started.as_ref();
         started.is_some_and(|started| started.is_interrupted && started.ended.is_empty())
     }
 
-    /// Aborts a branch. [`poll_next`](Self::poll_next) does not return the branch any more.
+    /// Aborts a branch. After that, [`poll_next`](Self::poll_next) does not return this branch.
     pub(super) fn abort(&mut self, id: BranchId) {
         let Some(started) = &mut self.started else { return };
         if let Some(place) = started.handles.iter().position(|(other, _)| *other == id) {
@@ -218,7 +220,7 @@ impl<T: Send + 'static> Branches<T> {
         started.ended.retain(|(other, _)| *other != id);
     }
 
-    /// Returns the next branch that ends. Stays pending if no branch is left.
+    /// Returns the next branch that has ended. Stays pending if the run has no branches.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
         let Some(started) = &mut self.started else { return Poll::Pending };
         if self.place == Executor::Here
@@ -270,8 +272,8 @@ impl<T: Send + 'static> Started<T> {
                 Err(error) if error.is_panic() => (error.id(), Err(Lost::Panicked)),
                 Err(error) => (error.id(), Err(Lost::Stopped)),
             };
-            // Aborted tasks are no longer in the list. The branch is found by the id of its task,
-            // since a retried branch has the same branch id.
+            // Aborted tasks are not in the list any more. The branch is found by the ID of its
+            // task, because the retry of a branch has the same branch ID.
             let place = self.handles.iter().position(|(_, handle)| handle.id() == task);
             let Some(place) = place else { continue };
             let (id, _) = self.handles.swap_remove(place);
@@ -280,8 +282,9 @@ impl<T: Send + 'static> Started<T> {
         Poll::Pending
     }
 
-    /// Polls each new branch once, and spawns a pending branch as a task. After a poll that took
-    /// long, spawns the rest without polling or, on a single-threaded runtime, returns early.
+    /// Polls each new branch once, and spawns those that are pending as tasks. After a poll that
+    /// took long, spawns all remaining branches without polling them or, on a single-threaded
+    /// runtime, returns early.
     fn poll_here(&mut self, place: Executor, runtime: Option<&Handle>, cx: &mut Context<'_>) {
         self.is_interrupted = false;
         if self.here.is_empty() {
@@ -291,7 +294,7 @@ impl<T: Send + 'static> Started<T> {
         while let Some((id, mut branch)) = self.here.pop_front() {
             match branch.poll_unpin(cx) {
                 Poll::Ready(end) => self.ended.push_back((id, end)),
-                // Polling it again as a task registers that task's waker.
+                // The next poll, in the spawned task, registers the waker of that task.
                 Poll::Pending => self.spawn(runtime, id, branch),
             }
             let begun = mem::replace(&mut now, Instant::now());
@@ -304,7 +307,8 @@ impl<T: Send + 'static> Started<T> {
                     self.spawn(runtime, id, branch);
                 }
             } else if !self.here.is_empty() {
-                // The caller checks deadlines and polls again.
+                // Returns early, so that the caller can check deadlines. The caller then polls
+                // again.
                 self.is_interrupted = true;
                 cx.waker().wake_by_ref();
                 return;
@@ -326,7 +330,7 @@ impl<T> Default for Started<T> {
     }
 }
 
-/// Wraps a branch so that a panic becomes an error.
+/// Wraps a branch so that a panic becomes the error [`Lost::Panicked`].
 fn caught<T>(
     branch: impl Future<Output = T> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, Lost>> {
@@ -342,7 +346,7 @@ impl SpawnHint {
         self.left.store(CALLS_IN_TASKS, Ordering::Relaxed);
     }
 
-    /// Records that a call waited at its first poll.
+    /// Records that a call was pending at its first poll.
     pub(super) fn note_wait(&self) {
         let calls = self.after_wait.load(Ordering::Relaxed);
         self.left.store(calls, Ordering::Relaxed);
@@ -351,8 +355,8 @@ impl SpawnHint {
 
     /// Records that a call ended at its first poll.
     pub(super) fn note_end(&self) {
-        // Most tools always end at their first poll, and a store would invalidate the cache line of
-        // other threads.
+        // Most tools always end at their first poll. Avoiding the store keeps the cache line valid
+        // for other threads.
         if self.after_wait.load(Ordering::Relaxed) != CALLS_AFTER_WAIT {
             self.after_wait.store(CALLS_AFTER_WAIT, Ordering::Relaxed);
         }
@@ -362,14 +366,15 @@ impl SpawnHint {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns `true` if the next call is to be spawned as a task. If so, reduces the number of
-    /// such calls by one.
+    /// Returns `true` if the next call must be spawned as a task, and decrements the number of such
+    /// calls.
     fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
             return false;
         }
-        // If a concurrent call overwrites it, the hint lasts for one more call.
+        // If a concurrent call overwrites this store, one more call is spawned as a task, which is
+        // harmless.
         self.left.store(left - 1, Ordering::Relaxed);
         true
     }

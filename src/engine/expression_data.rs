@@ -1,4 +1,4 @@
-//! The data of a run that expressions can read.
+//! Provides the data of a run to expressions.
 
 use std::{
     borrow::Cow,
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{outcome::StepError, state::RunState};
 use crate::expr::{Data, Root};
 
-/// The data that expressions in a loop can read: the state of the run and the current element.
+/// The data for expressions in a loop: the state of the run, and the current loop element.
 struct Element<'a> {
     state: &'a RunState,
     items: &'a [Value],
@@ -21,7 +21,7 @@ struct Element<'a> {
 // === impl RunState ===
 
 impl RunState {
-    /// Evaluates an expression with the data of the run.
+    /// Evaluates an expression. `evaluate` receives the data of the run.
     pub(crate) fn evaluate<R, E: fmt::Display>(
         &self,
         evaluate: impl FnOnce(&dyn Data) -> Result<R, E>,
@@ -29,8 +29,8 @@ impl RunState {
         caught(|| evaluate(self))
     }
 
-    /// Evaluates an expression with the data of the run. The current element of the loop is
-    /// `items[index]`.
+    /// Evaluates an expression in a loop. `evaluate` receives the data of the run, with
+    /// `items[index]` as the current loop element.
     pub(super) fn evaluate_at<R, E: fmt::Display>(
         &self,
         items: &[Value],
@@ -68,9 +68,10 @@ impl Data for Element<'_> {
     }
 }
 
-/// Calls `evaluate`, and converts an error or a panic to a [`StepError`].
+/// Calls `evaluate`, and converts its error or panic to a [`StepError`].
 fn caught<R, E: fmt::Display>(evaluate: impl FnOnce() -> Result<R, E>) -> Result<R, StepError> {
-    // A panic would be a bug in this crate, and must not lose the run.
+    // A panic would be a bug in this crate. It must fail only the step, because the run would
+    // otherwise be lost.
     match catch_unwind(AssertUnwindSafe(evaluate)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(StepError::definition(error.to_string())),

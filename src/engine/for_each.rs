@@ -17,13 +17,13 @@ pub(super) struct Loop<'p> {
     pub(super) step: usize,
     pub(super) definition: &'p ForEach,
     pub(super) items: Vec<Value>,
-    /// The result of each element; `None` for an element that has not ended.
+    /// The results of the elements. `None` for an element that has not ended.
     iterations: Vec<Option<Iteration>>,
-    /// The index of the first element that has not begun.
+    /// The index of the first element that has not started.
     next: usize,
-    /// The number of elements that have begun and not ended.
+    /// The number of elements that have started but not ended.
     running: usize,
-    /// The number of tool calls that were made for the elements that have ended, including retries.
+    /// The number of tool calls for elements that have ended, including retries.
     pub(super) attempts: u32,
     /// The start of the loop, as a duration since the start of the run.
     pub(super) since: Duration,
@@ -43,34 +43,34 @@ impl<'p> Loop<'p> {
         Self { step, definition, iterations, next: 0, running: 0, attempts: 0, since, items }
     }
 
-    /// Creates the loop of a run that resumes, with `asked` elements that wait for answers of the
-    /// user.
+    /// Creates the loop of a run that resumes. `asked` is the number of elements that wait for
+    /// answers of the user.
     pub(super) fn resumed(state: LoopState, definition: &'p ForEach, asked: usize) -> Self {
         let LoopState { step, items, iterations, next, attempts, started_ms } = state;
         let since = Duration::from_millis(started_ms);
         Self { step, definition, items, iterations, next, running: asked, attempts, since }
     }
 
-    /// Converts the loop to the state that is kept while the run is suspended. At this time, all
+    /// Converts the loop to the state that is stored while the run is suspended. At that time, all
     /// running elements wait for answers of the user.
     pub(super) fn into_state(self) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
         LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
     }
 
-    /// Returns the elements that have ended.
+    /// Returns the indexes of the elements that have ended.
     pub(super) fn ended(&self) -> impl Iterator<Item = usize> {
         let ended = self.iterations.iter().enumerate().filter(|(_, ended)| ended.is_some());
         ended.map(|(element, _)| element)
     }
 
-    /// Returns `true` if the next element may begin: an element is left, and fewer than the maximum
-    /// are running.
+    /// Returns `true` if the next element may start. This is the case if elements are left, and
+    /// fewer than the maximum are running.
     pub(super) fn may_begin(&self) -> bool {
         self.next < self.items.len() && self.running < self.definition.max_parallel
     }
 
-    /// Begins the next element, if one may begin, and returns its index.
+    /// Starts the next element if it may start, and returns its index.
     pub(super) fn begin_next(&mut self) -> Option<usize> {
         self.may_begin().then(|| {
             self.running += 1;
@@ -79,7 +79,8 @@ impl<'p> Loop<'p> {
         })
     }
 
-    /// Skips all elements that have not begun, with the error `why`, and returns their indexes.
+    /// Skips all elements that have not started, and records `why` as their error. Returns their
+    /// indexes.
     pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
         let left = self.next..self.items.len();
         for element in left.clone() {
@@ -89,7 +90,7 @@ impl<'p> Loop<'p> {
         left
     }
 
-    /// Skips an element that was about to begin.
+    /// Skips an element that was about to start, and records `why` as its error.
     pub(super) fn hold_back(&mut self, element: usize, why: StepError) {
         self.running -= 1;
         self.skip(element, why);
@@ -114,7 +115,7 @@ impl<'p> Loop<'p> {
         iterations.any(|iteration| iteration.status != Status::Skipped)
     }
 
-    /// Stores the outcome of an element.
+    /// Stores the outcome of an element that has ended.
     pub(super) fn end(&mut self, index: usize, mut outcome: Outcome) {
         self.running -= 1;
         self.attempts += outcome.attempts;
@@ -129,8 +130,8 @@ impl<'p> Loop<'p> {
         self.running == 0 && self.next == self.items.len()
     }
 
-    /// Returns the output of a loop that is ended early. Elements that were running are
-    /// `cancelled`, and elements that have not begun are `skipped`.
+    /// Returns the output of a loop that is ended early. The status is `cancelled` for elements
+    /// that were running, and `skipped` for elements that have not started.
     pub(super) fn into_partial_output(mut self) -> Value {
         for (element, iteration) in self.iterations.iter_mut().enumerate() {
             let has_begun = element < self.next;
@@ -140,8 +141,8 @@ impl<'p> Loop<'p> {
         self.into_output()
     }
 
-    /// Returns the output of the loop, with an object for each element, in the order of the
-    /// elements.
+    /// Returns the output of the loop. It contains a JSON object for each element, in the order of
+    /// the elements.
     pub(super) fn into_output(mut self) -> Value {
         let [mut completed, mut skipped] = [0; 2];
         let count = self.items.len();
@@ -179,8 +180,8 @@ impl<'p> Loop<'p> {
 // === impl RunState ===
 
 impl RunState {
-    /// Keeps the output of a loop that is ended early for the report of a failed run. Does nothing
-    /// unless at least one element has ended without being skipped.
+    /// Preserves the output of a loop that is ended early, for the report of a failed run. Does
+    /// nothing if no element has ended, or if all elements that have ended were skipped.
     pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
         if each.has_ended_any() {
             self.preserved.add(each.step, each.into_partial_output());

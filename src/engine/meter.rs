@@ -1,4 +1,4 @@
-//! Counts the resources that tool calls use, and checks them against the limits of runs.
+//! Counts the resource usage of tool calls, and compares it with the limits of runs.
 
 use std::{
     iter,
@@ -11,20 +11,21 @@ use std::{
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
 
-/// A limit of a run that was reached. The limit ends the run, and work that has not begun is
-/// skipped.
+/// A limit of a run that was reached. It ends the run, and steps and loop elements that have not
+/// started are skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) setting: Setting,
     pub(crate) limit: u64,
-    /// The name of the run with the limit.
+    /// The name of the run to which the limit belongs.
     pub(crate) of: Arc<str>,
 }
 
-/// The name of the limit that ended a run early, such as `max_calls`. `None` if no limit did.
+/// The name of the limit that ended a run early, such as `max_calls`. `None` if no limit ended the
+/// run.
 pub(super) type LimitName = Option<&'static str>;
 
-/// The kinds of limits of a run.
+/// The kinds of limits that can end a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Calls,
@@ -32,46 +33,46 @@ pub(crate) enum Setting {
     Cost,
 }
 
-/// Counts the resources that tool calls use. Each call of a client has a meter. Within this call,
-/// each run that has limits of its own has an additional meter.
+/// Counts the resource usage of tool calls. One meter counts all tool calls within a call of a
+/// client. In addition, each run with limits of its own has a separate meter.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) max_calls: usize,
     pub(super) max_result_bytes: usize,
     pub(super) calls: AtomicUsize,
     pub(super) result_bytes: AtomicUsize,
-    /// The memory of values that were parsed from texts, in bytes. Counted only in the outermost
-    /// meter, which belongs to the call of the client.
+    /// The memory of values that were parsed from text results, in bytes. Counted only in the
+    /// outermost meter, which belongs to the whole composite call.
     pub(super) parsed_bytes: AtomicUsize,
-    /// A lock that is held while an amount is added to several nested meters. So no other thread
-    /// sees an amount in one meter that another meter then rejects. Only the lock of the outermost
-    /// meter is used.
+    /// A lock that is held while an amount is added to several nested meters. It ensures that no
+    /// other thread sees an amount in one meter that another meter then rejects. All nested meters
+    /// share the lock of the outermost meter.
     pub(super) counting: Mutex<()>,
-    /// The run to end when a limit is reached. If `None`, only the call that exceeds the limit
-    /// fails.
+    /// The run that ends when a limit of this meter is reached. If `None`, a reached limit fails
+    /// only the call that exceeds it.
     pub(super) run: Option<Metered>,
     pub(super) outer: Option<Arc<Self>>,
 }
 
-/// A run that ends when a limit of its meter is reached.
+/// A run that ends when one of the limits of its meter is reached.
 #[derive(Debug)]
 pub(super) struct Metered {
     pub(super) name: Arc<str>,
-    /// The maximum cost of the run, and the account that is charged its actual cost. `None` if the
-    /// cost is unlimited.
+    /// The maximum cost of the run, and the account to which the actual costs are charged. `None`
+    /// if the cost is unlimited.
     pub(super) cost: Option<(u64, Arc<Account>)>,
-    /// The limit that was reached first.
+    /// The first limit that was reached. It is reported as the reason for the end of the run.
     pub(super) reached: OnceLock<Setting>,
 }
 
-/// The counted resources.
+/// The resources that a meter counts itself. An [`Account`] counts costs instead.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     Calls,
     ResultBytes,
 }
 
-/// Returns `used` plus `amount`, or `None` if the sum exceeds `max`.
+/// Returns the sum of `used` and `amount`. Returns `None` if the sum exceeds `max`.
 fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
     used.checked_add(amount).filter(|&sum| sum <= max)
 }
@@ -79,8 +80,8 @@ fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
 // === impl Reached ===
 
 impl Reached {
-    /// Returns a message that names the limit, for the result of the run `to`. If the limit belongs
-    /// to another run, also names that run.
+    /// Returns a message that names the limit, for a result of the run `to`. If the limit belongs
+    /// to another run, the message names that run too.
     pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
@@ -91,7 +92,7 @@ impl Reached {
         }
     }
 
-    /// Returns the error of a step or call in the run `to` that is rejected because of this limit.
+    /// Returns the error of a step or call in the run `to` that this limit rejects.
     pub(crate) fn refusal(&self, to: &str) -> StepError {
         StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.message(to)) }
     }
@@ -113,13 +114,14 @@ impl Setting {
 // === impl Meter ===
 
 impl Meter {
-    /// Iterates over this meter and the meters of the runs around it, from the inside out.
+    /// Iterates over this meter and the meters of its outer runs, from the innermost to the
+    /// outermost.
     pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
         iter::successors(Some(self), |meter| meter.outer.as_deref())
     }
 
-    /// Returns `true` if a limit of this meter or of an outer one can end a run. Otherwise, limits
-    /// only fail single calls.
+    /// Returns `true` if a limit of this meter or of an outer meter can end a run. Otherwise,
+    /// limits fail only single calls.
     pub(super) const fn can_end_runs(&self) -> bool {
         self.run.is_some() || self.outer.is_some()
     }
@@ -128,11 +130,10 @@ impl Meter {
         self.chain().last().unwrap_or(self)
     }
 
-    /// Adds an amount to this meter and to all outer ones. If the amount exceeds the limit of one
-    /// of these meters, adds nothing, marks the limit as reached, and returns that meter as the
-    /// error.
+    /// Adds an amount to this meter and to all outer meters. If one of these meters would exceed
+    /// its limit, adds nothing, marks that limit as reached, and returns that meter as the error.
     pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
-        // Most calls belong to no run with limits of its own, and take no lock.
+        // Most calls belong to a run without limits of its own, and need no lock.
         if self.outer.is_none() {
             self.count_here(counter, amount)
         } else {
@@ -140,8 +141,8 @@ impl Meter {
         }
     }
 
-    /// Implements [`count`](Self::count) for a meter that has an outer meter: adds an amount to
-    /// this meter and to all outer meters.
+    /// Adds an amount to this meter and to all outer meters, like [`count`](Self::count). Called
+    /// only for a meter that has an outer meter.
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
         let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +162,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Adds an amount to this meter alone.
+    /// Adds an amount to this meter, and not to its outer meters.
     fn count_here(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let (used, max) = self.counter(counter);
         let add = |used| sum(used, amount, max);
@@ -187,8 +188,8 @@ impl Meter {
         }
     }
 
-    /// Returns the limit of this meter that was reached and ends its run. Returns `None` if no
-    /// limit was reached, or if the limits of this meter only fail single calls.
+    /// Returns the limit of this meter that was reached and ends the run. Returns `None` if no
+    /// limit was reached, or if the limits of this meter fail only single calls.
     pub(super) fn reached(&self) -> Option<Reached> {
         let run = self.run.as_ref()?;
         let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();
@@ -202,8 +203,8 @@ impl Meter {
         Some(Reached { setting, limit, of: run.name.clone() })
     }
 
-    /// Returns a limit that is fully used, so that no further call may begin. Returns `None` if
-    /// there is no such limit.
+    /// Returns a limit of this meter that is used up, so that no further call may start. Returns
+    /// `None` if no limit is used up.
     pub(super) fn used_up(&self) -> Option<Setting> {
         let is_used_up = |counter: &Counter| {
             let (used, max) = self.counter(*counter);

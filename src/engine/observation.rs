@@ -1,4 +1,4 @@
-//! The events, spans and metrics of a run.
+//! Reports the events, spans and metrics of a run.
 
 use std::{
     fmt, mem,
@@ -25,63 +25,65 @@ use crate::{
     spans::{self, End},
 };
 
-/// An observed run and its spans.
+/// The observation of a run, which reports its events to observers and records its spans and
+/// metrics.
 ///
-/// If this value is dropped while the run is still running, it reports the run as dropped.
+/// If this value is dropped before the run has ended, it reports the run as dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     observed: ObservedRun,
     phase: Phase,
-    /// Whether the run is ending, so that no further step begins.
+    /// Whether the run is about to end, so that no further step begins.
     is_ending: bool,
-    /// Whether spans record the results of tools.
+    /// Whether spans record the contents of tool results.
     traces_contents: bool,
 }
 
-/// The observers of a run, and the state of the run that is reported to them.
+/// The observers of a run, and the data of the run that is reported to them.
 struct ObservedRun {
     observers: Observers,
     run: RunId,
     /// The name of the composite.
     name: Arc<str>,
-    /// The branch of the outer run that calls this run; `None` if the run is not nested.
+    /// The branch of the outer run that calls this run. `None` if no observed outer run exists.
     place: Option<Arc<BranchPlace>>,
-    /// The view that the run was called in.
+    /// The view in which the run was called.
     view: Option<Arc<str>>,
     begun: Instant,
     span: Span,
-    /// Whether metrics are recorded.
+    /// Whether metrics of the run are recorded.
     metrics: bool,
-    /// The branches that have begun and not ended.
+    /// The branches that have started but not ended.
     open: Vec<Open>,
 }
 
-/// An observed run that is suspended in this process until its questions are answered.
+/// The observation of a run that is suspended in this process until its questions are answered.
 ///
-/// Clones share the same run. When the last clone is dropped, the run is reported to observers as
-/// dropped. It is not reported if [`release`](Self::release) was called before.
+/// Clones share the same suspended run. When the last clone is dropped, the run is reported to
+/// observers as dropped, unless [`release`](Self::release) was called before.
 #[derive(Clone, Default)]
 pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
 
-/// A suspended run and the time that it ran before its suspension. `None` once the run was
-/// released.
+/// A suspended run, and the time for which it was active before the suspension. `None` after the
+/// run was released.
 struct SuspendedRun(Mutex<Option<(ObservedRun, Duration)>>);
 
-/// A branch that has begun and has not ended.
+/// A branch that has started but not ended.
 struct Open {
     place: BranchPlace,
     /// The start of the branch, as a duration since the start of the run.
     started: Duration,
-    /// The number of calls of the branch's tool.
+    /// The number of tool calls that were made for the branch.
     attempts: u32,
-    /// The current call to a server; `None` if the branch makes no such call.
+    /// The current tool call to a server. `None` if the branch makes no such call at the moment.
     call: Option<OpenCall>,
-    /// Whether a cache has answered the last call to a server. `None` before the first call.
+    /// Whether a cache provided the result of the last call to a server. `None` before the first
+    /// call.
     cached: Option<Arc<AtomicBool>>,
 }
 
-/// A call of a tool that has begun. If this value is dropped before the call has ended, the call is
-/// reported as cancelled.
+/// A tool call to a server that has started. If this value is dropped before the call has ended,
+/// the call is reported as cancelled.
 struct OpenCall {
     tool: Arc<str>,
     begun: Instant,
@@ -91,7 +93,7 @@ struct OpenCall {
     has_ended: bool,
 }
 
-/// Identifies a branch of a run by its step and, for an element of a loop, by the index of the
+/// Identifies a branch of a run: by its step and, if the step is a loop, by the index of the loop
 /// element.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BranchPlace {
@@ -102,7 +104,7 @@ pub(crate) struct BranchPlace {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The run has not begun or, if it was suspended before, has not resumed.
+    /// The run has not started, or it was suspended and has not resumed.
     Before {
         was_put_away: bool,
     },
@@ -113,11 +115,12 @@ enum Phase {
 // === impl Observation ===
 
 impl<'p> Observation<'p> {
-    /// Creates the observation of a run. `known_by` is the id that observers have for a run that
-    /// resumes, or `None` for a new run. `place` is the branch of the outer run that calls this
-    /// run, or `None` if the run is not nested.
+    /// Creates the observation of a run. If the run resumes, `known_by` is the ID under which
+    /// observers already know it. If the run is nested, `place` is the branch of the outer run that
+    /// calls it.
     ///
-    /// Returns `None` if the run has no observers and its metrics are not recorded.
+    /// Returns `None` if the run has no observers and its metrics are not recorded, because nothing
+    /// is to be reported then.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,
@@ -132,7 +135,7 @@ impl<'p> Observation<'p> {
         let run = RunId(known_by.unwrap_or_else(|| fastrand::u64(..)));
         let view = context.view().cloned();
         let span = spans::run(&plan.name, run, place.map(|place| place.branch()), view.as_deref());
-        // The span of a nested run is inside that of the outer run.
+        // The span of a nested run is inside the span of the outer run.
         if place.is_none() {
             context.continue_trace_in_run(&span);
         }
@@ -152,7 +155,7 @@ impl<'p> Observation<'p> {
         Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
     }
 
-    /// Adds a branch that began before the run was suspended, and that waits for an answer of the
+    /// Adds a branch that started before the run was suspended, and that waits for answers of the
     /// user.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.phase = Phase::Before { was_put_away: true };
@@ -160,7 +163,7 @@ impl<'p> Observation<'p> {
         self.push(self.place(step, element), started_ms, attempts);
     }
 
-    /// Adds a loop that began before the run was suspended.
+    /// Adds a loop that started before the run was suspended.
     pub(super) fn resume_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
         self.push(self.place(step, None), started_ms, attempts);
     }
@@ -170,7 +173,8 @@ impl<'p> Observation<'p> {
         self.observed.open.push(Open { place, started, attempts, call: None, cached: None });
     }
 
-    /// Returns the span of the run, which is disabled if no subscriber is interested in it.
+    /// Returns the span of the run. The span is disabled if no `tracing` subscriber is interested
+    /// in it.
     pub(super) const fn span(&self) -> &Span {
         &self.observed.span
     }
@@ -183,14 +187,14 @@ impl<'p> Observation<'p> {
         self.notify(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
     }
 
-    /// Reports the start of a step that is a loop or a question. For a step that is a call,
-    /// [`attempt`](Self::attempt) does this.
+    /// Reports that a step starts, if the step is a loop or a question. The start of a tool call is
+    /// reported by [`attempt`](Self::attempt) instead.
     pub(super) fn begin_step(&mut self, step: usize) {
         self.open(step, None);
     }
 
-    /// Reports an attempt to call a tool. For the first attempt of a branch, first reports that the
-    /// branch begins.
+    /// Reports an attempt to call a tool. Before the first attempt of a branch, also reports that
+    /// the branch starts.
     pub(super) fn attempt(
         &mut self,
         id: BranchId,
@@ -210,7 +214,7 @@ impl<'p> Observation<'p> {
     }
 
     /// Records that an attempt calls a tool of a server, and not a nested run. Returns the span of
-    /// this call.
+    /// the call.
     pub(super) fn call(
         &mut self,
         place: &BranchPlace,
@@ -227,8 +231,8 @@ impl<'p> Observation<'p> {
         span
     }
 
-    /// Returns the flag that a cache sets if it answers the call of a branch to a server. Returns
-    /// `None` in a build without the cache.
+    /// Returns a flag for the next call of a branch to a server. The cache sets the flag if it
+    /// provides the result of the call. Returns `None` in builds without the cache.
     pub(super) fn cached(&mut self, place: &BranchPlace) -> Option<Arc<AtomicBool>> {
         if cfg!(not(feature = "cache")) {
             return None;
@@ -237,7 +241,8 @@ impl<'p> Observation<'p> {
         Some(open.cached.insert(Arc::default()).clone())
     }
 
-    /// Ends the span of a branch's call to a server. Does nothing if the branch makes no such call.
+    /// Ends the span of a branch's tool call to a server. Does nothing if the branch makes no such
+    /// call.
     pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome) {
         let Some(call) = self.take_call(id) else { return };
         if self.traces_contents
@@ -248,7 +253,7 @@ impl<'p> Observation<'p> {
         call.end(&outcome.end());
     }
 
-    /// Reports that a branch waits for the user.
+    /// Reports that a branch waits for answers of the user.
     pub(super) fn wait(&mut self, id: BranchId) {
         if let Some(call) = self.take_call(id) {
             call.end(&End::SUSPENDED);
@@ -260,7 +265,7 @@ impl<'p> Observation<'p> {
 
     /// Reports that a step has ended.
     pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: LimitName) {
-        // Open elements of the loop were aborted.
+        // Elements of the loop that are still running were aborted.
         let id = &self.plan.steps()[step].id;
         let is_element = |open: &mut Open| open.place.id == *id && open.place.element.is_some();
         for open in self.observed.open.extract_if(.., is_element).collect::<Vec<_>>() {
@@ -274,21 +279,21 @@ impl<'p> Observation<'p> {
         self.end(id.step, Some(id.element), outcome, limit);
     }
 
-    /// Reports that an element of a loop is skipped.
+    /// Reports that a loop element is skipped.
     pub(super) fn skip_element(&self, id: BranchId, limit: LimitName) {
         let place = self.place(id.step, Some(id.element));
         let reason = self.reason(limit);
         self.notify(What::BranchSkipped { branch: place.branch(), reason });
     }
 
-    /// Marks the run as ending: no further step begins.
+    /// Records that the run is about to end, so that no further step begins.
     pub(super) const fn end_run(&mut self) {
         self.is_ending = true;
     }
 
-    /// Reports that the run is suspended until its questions are answered. Returns the id that
-    /// observers have for the run, and a value to keep with the run's state. This value reports the
-    /// run as dropped if it never resumes.
+    /// Reports that the run is suspended until its questions are answered. Returns the ID under
+    /// which observers know the run, and a guard to store in the state of the run. If the run never
+    /// resumes, dropping the guard reports the run as dropped.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
@@ -302,7 +307,7 @@ impl<'p> Observation<'p> {
             place: place.clone(),
             view: view.clone(),
             begun: *begun,
-            // The resumed run has a span of its own.
+            // The run gets a new span when it resumes.
             span: Span::none(),
             metrics: *metrics,
             open: mem::take(open),
@@ -312,7 +317,7 @@ impl<'p> Observation<'p> {
         (id, Suspended(Some(Arc::new(SuspendedRun(Mutex::new(Some((observed, took))))))))
     }
 
-    /// Reports that the run has finished with an answer.
+    /// Reports that the run has ended with an answer.
     pub(crate) fn finish(&mut self, result: &CallToolResult, limit: LimitName) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
@@ -331,7 +336,7 @@ impl<'p> Observation<'p> {
             let reason = self.reason(limit);
             return self.notify(What::BranchSkipped { branch, reason });
         }
-        // A step that fails before its first call begins and ends at once.
+        // If a step fails before its first tool call, its start was not reported yet.
         if !is_open {
             self.notify(What::BranchStarted { branch });
         }
@@ -355,7 +360,7 @@ impl<'p> Observation<'p> {
         });
     }
 
-    /// Reports that a branch begins, unless this was already reported.
+    /// Reports that a branch starts, unless its start was already reported.
     fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
         if !self.observed.open.iter().any(|open| open.place == place) {
@@ -368,18 +373,19 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Returns the reason why a step or an element is skipped.
+    /// Returns the reason why a step or loop element is skipped.
     const fn reason(&self, limit: LimitName) -> &'static str {
         match limit {
-            // Conditions are not evaluated after a limit was reached.
+            // After a limit was reached, conditions are not evaluated, so the limit is the only
+            // reason.
             Some(limit) => limit,
             None if self.is_ending => "ended",
             None => "condition",
         }
     }
 
-    /// Returns the step of a branch, and the index of its element. The index is `None` if the step
-    /// is not a loop.
+    /// Returns the step of a branch, and the index of its loop element. The index is `None` if the
+    /// step is not a loop.
     fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
         (step, self.plan.steps()[step].is_loop().then_some(element))
     }
@@ -412,7 +418,7 @@ impl Drop for Observation<'_> {
 impl ObservedRun {
     /// Reports that the run and all of its branches are dropped.
     fn end_all(&mut self) {
-        // In reverse order of their start, so that elements end before their loops.
+        // In reverse order of their start, so that loop elements end before their loops.
         for open in mem::take(&mut self.open).iter().rev() {
             self.cancelled(open);
         }
@@ -476,8 +482,8 @@ impl Drop for OpenCall {
 // === impl Suspended ===
 
 impl Suspended {
-    /// Forgets the run, because it has resumed or was put into a store. The run is then not
-    /// reported as dropped when this value is dropped.
+    /// Drops the observation of the run without a report, because the run has resumed or was moved
+    /// to a store.
     pub(super) fn release(&mut self) {
         if let Some(run) = self.0.take() {
             run.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -491,7 +497,7 @@ impl Drop for SuspendedRun {
     fn drop(&mut self) {
         let run = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some((mut observed, took)) = run.take() {
-            // The time that the user takes does not count for the run.
+            // The time for which the run was suspended does not count.
             let now = Instant::now();
             observed.begun = now.checked_sub(took).unwrap_or(now);
             observed.end_all();

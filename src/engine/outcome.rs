@@ -13,28 +13,28 @@ use crate::{message::ToolResult, spans::End};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// The result of the tool. It is kept only while it may become the answer of the run. With
-    /// [`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes), every result is kept, even that
-    /// of a failed tool (`isError`).
+    /// The result of the tool, kept only while it may become the answer of the run. If the answer
+    /// consists of all outcomes ([`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes)), every
+    /// result is kept, even an error result (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<ToolResult>,
-    /// The data of the step that expressions read, such as its output. Each field is kept only
-    /// while an expression may still read it.
+    /// The data of the step that expressions read, such as its output. Each field is kept only as
+    /// long as a later expression may read it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
-    /// The error of the step; `None` if the step has none. Boxed because most steps have no error,
-    /// and each run has an outcome per step.
+    /// The error of the step. `None` if the step has no error. Boxed because a run stores an
+    /// outcome for each step, and most steps have no error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
     /// The index of the call site that a switch has chosen. `None` if the step is not a switch.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
-    /// The number of calls of the tool, including retries.
+    /// The number of tool calls that were made for the step, including retries.
     pub(crate) attempts: u32,
-    /// The start of the step, in milliseconds after the start of the run; 0 if the step never
+    /// The start of the step, in milliseconds after the start of the run. Zero if the step never
     /// started.
     pub(crate) started_ms: u64,
-    /// The duration in milliseconds.
+    /// The duration of the step in milliseconds.
     pub(crate) duration_ms: u64,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// The tool returned a result without an error.
+    /// The step succeeded.
     Completed,
     /// The step failed.
     Failed,
-    /// The tool did not answer in time.
+    /// The step did not end in time, for example because its tool did not reply.
     TimedOut,
-    /// The step never started, because its condition was false, its switch chose no case, or the
-    /// run had ended.
+    /// The step never started: its condition was false, its switch chose no case, or the run had
+    /// already ended.
     Skipped,
     /// The step was stopped before it ended, for example because another step had already failed
     /// the run.
@@ -60,16 +60,16 @@ pub(crate) enum Status {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StepError {
     pub(crate) kind: ErrorKind,
-    /// A message that may be shown to a client.
+    /// The error message. It may be shown to clients.
     pub(crate) message: String,
-    /// The code of a JSON-RPC error.
+    /// The error code, if the tool replied with a JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) code: Option<i32>,
-    /// The data of a JSON-RPC error.
+    /// The error data, if the tool replied with a JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
-    /// Whether a limit that ends the run has rejected the step. Such an error does not fail the
-    /// run.
+    /// Whether the step was rejected by a limit that ends the run with a partial result. Such an
+    /// error does not fail the run.
     #[serde(skip)]
     pub(crate) ends_run: bool,
 }
@@ -80,28 +80,29 @@ pub(crate) struct StepError {
 pub(crate) enum ErrorKind {
     /// The tool returned an error result (`isError`).
     Tool,
-    /// The call was answered with a JSON-RPC error.
+    /// The tool replied with a JSON-RPC error.
     Protocol,
-    /// The service of the tool failed.
+    /// The service that provides the tool failed.
     Service,
     /// The tool panicked.
     Panic,
-    /// The tool did not answer in time.
+    /// The tool or the user did not reply in time.
     Timeout,
-    /// A limit of the run was reached.
+    /// A limit was reached, for example the maximum number of calls.
     Limit,
-    /// The definition refers to a value that does not exist.
+    /// An expression in the definition cannot be evaluated, for example because it refers to a
+    /// value that does not exist.
     Definition,
     /// The user declined.
     Declined,
-    /// The user did not answer.
+    /// The user dismissed the question, or it could not be asked.
     Dismissed,
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns the status and the error of the step, as spans and metrics record them.
+    /// Returns the status and the error of the step, in the form that spans and metrics record.
     pub(crate) fn end(&self) -> End {
         let error = self.error.as_ref().filter(|_| self.status != Status::Cancelled);
         let code = error.and_then(|error| error.code);
@@ -136,7 +137,7 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if a limit of a run rejected the step.
+    /// Returns `true` if the step was rejected by a limit that ends the run.
     pub(crate) fn is_refused(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.ends_run)
     }
@@ -173,12 +174,12 @@ impl StepError {
         }
     }
 
-    /// Creates an error for a definition that refers to a missing value.
+    /// Creates an error for an expression in the definition that cannot be evaluated.
     pub(super) fn definition(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Definition, message)
     }
 
-    /// Prefixes the message with the place of the error.
+    /// Prefixes the error message with the place of the error in the definition.
     pub(super) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
@@ -190,7 +191,7 @@ impl StepError {
         }
     }
 
-    /// Returns the error without the data that a failed tool returned.
+    /// Returns the error without its data if a failed tool returned this data.
     pub(crate) fn without_details(&self) -> Cow<'_, Self> {
         match self.kind {
             ErrorKind::Tool if self.data.is_some() => {
@@ -201,7 +202,7 @@ impl StepError {
         }
     }
 
-    /// Returns the error as the JSON object that references and reports contain.
+    /// Returns the error as the JSON object that expressions read and reports contain.
     pub(crate) fn to_value(&self) -> Value {
         let mut value = Map::with_capacity(2);
         value.insert("kind".to_owned(), self.kind.name().into());

@@ -19,106 +19,108 @@ use crate::{
 /// The maximum number of steps in a plan.
 pub(crate) const MAX_PLAN_STEPS: usize = 100;
 
-/// A plan of a run: its steps and their order.
+/// The plan of a run: its steps and their order.
 ///
-/// A plan is checked when it is built.
+/// A plan is validated when it is created.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The value of `workflow.name`.
+    /// The name of the plan, which expressions read as `workflow.name`.
     pub(crate) name: Arc<str>,
     steps: Vec<Step>,
-    /// The maximum number of steps that run at the same time.
+    /// The concurrency limit: the maximum number of steps that run at the same time.
     pub(crate) concurrency: usize,
-    /// The event that ends a run before all of its steps have run, if any.
+    /// The event that ends a run early, before all of its steps have run.
     pub(crate) stop: Stop,
     pub(crate) answer: RunOutput,
-    /// The names of the steps in progress messages.
+    /// The names of the steps in progress notifications.
     pub(super) labels: Arc<Labels>,
     /// The dependencies of each step, in the order of `steps`.
     links: Vec<Links>,
     /// The steps that ask the user.
     pub(crate) questions: StepSet,
-    /// The steps that end the run when they start.
+    /// The stops: steps that end the run as soon as they start.
     stops: StepSet,
-    /// The steps that call no tool. They do not count toward `concurrency`.
+    /// The steps that call no tool. They do not count toward the concurrency limit.
     pub(super) without_calls: StepSet,
-    /// The steps that call a tool at most once, and whose failure does not stop other running
+    /// The steps that make at most one tool call, and whose failure does not stop other running
     /// steps.
     single_calls: StepSet,
-    /// Whether any call may be retried.
+    /// Whether any step has a retry policy.
     pub(super) has_retries: bool,
-    /// The steps that read the input.
+    /// The steps that read the input of the run.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
-    /// Whether any expression of the plan reads the id of the run.
+    /// Whether any expression of the plan reads the ID of the run.
     pub(super) reads_id: bool,
     /// Whether any expression of the plan reads the name of the run.
     pub(super) reads_name: bool,
-    /// Whether any expression of the plan reads the start of the run.
+    /// Whether any expression of the plan reads the start time of the run.
     pub(super) reads_started_at: bool,
 }
 
-/// One node of a plan.
+/// A step of a plan.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// The name of the step, unique in the plan.
+    /// The name of the step, which is unique within the plan.
     pub(crate) id: Arc<str>,
     pub(crate) action: Action,
-    /// The steps that must finish before this step, in addition to the steps that it refers to.
+    /// The steps that must finish before this step starts. Steps to which the expressions of this
+    /// step refer are not necessarily included.
     pub(crate) depends_on: StepSet,
-    /// The condition for running the step; `None` if it always runs.
+    /// The condition under which the step runs. `None` if the step always runs.
     pub(crate) condition: Option<Condition>,
-    /// The timeout of an attempt.
+    /// The timeout of each attempt.
     pub(crate) timeout: Duration,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_failure: OnFailure,
-    /// The output if the step is skipped or fails.
+    /// The output of the step if it is skipped or fails.
     pub(crate) default_results: Option<Value>,
 }
 
-/// The retry policy of a call.
+/// The retry policy of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retry {
     /// The maximum number of retries.
     pub(crate) count: u32,
-    /// The upper bound of the random delay before the first retry. It doubles with each further
-    /// retry.
+    /// The upper bound of the random delay before the first retry. The bound doubles with each
+    /// further retry, up to `max_delay`.
     pub(crate) delay: Duration,
-    /// The largest upper bound of the delay, at which the doubling stops.
+    /// The maximum upper bound of the retry delay.
     pub(crate) max_delay: Duration,
 }
 
-/// The effect on the run if a step has failed after all of its retries.
+/// The effect on the run if a step fails after all of its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Continue,
     Abort,
 }
 
-/// The event that ends a run before all of its steps have run.
+/// The event that ends a run early, before all of its steps have run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The run ends when all steps have ended, or earlier if the failure of a step aborts the run.
+    /// The run ends when all steps have ended. It ends earlier only if a failed step aborts the
+    /// run.
     #[default]
     Never,
     /// The run ends after the first step that succeeds.
     FirstSuccess,
 }
 
-/// The answer of a run.
+/// The way in which a run builds its answer.
 #[derive(Debug, Default)]
 pub(crate) enum RunOutput {
     /// The outcomes of all steps.
     #[default]
     Outcomes,
-    /// The result of the completed step that is last in the order of the plan.
+    /// The result of the last completed step, in the order of the plan.
     Last,
-    /// A value built from the data of the run at its end.
+    /// A JSON object that the output block builds from the data of the run at its end.
     Output(Output),
 }
 
-/// The dependencies between a step and other steps, derived from the references in expressions. The
-/// record of a step is the data of the step that expressions can read.
+/// The dependencies between a step and other steps, derived from the references in their
+/// expressions. "Record" means the data of a step that expressions can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
     /// The steps that must finish before this step starts.
@@ -136,7 +138,8 @@ pub(super) struct Links {
     pub(super) may_be_last: bool,
 }
 
-/// The fields of a step's record that expressions read. The other fields need not be kept.
+/// The fields of a step's record that at least one expression reads. The other fields need not be
+/// kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) output: bool,
@@ -145,19 +148,18 @@ pub(super) struct Fields {
     pub(super) error: bool,
 }
 
-/// A cycle of steps that wait for each other, as their indexes. The first step is repeated at the
-/// end.
+/// A cycle of steps that wait for each other, as step indexes. The last index repeats the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cycle(pub(crate) Vec<usize>);
 
 // === impl Plan ===
 
 impl Plan {
-    /// Creates a plan of steps, which refer to each other by index.
+    /// Creates a plan from its steps, which refer to each other by index.
     ///
     /// # Errors
     ///
-    /// Returns a cycle of steps that wait for each other, if there is one.
+    /// Returns a cycle of steps that wait for each other if such a cycle exists.
     pub(crate) fn new(
         name: Arc<str>,
         steps: Vec<Step>,
@@ -212,8 +214,8 @@ impl Plan {
         }
     }
 
-    /// Adds a step to the step sets of the plan, such as the set of questions. Links the step with
-    /// the steps whose outputs it reads.
+    /// Adds a step to the step sets of the plan, such as the set of questions. Also links the step
+    /// with the steps whose data it reads.
     fn index(&mut self, at: usize, step: &Step) {
         self.links[at].needs = step.depends_on;
         if step.passes_input() {
@@ -238,8 +240,8 @@ impl Plan {
         }
     }
 
-    /// Records that an expression refers to `root`. The expression belongs to the step `reader` or,
-    /// if `reader` is `None`, to the answer of the plan.
+    /// Records that an expression refers to `root`. The expression belongs to the step `reader`. If
+    /// `reader` is `None`, it belongs to the answer of the plan.
     fn link(&mut self, reader: Option<usize>, root: Root) {
         match (root, reader) {
             (Root::Step { step, field }, reader) => {
@@ -263,7 +265,7 @@ impl Plan {
     }
 
     /// Allows the run to end after any step, because a limit may end it. Each step then keeps its
-    /// result while it is the last completed one, since the result may become the answer.
+    /// result while it is the last completed step, because the result may become the answer.
     pub(crate) fn may_end_anywhere(&mut self) {
         let may_be_last = matches!(self.answer, RunOutput::Last);
         for links in &mut self.links {
@@ -284,20 +286,20 @@ impl Plan {
         self.links[step].needs
     }
 
-    /// Returns `true` if the answer of the run reads the outcome of a step.
+    /// Returns `true` if the answer of the run reads the data of this step.
     pub(crate) fn answer_reads(&self, step: usize) -> bool {
         self.links[step].answers
     }
 
-    /// Returns `true` if the end of a step's call affects no other call: the run does not retry the
-    /// call, and the end of the call stops no other running step. Such a step can end as soon as it
-    /// begins.
+    /// Returns `true` if the end of a step's tool call affects no other call: the call is not
+    /// retried, and its end stops no other running step. Such a step can end at the first poll of
+    /// its call.
     pub(super) fn is_direct(&self, step: usize) -> bool {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }
 
-    /// Returns `true` if a step before the last one can end the run: the user refuses its question,
-    /// or it is a [stop](Action::Stop).
+    /// Returns `true` if a step other than the last can end the run early, because it is a
+    /// [stop](Action::Stop) or a question that the user may refuse.
     pub(crate) fn may_end_early(&self) -> bool {
         let before = self.steps.split_last().map_or(&[][..], |(_, before)| before);
         before
@@ -315,27 +317,27 @@ impl Plan {
         !self.stops.is_empty()
     }
 
-    /// Returns `true` if no [stop](Action::Stop) can end the run before this step starts, because
-    /// each of them waits for the step.
+    /// Returns `true` if no [stop](Action::Stop) can end the run before this step has finished,
+    /// because all stops wait for the step.
     pub(crate) fn precedes_stops(&self, step: usize) -> bool {
         self.stops.is_empty() || self.stops.is_subset(self.with_dependents(step))
     }
 
-    /// Returns the questions without whose answers a run does not succeed, unless a condition skips
-    /// them.
+    /// Returns the questions that the user must answer for a run to succeed, unless a condition
+    /// skips them.
     pub(crate) fn certain_questions(&self) -> StepSet {
         let is_certain = |&step: &usize| !self.steps[step].may_fail() && self.precedes_stops(step);
         self.questions.filter(is_certain).collect()
     }
 
-    /// Returns `true` if the plan has a loop that processes several elements at the same time.
+    /// Returns `true` if the plan has a loop that processes several elements in parallel.
     pub(super) fn has_parallel_loop(&self) -> bool {
         let is_parallel =
             |step: &Step| step.action.as_loop().is_some_and(|each| each.max_parallel > 1);
         self.steps.iter().any(is_parallel)
     }
 
-    /// Iterates over all call sites of the plan in order, each with the id of its step.
+    /// Iterates over all call sites of the plan in order. Each comes with the ID of its step.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&str, &CallSite)> {
         let steps = self.steps.iter();
         steps.flat_map(|step| step.action.sites().map(|call| (&*step.id, call)))
@@ -346,7 +348,7 @@ impl Plan {
         self.steps.iter().flat_map(|step| step.action.sites())
     }
 
-    /// Returns a cycle of steps that wait for each other, if there is one.
+    /// Returns a cycle of steps that wait for each other if such a cycle exists.
     fn cycle(&self) -> Option<Cycle> {
         let mut left = StepSet::first(self.steps.len());
         while let Some(free) =
@@ -354,7 +356,7 @@ impl Plan {
         {
             left.remove(free);
         }
-        // Each remaining step waits for another remaining step.
+        // Each of the steps that are left waits for another one of them.
         let mut path = vec![left.into_iter().next()?];
         loop {
             let last = *path.last()?;
@@ -372,7 +374,7 @@ impl Plan {
 // === impl Step ===
 
 impl Step {
-    /// Returns all references of the step, each with its place in the step's definition.
+    /// Returns all references in the step, each with its place in the step's definition.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let condition = self.condition.iter().flat_map(Condition::uses);
         let mut uses: Vec<_> = placed(["condition"], condition.collect()).collect();
@@ -386,7 +388,7 @@ impl Step {
         uses
     }
 
-    /// Returns `true` if a call of the step passes the input of the run to its tool unchanged.
+    /// Returns `true` if a tool call of the step passes the input of the run on as its arguments.
     fn passes_input(&self) -> bool {
         self.action.sites().any(|call| matches!(call.arguments, Arguments::Input))
     }
@@ -394,7 +396,7 @@ impl Step {
     /// Returns `true` if the run continues after a failure of the step.
     ///
     /// A loop with [`OnFailure::Continue`] does not fail if its elements fail. It fails only if it
-    /// cannot begin. In that case, the run continues only if the loop has default results.
+    /// cannot start. In this case, the run continues only if the loop has default results.
     pub(crate) fn may_fail(&self) -> bool {
         self.on_failure == OnFailure::Continue
             && (!self.is_loop() || self.default_results.is_some())
@@ -404,7 +406,7 @@ impl Step {
         self.action.as_loop().is_some()
     }
 
-    /// Returns `true` if the run can continue without the step: the step may be skipped, or its
+    /// Returns `true` if the run can continue without the step: the step can be skipped, or its
     /// failure does not fail the run.
     pub(crate) fn may_be_skipped(&self) -> bool {
         self.condition.is_some() || self.may_fail() || self.action.may_be_skipped()
@@ -420,12 +422,12 @@ impl Fields {
             Field::Content => self.content = true,
             Field::Text => self.text = true,
             Field::Error => self.error = true,
-            // The status is always available.
+            // The status of a step is always kept.
             Field::Status => (),
         }
     }
 
-    /// Iterates over the fields that expressions read.
+    /// Iterates over the fields in this set.
     pub(super) fn iter(self) -> impl Iterator<Item = Field> {
         let fields = [
             (self.output, Field::Output),

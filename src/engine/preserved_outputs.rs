@@ -1,4 +1,4 @@
-//! The outputs of completed steps that the answer of a failed run reports.
+//! The outputs of completed steps that a failed run reports in its answer.
 
 use std::{collections::BTreeMap, mem};
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Value};
 
 use crate::message::content_size;
 
-/// The maximum total size of the preserved outputs of a run, in bytes.
+/// The maximum total size of the outputs that a run preserves, in bytes.
 const MAX_PRESERVED_BYTES: usize = 64 * 1024;
-/// The maximum length in bytes to which the text of an output is truncated if the output is too
-/// large.
+/// The maximum length, in bytes, of the prefix that is preserved of an output if the whole output
+/// is too large.
 const MAX_PRESERVED_PREFIX: usize = 1024;
 
-/// The outputs of completed steps that no expression reads any more. They are kept so that the run
-/// can report them if it fails.
+/// The preserved outputs of a run: outputs of completed steps that no expression reads any more.
+/// They are kept so that the run can report them if it fails.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<usize, Preservation>", into = "BTreeMap<usize, Preservation>")]
 pub(crate) struct Preserved {
     outputs: BTreeMap<usize, Preservation>,
-    /// The total size of the outputs.
+    /// The total size of the preserved outputs, in bytes.
     bytes: usize,
 }
 
@@ -28,10 +28,11 @@ pub(crate) struct Preserved {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preservation {
     Output(Value),
-    /// For a loop, the output without some members of its elements. For any other output, or if
-    /// this is still too large, the beginning of the output's text.
+    /// A part of an output that was too large. For a loop, it is the output without some members of
+    /// its elements. For any other output, or if the output of the loop is still too large, it is a
+    /// prefix of the output's text.
     Truncated(Value),
-    /// The output was dropped, because not even a part of it fits.
+    /// The output was dropped, because not even a part of it fits into the maximum size.
     TooLarge,
 }
 
@@ -45,7 +46,7 @@ impl Preservation {
         }
     }
 
-    /// Truncates the output to at most `max` bytes.
+    /// Truncates or drops the output if it exceeds `max` bytes.
     fn within(self, max: usize) -> Self {
         if self.bytes() <= max {
             return self;
@@ -59,9 +60,10 @@ impl Preservation {
     }
 }
 
-/// Truncates an output to at most `max` bytes. Returns `None` if no part of it fits.
+/// Truncates an output to at most `max` bytes. Returns `None` if not even a part of it fits.
 fn shortened(mut output: Value, max: usize) -> Option<Value> {
-    // The outputs of a loop's elements are removed first, then their items, then their errors.
+    // In the output of a loop, the outputs of the elements are removed first, then their items,
+    // then their errors.
     for key in ["output", "item", "error"] {
         let Some(elements) = elements_mut(&mut output) else { break };
         elements.for_each(|element| drop(element.remove(key)));
@@ -82,8 +84,8 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     (end > 0 && content_size::of_value(&prefix) <= max).then_some(prefix)
 }
 
-/// Returns the objects in `iterations` if this is the output of a loop, or `None` for any other
-/// output.
+/// Returns the objects in `iterations` if `output` is the output of a loop. Returns `None` for any
+/// other output.
 fn elements_mut(output: &mut Value) -> Option<impl Iterator<Item = &mut Map<String, Value>>> {
     let is_element = |element: &Value| element.get("index").is_some_and(Value::is_u64);
     let elements = output.get_mut("iterations")?.as_array_mut()?;
@@ -111,7 +113,7 @@ impl Preserved {
         self.outputs.is_empty()
     }
 
-    /// Adds the output of a step. Does nothing if an output of the step is already preserved.
+    /// Preserves the output of a step. Does nothing if an output of this step is already preserved.
     pub(super) fn add(&mut self, step: usize, output: Value) {
         if self.outputs.contains_key(&step) {
             return;
@@ -121,14 +123,13 @@ impl Preserved {
         self.outputs.insert(step, preservation);
     }
 
-    /// Takes the output of a step.
+    /// Takes the preserved output of a step.
     pub(crate) fn take(&mut self, step: usize) -> Option<Preservation> {
         self.outputs.remove(&step)
     }
 
-    /// Truncates the outputs to a total of at most `left` bytes, and subtracts their total size
-    /// after the truncation from `left`. Outputs of later steps are truncated before those of
-    /// earlier steps.
+    /// Truncates the preserved outputs to at most `left` bytes in total. The outputs of later steps
+    /// are truncated first. Subtracts the remaining total size from `left`.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {
@@ -139,8 +140,8 @@ impl Preserved {
         }
     }
 
-    /// Returns `true` if the outputs do not exceed the maximum size, and all belong to a plan with
-    /// `steps` steps.
+    /// Returns `true` if the outputs do not exceed the maximum size, and all of them belong to one
+    /// of the first `steps` steps.
     pub(super) fn fits(&self, steps: usize) -> bool {
         self.bytes <= MAX_PRESERVED_BYTES && self.outputs.keys().all(|&step| step < steps)
     }
@@ -160,7 +161,7 @@ mod tests {
         preserved
     }
 
-    /// The length of each output, and whether it is the whole.
+    /// Returns the length of each output, and whether the output is complete.
     fn lengths(mut preserved: Preserved) -> Vec<(usize, bool)> {
         let length = |step| match preserved.take(step).unwrap() {
             Preservation::Output(output) => (output.as_str().unwrap().len(), true),
@@ -170,7 +171,8 @@ mod tests {
         (0..3).map(length).collect()
     }
 
-    /// The output of a loop whose elements have outputs, items and errors of these lengths.
+    /// Returns the output of a loop with `count` elements, whose outputs, items and errors have the
+    /// given lengths.
     fn loop_output(count: usize, [output, item, error]: [usize; 3]) -> Value {
         let text = |length| "x".repeat(length);
         let element = |index| match index % 2 {

@@ -1,4 +1,4 @@
-//! A preview of a run: its steps and calls, as far as they can be determined from the input alone.
+//! A preview of a run: the steps and tool calls that can be determined from the input alone.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -12,7 +12,8 @@ use super::{
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
-/// A group of steps that may start at the same time, because none of them waits for another.
+/// A group of steps that may start at the same time, because no step in the group waits for
+/// another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wave {
@@ -26,59 +27,61 @@ pub struct Wave {
 pub struct StepPreview {
     /// The id of the step or target.
     pub id: String,
-    /// The condition of the step; `None` if it always runs.
+    /// The condition of the step. `None` if the step has no condition and always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionPreview>,
-    /// The collection and the limits of the loop; `None` if the step is not a loop.
+    /// The collection and the limits of the loop. `None` if the step is not a loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<LoopPreview>,
-    /// The question to the user; `None` if the step does not ask the user.
+    /// The question to the user. `None` if the step does not ask the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
-    /// The value that the step computes, as far as it is known before the run. A part that only the
-    /// run determines is shown as its source text. `None` if the step computes no value.
+    /// The value that the step computes. Parts that are determined only during the run are shown as
+    /// their source text. `None` if the step computes no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// The result with which the step ends the run; `None` if the step does not end the run.
+    /// The result with which the step ends the run. `None` if the step does not end the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stops: Option<StopPreview>,
-    /// The error with which the step would certainly fail to compute its value or its result.
+    /// The error that is certain to occur when the step computes its value or its result. `None` if
+    /// no such error is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The calls that the step may make. A switch makes at most one of its calls. A loop makes its
-    /// only call once for each element.
+    /// The tool calls that the step may make. A switch makes at most one of these calls. A loop has
+    /// one call, and makes it once for each element.
     pub calls: Vec<CallPreview>,
 }
 
-/// A condition of a step, or of a case of a switch.
+/// A condition of a step or of a switch case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ConditionPreview {
     /// The source text of the condition.
     pub written: String,
-    /// Whether the condition is true. `None` if this depends on values that only the run
-    /// determines, or if the evaluation fails.
+    /// Whether the condition is true. `None` if this depends on values that are determined only
+    /// during the run, or if the evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// The error with which the step would certainly fail, if one is known before the run.
+    /// The error that is certain to fail the step. `None` if no such error is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The preview of a call of a tool.
+/// The preview of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallPreview {
-    /// The condition of the case, if the call belongs to a case of a switch.
+    /// The condition of the switch case that contains the call. `None` if the call belongs to no
+    /// case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<ConditionPreview>,
     /// The name of the tool.
     pub tool: String,
-    /// The arguments of the call. A value that only the run determines is shown as its source text,
-    /// such as `$steps.scan.output`.
+    /// The arguments of the call. Values that are determined only during the run are shown as their
+    /// source text, such as `$steps.scan.output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// The error with which the step would certainly fail, if one is known before the run.
+    /// The error that is certain to fail the step. `None` if no such error is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -89,16 +92,16 @@ pub struct CallPreview {
 pub struct LoopPreview {
     /// The source text of the collection.
     pub collection: String,
-    /// The elements of the collection. `None` if only the run determines them, or if the evaluation
-    /// fails.
+    /// The elements of the collection. `None` if they are determined only during the run, or if the
+    /// evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<Value>>,
-    /// The error with which the step would certainly fail, if one is known before the run.
+    /// The error that is certain to fail the step. `None` if no such error is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The maximum number of elements that are processed at the same time.
     pub max_parallel: usize,
-    /// The maximum number of elements of the collection.
+    /// The maximum number of elements. If the collection has more, the step fails.
     pub max_iterations: usize,
 }
 
@@ -106,39 +109,39 @@ pub struct LoopPreview {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ElicitationPreview {
-    /// The text of the question, or its source text if the text depends on values that only the run
-    /// determines.
+    /// The text of the question. Shown as its source text if it depends on values that are
+    /// determined only during the run.
     pub message: Value,
-    /// The schema of the form that the user fills in. A text that depends on values of the run is
-    /// shown as its source text.
+    /// The schema of the form that the user fills in. Strings that depend on values of the run are
+    /// shown as their source text.
     pub schema: Value,
-    /// The error with which the step would certainly fail, if one is known before the run.
+    /// The error that is certain to fail the step. `None` if no such error is known before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The effect on the run if the user declines.
     pub on_decline: OnRefusal,
     /// The effect on the run if the user does not answer.
     pub on_cancel: OnRefusal,
-    /// The time that the user has to answer, in milliseconds.
+    /// The time that the user has to answer the question, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// The preview of the end of a run.
+/// The preview of a stop, which is a step that ends the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StopPreview {
-    /// Whether the run fails.
+    /// Whether the stop makes the run fail.
     pub is_error: bool,
-    /// The text or the structured content of the result, as far as it is known before the run. A
-    /// part that only the run determines is shown as its source text.
+    /// The text or the structured content of the run's result. Parts that are determined only
+    /// during the run are shown as their source text.
     pub result: Value,
 }
 
-/// A function that prepares the arguments of a call for the tool of a call site. Returns an error
-/// if the arguments are invalid.
+/// A function that validates and prepares the arguments of a tool call. Its first parameter is the
+/// index of the call site. Returns an error if the arguments are invalid.
 pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, StepError> + 'p;
 
-/// The data that a preview is built from.
+/// The data from which a preview is built. It is available before the run.
 struct Before<'p> {
     data: &'p dyn Data,
     prepare: &'p Prepare<'p>,
@@ -147,9 +150,9 @@ struct Before<'p> {
 // === impl Plan ===
 
 impl Plan {
-    /// Returns the steps of a run with this input, grouped into waves. A step is in the first wave
-    /// after the waves of all steps that it waits for. Arguments that are fully known are prepared
-    /// for their tools as in a run.
+    /// Returns the steps of a run with this input, grouped into waves. A step belongs to the first
+    /// wave after the waves of all steps that it waits for. Call arguments that are fully known are
+    /// prepared for their tools like in a run.
     pub(crate) fn preview(&self, input: &Value, prepare: &Prepare<'_>) -> Vec<Wave> {
         let before = Before { data: input, prepare };
         let mut waiting = StepSet::first(self.steps().len());
@@ -159,7 +162,7 @@ impl Plan {
             let ready = waiting.filter(|&step| self.needs(step).is_subset(finished));
             let wave: StepSet =
                 if self.concurrency == 1 { ready.take(1).collect() } else { ready.collect() };
-            // No step is left, since a plan has no cycles.
+            // A plan has no cycles, so an empty wave means that no step is left.
             if wave.is_empty() {
                 return waves;
             }
@@ -250,7 +253,7 @@ fn would_fail(error: &str) -> String {
 // === impl ConditionPreview ===
 
 impl ConditionPreview {
-    /// Returns the condition as text, with its value if it is known.
+    /// Returns the source text of the condition, followed by its value if it is known.
     fn text(&self) -> String {
         let Self { written, holds, error } = self;
         match (holds, error) {
@@ -302,7 +305,8 @@ impl CallSite {
         CallPreview { when, tool: self.tool.to_string(), arguments, error }
     }
 
-    /// Returns the arguments of the call, as far as they are known before the run.
+    /// Returns the arguments of the call. Parts that are unknown before the run are shown as their
+    /// source text.
     fn arguments_before(&self, before: &Before<'_>) -> Result<Option<Value>, String> {
         let data = before.data;
         let (arguments, is_known) = match &self.arguments {
@@ -370,7 +374,7 @@ fn condition(condition: &Condition, data: &dyn Data) -> ConditionPreview {
     ConditionPreview { written: condition.to_string(), holds, error }
 }
 
-/// Evaluates an expression if all values that it refers to are known before the run.
+/// Evaluates an expression. Returns `None` if it refers to a value that is unknown before the run.
 fn known<T>(
     uses: &[Use<'_>],
     evaluate: impl FnOnce() -> Result<T, EvaluationError>,
@@ -384,7 +388,7 @@ fn known<T>(
     }
 }
 
-/// Returns `true` if the value is known before the run. Only the input is.
+/// Returns `true` if the value of a root is known before the run. Only the input is known.
 fn is_known(root: Root) -> bool {
     root == Root::Input
 }

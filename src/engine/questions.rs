@@ -1,4 +1,4 @@
-//! The questions of a suspended run and their answers.
+//! The questions of a suspended run, and the answers to them.
 
 use std::{collections::BTreeMap, mem, time::Duration};
 
@@ -20,17 +20,18 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The reply of a tool that asks questions, and returns a result only after they are answered.
+/// The reply of a tool that asks questions. The tool returns a result only after it receives the
+/// answers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Questions {
-    /// The questions by their keys. Empty if the tool asks nothing, and only requires to be called
-    /// again with its state.
+    /// The questions, by their keys. Empty if the tool asks nothing, and only requests to be called
+    /// again with the state that it sent.
     pub(crate) asked: BTreeMap<String, Question>,
     /// The state to return to the tool together with the answers.
     pub(crate) resume: Resume,
 }
 
-/// The answers to the questions of a tool, for the next call of this tool.
+/// The answers to the questions of a tool. They are sent with the next call of the tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
     /// The responses, by the keys of the questions.
@@ -43,15 +44,15 @@ pub(crate) struct Answered {
 pub(super) enum Said {
     /// The user accepted. The content matches the schema of the form.
     Accept(JsonObject),
-    /// The user declined.
+    /// The user declined the question.
     Decline,
     /// The user dismissed the question.
     Cancel,
-    /// The answer did not arrive in time.
+    /// The answer did not arrive before the deadline.
     Late,
-    /// The answer does not match the form. Contains the reason.
+    /// The answer does not match the schema of the form. Contains the reason.
     Misfit(String),
-    /// There is no response yet.
+    /// No response has arrived yet.
     NotYet,
     /// The question was not asked or not answered. Contains the reason.
     Refused(String),
@@ -60,7 +61,7 @@ pub(super) enum Said {
 // === impl Said ===
 
 impl Said {
-    /// Returns the value of `action` in the output of the step, such as `decline`.
+    /// Returns the value of `action` in the output of the question's step, such as `decline`.
     pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Accept(_) => "accept",
@@ -70,8 +71,8 @@ impl Said {
         }
     }
 
-    /// Returns the error of a step whose question was not accepted. `timeout` is the time that the
-    /// user had to answer.
+    /// Returns the error of a step whose question the user did not accept. `timeout` is the time
+    /// that the user had to answer.
     pub(super) fn error(&self, timeout: Duration) -> StepError {
         match self {
             Self::Decline => StepError::new(ErrorKind::Declined, "the user declined"),
@@ -87,7 +88,7 @@ impl Said {
 // === impl Questions ===
 
 impl Questions {
-    /// Returns the size of the questions, in bytes of their texts and values. The size counts
+    /// Returns the size of the questions: the bytes of their texts and values. This size counts
     /// toward the maximum size of the run's tool results.
     pub(super) fn size(&self) -> usize {
         let of = |(key, question): (&String, &Question)| {
@@ -96,7 +97,7 @@ impl Questions {
         };
         let resume = match &self.resume {
             Resume::Tool(state) => state.as_ref().map_or(0, String::len),
-            // The results in the state of the run were counted when they arrived.
+            // The tool results in the state of a nested run were already counted when they arrived.
             Resume::Run(_) => 0,
         };
         self.asked.iter().map(of).sum::<usize>() + resume
@@ -106,8 +107,8 @@ impl Questions {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Evaluates the text and the form of the question. The user must answer the question before
-    /// `until`, a Unix time in milliseconds.
+    /// Evaluates the text and the form of the question. `until` is the time by which the user must
+    /// answer, as Unix time in milliseconds.
     ///
     /// # Errors
     ///
@@ -131,7 +132,7 @@ impl Elicitation {
         Ok(Question { request, until: Some(until) })
     }
 
-    /// Parses an answer to this question.
+    /// Parses and validates an answer to this question.
     fn read(&self, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
             return Said::Misfit("the answer is not an object".to_owned());
@@ -145,7 +146,7 @@ impl Elicitation {
                 return Said::Misfit(expected.to_owned());
             }
         }
-        // An empty form can be answered without content.
+        // If the form is empty, clients may omit the content of the answer.
         let content = answer.remove("content").filter(|content| !content.is_null());
         let mut content = content.unwrap_or_else(|| Map::new().into());
         if let Value::Object(content) = &mut content {
@@ -159,8 +160,8 @@ impl Elicitation {
         }
     }
 
-    /// Adds the defaults of the form for members that are missing in the answer, because a client
-    /// need not show defaults to the user.
+    /// Adds the defaults of the form for all members that the answer omits, because clients are not
+    /// required to show defaults to the user.
     fn fill_in(&self, content: &mut Map<String, Value>) {
         let properties = self.schema.schema().get("properties").and_then(Value::as_object);
         for (name, property) in properties.into_iter().flatten() {
@@ -172,7 +173,7 @@ impl Elicitation {
         }
     }
 
-    /// Returns what the run does after a response that does not accept the question.
+    /// Returns the effect on the run if the response does not accept the question.
     pub(super) const fn on(&self, said: &Said) -> OnRefusal {
         match said {
             Said::Decline => self.on_decline,
@@ -184,7 +185,7 @@ impl Elicitation {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// Creates the question of a step.
+    /// Creates the pending question of a step.
     pub(super) fn step(step: usize, started_ms: u64, question: Question) -> Self {
         Self {
             id: BranchId { step, element: 0 },
@@ -197,7 +198,7 @@ impl PendingQuestion {
         }
     }
 
-    /// Creates the pending questions of a tool that was called.
+    /// Creates the pending questions of a tool call.
     pub(super) fn call(
         id: BranchId,
         attempts: u32,
@@ -209,8 +210,8 @@ impl PendingQuestion {
         Self { id, attempts, started_ms, site, questions, resume, responses }
     }
 
-    /// Takes the answers for the next call of a tool. Returns `None` if the tool has asked
-    /// questions and none of them has a response yet.
+    /// Takes the responses for the next call of the tool. Returns `None` if none of the tool's
+    /// questions has a response yet.
     pub(super) fn take_answers(&mut self) -> Option<Box<Answered>> {
         if self.responses.is_empty() && !self.questions.is_empty() {
             return None;
@@ -219,14 +220,14 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
-    /// Takes the user's response to the question of a step. If the deadline has passed at the Unix
-    /// time `unix_ms`, returns [`Said::Late`] instead, unless the user has declined.
+    /// Takes the user's response to the question of a step. Returns [`Said::Late`] if the deadline
+    /// has passed at the Unix time `unix_ms`, unless the user has declined.
     pub(super) fn take_said(&mut self, elicitation: &Elicitation, unix_ms: u64) -> Said {
         let is_late = self.questions.get(OWN).is_some_and(|question| question.is_late(unix_ms));
         match self.responses.remove(OWN) {
             Some(Response::Late) => Said::Late,
             Some(Response::Answer(answer)) => match elicitation.read(answer) {
-                // A late answer is ignored, except if the user declined.
+                // A late answer is ignored, unless the user has declined.
                 Said::Decline => Said::Decline,
                 _ if is_late => Said::Late,
                 said => said,
@@ -247,8 +248,8 @@ impl PendingQuestion {
         self.responses = responses;
     }
 
-    /// Asks the question of a step again, because the last answer is invalid for the reason `why`.
-    /// The new deadline is the Unix time `until`.
+    /// Asks the question of a step again, because the last answer is invalid. `why` is the reason,
+    /// which is added to the text of the question. The new deadline is the Unix time `until`.
     pub(super) fn ask_again(&mut self, why: &str, until: u64) {
         self.attempts += 1;
         let Some(question) = self.questions.get_mut(OWN) else { return };
@@ -256,7 +257,7 @@ impl PendingQuestion {
         if let InputRequest::Elicitation(request) = &mut question.request
             && let ElicitRequestParams::FormElicitationParams { message, .. } = &mut request.params
         {
-            // Removes the reason of the previous repetition.
+            // The text may still contain the reason of the previous repetition.
             let asked = message.find(AGAIN).unwrap_or(message.len());
             message.truncate(asked);
             message.push_str(AGAIN);
@@ -265,14 +266,14 @@ impl PendingQuestion {
     }
 }
 
-/// The text between a question that is asked again and the reason for asking again.
+/// The text between a repeated question and the reason for its repetition.
 const AGAIN: &str = "\n\nThe last answer cannot be used: ";
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns all pending questions of the run by their keys. The key of a step's question is the
-    /// id of the step. The key of a tool's question is `branch:key`, where `branch` names the step
+    /// Returns all pending questions of the run, by their keys. The key of a step's question is the
+    /// ID of the step. The key of a tool's question is `branch:key`, where `branch` names the step
     /// or loop element that called the tool.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
         let of = |asked: &PendingQuestion| {
@@ -291,7 +292,7 @@ impl RunState {
         self.asked.iter().map(|asked| asked.questions.len()).sum()
     }
 
-    /// Stores each response with its pending question. Ignores responses that belong to no pending
+    /// Stores responses with their pending questions. Ignores responses that belong to no pending
     /// question.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
         for asked in &mut self.asked {
@@ -325,7 +326,7 @@ impl RunState {
                 && self.is_stopped_by(plan, key, response))
     }
 
-    /// Marks all pending questions as not answered, for the reason `why`, which may be shown to the
+    /// Marks all pending questions as unanswered. `why` is the reason, which may be shown to the
     /// client.
     pub(crate) fn refuse(&mut self, why: &str) {
         for asked in &mut self.asked {
@@ -342,10 +343,10 @@ fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
-/// Returns the name of a branch with escaped colons, for the keys of its questions.
+/// Returns the name of a branch for the keys of its questions, with escaped colons.
 fn branch(plan: &Plan, id: BranchId) -> String {
     let step = &plan.steps()[id.step];
-    // Targets are named after tools, whose names can contain any character.
+    // Targets are named after their tools, and the names of tools can contain any character.
     let name = step.id.replace('%', "%25").replace(':', "%3A");
     if step.is_loop() { format!("{name}[{}]", id.element) } else { name }
 }

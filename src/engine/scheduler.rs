@@ -106,7 +106,7 @@ pub(super) struct Settings<'p> {
 pub(super) struct Asking<'p> {
     /// The start of the run, in milliseconds of Unix time.
     pub(super) started_unix_ms: u64,
-    /// Whether the client supports questions in the form of a form that the user fills in.
+    /// Whether the client supports forms, with which it asks the user a question.
     pub(super) has_forms: bool,
     /// The reason why the run must not ask questions. `None` if it may ask.
     pub(super) closed: Option<&'p str>,
@@ -409,8 +409,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 self.count_evaluation();
                 object(self.state.evaluate(|data| expression.evaluate_in(data)))
             }
-            // Only the last step that needs the input takes it, and all others clone it. If tools
-            // may ask questions, they can be called again with the input, so all steps clone it.
+            // The last step that needs the input moves it, and all other steps clone it. If tools
+            // may ask questions, all steps clone the input, because it is needed to call the tools
+            // again.
             Arguments::Input if !self.keeps_arguments && self.is_last_to_read_input() => {
                 object(Ok(Some(mem::take(&mut self.state.input))))
             }

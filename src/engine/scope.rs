@@ -1,4 +1,4 @@
-//! The state that a run shares with its nested runs, such as deadlines and resource limits.
+//! The deadline, limits and observers that a run shares with its nested runs.
 
 use std::{
     sync::{
@@ -23,49 +23,52 @@ use crate::{
     observe::Observers,
 };
 
-/// The maximum memory of the JSON values that are parsed from text results, as a multiple of
+/// The maximum memory of all JSON values that are parsed from text results, as a multiple of
 /// `max_result_bytes`.
 const PARSED_TIMES: usize = 16;
 
-/// The state that a run and its nested runs share, such as deadlines and limits.
+/// The state that a run and its nested runs share, such as the deadline, the limits and the
+/// observers.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     meter: Arc<Meter>,
-    /// The account that is charged for the run's calls. `None` if the scope does not belong to a
-    /// run yet.
+    /// The account to which the costs of the run's tool calls are charged. `None` until the scope
+    /// belongs to a run.
     account: Option<Arc<Account>>,
-    /// Whether the meter and the account were created for this run, and not by an outer one.
+    /// Whether this run created the meter and the account, instead of sharing them with an outer
+    /// run.
     owns: Owns,
     /// The start time of this run.
     pub(crate) started: Instant,
-    /// The deadline of the outermost run.
+    /// The time at which the run must end. A nested run cannot have a later deadline than its outer
+    /// run.
     pub(crate) deadline: Instant,
-    /// The time without progress after which the client receives a heartbeat; zero disables
+    /// The time without progress after which the client receives a heartbeat. Zero disables
     /// heartbeats.
     pub(super) heartbeat: Duration,
     /// Whether the client may be asked questions.
     asking: Asking,
     /// The observers of the run, which receive its events.
     pub(super) observers: Observers,
-    /// The branch that calls the run; `None` if the run is not nested in an observed one.
+    /// The branch of the outer run that calls this run. `None` if no observed outer run exists.
     pub(super) place: Option<Arc<BranchPlace>>,
-    /// The id of a nested run, which is the same for all attempts to call the run. `None` if the
+    /// The ID of a nested run, which is the same for all attempts to call that run. `None` if the
     /// run is not nested.
     pub(super) run_id: Option<Arc<str>>,
 }
 
-/// Whether the client may be asked questions.
+/// Whether the run may ask the client questions.
 #[derive(Clone, Debug)]
 enum Asking {
-    /// The client may be asked. The outermost run can be suspended for a question if the state of
-    /// the run has at most `room` bytes. If the run stays in memory, `room` is `usize::MAX`.
+    /// Questions are allowed. The outermost run can be suspended for a question if its state has at
+    /// most `room` bytes. If the run stays in memory while it is suspended, `room` is `usize::MAX`.
     Open { room: usize },
-    /// The client must not be asked. Contains the reason.
+    /// Questions are not allowed. Contains the reason.
     Closed(Arc<str>),
 }
 
-/// The resources that a client's call has used in all of its runs, saved while the outermost run is
-/// suspended.
+/// Resource usage of a suspended composite call, including all of its nested runs. Saved so that
+/// the limits of the whole call still apply after the run resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     calls: usize,
@@ -73,8 +76,8 @@ pub(crate) struct Used {
     parsed_bytes: usize,
 }
 
-/// The resources that one run with limits or an account of its own has used, saved while the run is
-/// suspended.
+/// Resource usage of a single suspended run. Saved so that the run continues counting from it after
+/// it resumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -99,8 +102,8 @@ impl Scope {
         Self::resumed(limits, timeout, Used::default(), Instant::now())
     }
 
-    /// Creates the scope of an outermost run that resumes. The run has used the resources `used`
-    /// before, and may run for `timeout` from `started`.
+    /// Creates the scope of an outermost run that resumes. `used` is its resource usage before the
+    /// suspension. The run started at `started` and may run for `timeout` from then on.
     pub(crate) fn resumed(
         limits: CallLimits,
         timeout: Duration,
@@ -131,20 +134,20 @@ impl Scope {
         }
     }
 
-    /// Forbids further questions to the client. `why` is the reason.
+    /// Forbids all further questions to the client. `why` is the reason.
     pub(crate) fn close(mut self, why: Arc<str>) -> Self {
         self.asking = Asking::Closed(why);
         self
     }
 
-    /// Sets the maximum size in bytes of the outermost run's state. A run with a larger state
-    /// cannot be suspended for a question.
+    /// Sets the maximum size of the outermost run's state, in bytes. If the state is larger, the
+    /// run cannot be suspended for a question.
     pub(crate) fn state_room(mut self, bytes: usize) -> Self {
         self.asking = Asking::Open { room: bytes };
         self
     }
 
-    /// Returns the reason why no questions are allowed, or `None` if questions are allowed.
+    /// Returns the reason why questions are forbidden. Returns `None` if they are allowed.
     pub(crate) const fn closed(&self) -> Option<&Arc<str>> {
         match &self.asking {
             Asking::Open { .. } => None,
@@ -152,7 +155,7 @@ impl Scope {
         }
     }
 
-    /// Returns the maximum size of the state of a suspended run, in bytes.
+    /// Returns the maximum size of the run's state, in bytes, at which the run can be suspended.
     pub(super) const fn room(&self) -> usize {
         match self.asking {
             Asking::Open { room } => room,
@@ -165,13 +168,13 @@ impl Scope {
         self
     }
 
-    /// Sets the observers.
+    /// Sets the observers that receive the events of the run.
     pub(crate) fn observers(mut self, observers: Observers) -> Self {
         self.observers = observers;
         self
     }
 
-    /// Returns the resources that the client's call has used in all of its runs.
+    /// Returns the resource usage of the whole composite call, including all nested runs.
     pub(crate) fn used(&self) -> Used {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         let meter = self.meter.outermost();
@@ -182,17 +185,17 @@ impl Scope {
         }
     }
 
-    /// Returns the scope of a nested run that starts now. Its deadline is not later than that of
-    /// this scope.
+    /// Returns the scope of a nested run that starts now. Its deadline is `timeout` from now, but
+    /// not later than the deadline of this scope.
     pub(crate) fn nested(&self, timeout: Duration) -> Self {
         let started = Instant::now();
         let deadline = self.deadline.min(after(started, timeout));
         Self { started, deadline, ..self.clone() }
     }
 
-    /// Converts this scope to the scope of the run `name`. `limits` are the run's own limits, and
-    /// `context` is the context in which the run is called. `spent` contains the resources that the
-    /// run used before it was suspended.
+    /// Converts this scope to the scope of the run `name`. `limits` are the limits of this run
+    /// alone, and `context` is the context of the call. `spent` is the resource usage of the run
+    /// before its suspension, if it was suspended.
     pub(crate) fn of_run(
         mut self,
         name: &Arc<str>,
@@ -231,9 +234,9 @@ impl Scope {
         self
     }
 
-    /// Returns the resources that the run has used. Contains the calls and result bytes only if the
-    /// run has a meter of its own, and the charged amounts only if it has an account of its own.
-    /// Returns `None` if all of these are zero.
+    /// Returns the resource usage of the run. Includes calls and result bytes only if the run has
+    /// its own meter, and charged amounts only if it has its own account. Returns `None` if all
+    /// included values are zero.
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {
@@ -246,7 +249,7 @@ impl Scope {
         (spent != Spent::default()).then(|| Box::new(spent))
     }
 
-    /// Returns the account that is charged for the calls of the run.
+    /// Returns the account to which the costs of the run's tool calls are charged.
     pub(super) const fn account(&self) -> Option<&Arc<Account>> {
         self.account.as_ref()
     }
@@ -256,11 +259,11 @@ impl Scope {
         self.meter.can_end_runs()
     }
 
-    /// Returns the limit of this run, or of an outer one, that was reached. Returns `None` if no
+    /// Returns the limit that was reached in this run or in an outer run. Returns `None` if no
     /// limit was reached.
     ///
-    /// If the limits of several runs were reached, returns the limit of the outermost of these
-    /// runs, because its end also ends all inner runs.
+    /// If the limits of several runs were reached, returns that of the outermost of them, because
+    /// the end of the outermost run also ends the inner runs.
     pub(crate) fn reached(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -269,7 +272,7 @@ impl Scope {
     }
 
     /// Like [`reached`](Self::reached), but also returns a limit that is used up without being
-    /// exceeded, because the call that is about to begin would exceed it.
+    /// exceeded. Called before a tool call, which would exceed this limit.
     pub(super) fn reached_by_call(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -284,7 +287,7 @@ impl Scope {
         self.reached()
     }
 
-    /// Counts a call.
+    /// Counts a tool call toward the limits.
     ///
     /// # Errors
     ///
@@ -303,7 +306,7 @@ impl Scope {
         })
     }
 
-    /// Counts a tool's reply of `bytes` bytes against the limits of the run.
+    /// Counts a tool reply of `bytes` bytes toward the limits of the run.
     ///
     /// # Errors
     ///
@@ -312,8 +315,8 @@ impl Scope {
         self.count_bytes(&self.meter, "an answer", bytes)
     }
 
-    /// Counts a value that the run creates and keeps until it ends. The value counts toward the
-    /// same limits as a tool's reply.
+    /// Counts a value that the run computes and keeps until it ends. The value counts toward the
+    /// same limits as a tool result.
     ///
     /// # Errors
     ///
@@ -323,8 +326,8 @@ impl Scope {
     }
 
     /// Counts the value that the run builds from the results of its calls. The value counts toward
-    /// the limits of the client's whole call, but not toward the limits of a single run, because it
-    /// is not a tool result.
+    /// the limits of the whole composite call. It does not count toward the limits of a single run,
+    /// because it is not a tool result.
     ///
     /// # Errors
     ///
@@ -333,8 +336,9 @@ impl Scope {
         self.count_bytes(self.meter.outermost(), "a value", content_size::of_value(value))
     }
 
-    /// Counts `bytes`, the memory of a JSON value that is parsed from a text result. Returns an
-    /// error if all such values together would exceed [`PARSED_TIMES`] times `max_result_bytes`.
+    /// Counts `bytes` of memory for a JSON value that is parsed from a text result. Returns an
+    /// error if the memory of all such values would exceed `max_result_bytes` times
+    /// [`PARSED_TIMES`].
     pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
         let meter = self.meter.outermost();
         let max = meter.max_result_bytes;
@@ -366,12 +370,12 @@ impl Scope {
         Err(StepError { ends_run: reached.is_some(), ..error })
     }
 
-    /// Returns the error of work that this limit rejects.
+    /// Returns the error of a step or call that this limit rejects.
     fn refusal(&self, reached: &Reached) -> StepError {
         reached.refusal(self.name())
     }
 
-    /// Returns the name of the run, or an empty string if the run has no limits of its own.
+    /// Returns the name of the run. Returns an empty string if the run has no limits of its own.
     fn name(&self) -> &str {
         let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
         run.map_or("", |run| &run.name)
@@ -406,8 +410,8 @@ mod tests {
         assert!(scope.keep_made(&json!(null)).is_err());
     }
 
-    /// Returns the scopes of an outer and a nested run. `outer` and `inner` are their maximum
-    /// numbers of calls.
+    /// Returns the scopes of an outer and a nested run. `outer` and `inner` are the maximum numbers
+    /// of calls of these runs.
     fn nested(outer: usize, inner: usize) -> (Scope, Scope) {
         let of = |scope: Scope, name: &str, max_calls: usize| {
             let limits = RunLimits { max_calls: Some(max_calls), ..RunLimits::default() };
@@ -469,7 +473,8 @@ mod tests {
         let own = RunLimits { max_result_bytes: Some(200), ..RunLimits::default() };
         let scope = scope.of_run(&"run".into(), own, &Context::default(), None);
         assert_eq!(scope.keep_made(&json!("x".repeat(50))), Ok(()));
-        // Each is too much for all calls together; only both at once are for the run.
+        // Each value exceeds the limit of all calls together. Only both values at once would exceed
+        // the limit of the run.
         std::thread::scope(|threads| {
             for bytes in [101, 51] {
                 let (value, scope) = (json!("x".repeat(bytes)), &scope);

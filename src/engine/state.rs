@@ -71,8 +71,8 @@ pub(crate) struct RunState {
     /// the user.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
-    /// Resource usage of a suspended run with limits of its own. Saved so that the run continues
-    /// counting from it after it resumes.
+    /// Resource usage of a suspended run. Saved so that the run continues counting from it after it
+    /// resumes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
     /// The ID under which observers know a suspended run. Saved so that they recognize the run when

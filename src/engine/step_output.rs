@@ -1,4 +1,4 @@
-//! The kept parts of the results of steps.
+//! Access to the stored results of steps, and which parts of them a run keeps.
 
 use std::{borrow::Cow, mem};
 
@@ -22,7 +22,8 @@ pub(crate) const STEPS: &str = "mcp-composite/steps";
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns a field of the step's record, such as the output, if the field was kept.
+    /// Returns a field of the step's record, such as the output. Returns `None` if the field was
+    /// not kept.
     pub(super) fn field(&self, field: Field) -> Option<Cow<'_, Value>> {
         let record = self.record.as_deref();
         let content = || record.and_then(|record| record.content.as_ref());
@@ -49,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// Takes the output of a step that is not a tool result, such as the output of a loop.
+    /// Takes the output of a step that has no tool result, such as the output of a loop.
     pub(crate) fn take_output(&mut self) -> Option<Value> {
         self.record.as_mut()?.output.take()
     }
@@ -58,10 +59,10 @@ impl Outcome {
         self.record.get_or_insert_default().output = Some(output);
     }
 
-    /// Parses a tool result that has only text as JSON. The parsed value becomes the output of the
-    /// step.
+    /// Parses a tool result as JSON if it consists only of text. The parsed value becomes the
+    /// output of the step.
     ///
-    /// Fails the step if the text is not JSON or the value exceeds a limit.
+    /// Fails the step if the text is not valid JSON, or if the value exceeds a limit.
     pub(super) fn parse(&mut self, scope: &Scope) {
         let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
         let blocks = &result.content;
@@ -89,7 +90,8 @@ impl Outcome {
     }
 
     /// Moves the structured content of a failed tool's result into the `data` of the step's error.
-    /// If a failed composite has no structured content, moves the report of its steps instead.
+    /// If a failed composite has no structured content, moves the report about its steps there
+    /// instead.
     pub(super) fn add_details(&mut self) {
         if let (Some(result), Some(error)) = (&mut self.result, &mut self.error)
             && error.kind == ErrorKind::Tool
@@ -97,14 +99,14 @@ impl Outcome {
         {
             error.data = result.structured_content.take().or_else(|| {
                 let steps = result.meta.as_mut()?.0.remove(STEPS)?;
-                // In the same form as in structured content.
+                // The report has the same form as in structured content.
                 Some(json!({ "steps": steps }))
             });
         }
     }
 
-    /// Takes the output of a completed step from its record or its result, and drops the other data
-    /// of the step. Returns `None` if the step has not completed.
+    /// Takes the output of a completed step from its record or its result. Drops all other data of
+    /// the step. Returns `None` if the step has not completed.
     pub(super) fn take_any_output(&mut self) -> Option<Value> {
         let (record, result) = (self.record.take(), self.result.take());
         if !self.is_success() {
@@ -114,11 +116,11 @@ impl Outcome {
         kept.or_else(|| result.map(ToolResult::into_inner).and_then(output_of))
     }
 
-    /// Drops the data of the step that no expression reads. The `fields` that are read move from
-    /// the result to the record, and the result is dropped. If `keeps_result` is `true`, the result
-    /// is kept, and only fields that cannot be read from the result are copied to the record.
+    /// Drops the data of the step that no expression reads. Moves the `fields` that are read from
+    /// the result to the record, and drops the result. If `keeps_result` is `true`, keeps the
+    /// result, and copies only those fields to the record that cannot be read from the result.
     ///
-    /// If this drops the output of a completed step, returns the output.
+    /// Returns the output of a completed step if it was dropped.
     pub(super) fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
         let is_success = self.is_success();
         let mut dropped = None;
@@ -141,7 +143,8 @@ impl Outcome {
             if fields.output && record.output.is_none() {
                 record.output = result.structured_content.take();
             }
-            // An existing content was extracted from a kept result.
+            // If the record already has content, it was extracted from the result when that was
+            // kept.
             if record.content.is_none() {
                 let is_output = fields.output && record.output.is_none();
                 if fields.content || is_output {
@@ -154,7 +157,7 @@ impl Outcome {
                 dropped = output_of(result.into_inner());
             }
         }
-        // No step reads the output, and it is not the answer of a loop.
+        // The output can be dropped, because no step reads it, and it is not the answer of a loop.
         if !fields.output
             && (!keeps_result || self.result.is_some())
             && let Some(record) = &mut record
@@ -171,7 +174,7 @@ impl Outcome {
         dropped
     }
 
-    /// Converts the outcome of a loop element to the output of the element.
+    /// Converts the outcome of a loop element to the element's output.
     pub(super) fn into_output(mut self) -> Option<Value> {
         let fields = Fields { output: true, ..Fields::default() };
         self.keep(fields, false);
@@ -183,7 +186,7 @@ impl Outcome {
 // === impl EarlyEnd ===
 
 impl EarlyEnd {
-    /// Converts the evaluated text or value to the result of the run.
+    /// Converts the evaluated text or value of a stop to the result of the run.
     pub(super) fn result(&self, value: Value) -> CallToolResult {
         match (self.form, value) {
             (EndForm::Output, output) => result_of(output),
@@ -200,16 +203,16 @@ impl EarlyEnd {
     }
 }
 
-/// Returns the structured content of a result. Without structured content, returns its texts, with
-/// a placeholder such as `[image image/png]` for each other part.
+/// Returns the structured content of a tool result. If there is none, returns the texts of the
+/// result, with a placeholder such as `[image image/png]` for each content block that is not text.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
     let blocks = result.content.into_iter().filter(|block| !is_label(block));
     structured.or_else(|| joined(blocks.map(named_block)))
 }
 
-/// Returns the text of a content block. For a block without text, returns its kind with its media
-/// type or URI, such as `[image image/png]`.
+/// Returns the text of a content block. For a block that is not text, returns its kind together
+/// with its media type or URI, such as `[image image/png]`.
 fn named_block(block: ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text,
@@ -225,8 +228,9 @@ fn named_block(block: ContentBlock) -> String {
     }
 }
 
-/// Converts the output of a step to a result. A text becomes the content of the result. Any other
-/// value becomes the structured content and, as JSON, the text.
+/// Converts the output of a step to a tool result. A string becomes the text content of the result.
+/// Any other value becomes the structured content of the result, and also its text content, as
+/// JSON.
 pub(crate) fn result_of(output: Value) -> CallToolResult {
     match output {
         Value::String(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
@@ -234,14 +238,15 @@ pub(crate) fn result_of(output: Value) -> CallToolResult {
     }
 }
 
-/// Returns the joined texts of a tool result, including the label before each branch's content.
+/// Returns the texts of a tool result, joined by newlines. Includes the labels that precede the
+/// content of each branch.
 pub(super) fn texts(result: &CallToolResult) -> String {
     let texts: Vec<_> = result.content.iter().filter_map(text).collect();
     texts.join("\n")
 }
 
-/// Returns the joined texts of a tool result, without the label before each branch's content.
-/// Returns `None` if the result has no other text.
+/// Returns the texts of a tool result, joined by newlines, without the labels that precede the
+/// content of each branch. Returns `None` if no other text is left.
 pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     let mut texts = output_texts(result);
     let mut text = texts.next()?.to_owned();
@@ -260,8 +265,8 @@ fn text(block: &ContentBlock) -> Option<&str> {
     block.as_text().map(|text| text.text.as_str())
 }
 
-/// Returns the text of a step whose output is `output`: the output itself if it is a string, or
-/// else its member `text`. Returns `None` if the output has no text.
+/// Returns the text of a step from its output: the output itself if it is a string, or its member
+/// `text`. Returns `None` if neither is a string.
 pub(crate) fn text_of(output: &Value) -> Option<&Value> {
     let text = output.get("text").unwrap_or(output);
     text.is_string().then_some(text)
@@ -271,14 +276,14 @@ fn first_text(result: &CallToolResult) -> Option<&str> {
     output_texts(result).next()
 }
 
-/// Builds an object with a member for each content block, such as `text` or `image_0`. Omits links
-/// and labels.
+/// Builds a JSON object with a member for each content block, such as `text` or `image_0`. Omits
+/// resource links and labels.
 fn content(blocks: Vec<ContentBlock>) -> Value {
     let mut content = Map::with_capacity(blocks.len());
     let [mut texts, mut images, mut audios, mut resources] = [0; 4];
     for block in blocks.into_iter().filter(|block| !is_label(block)) {
         let (key, value) = match block {
-            // The first text and the first resource have no number.
+            // The keys of the first text and of the first resource have no number.
             ContentBlock::Text(text) => (named("text", &mut texts), text.text),
             ContentBlock::Image(image) => (numbered("image", &mut images), image.data),
             ContentBlock::Audio(audio) => (numbered("audio", &mut audios), audio.data),
@@ -290,7 +295,8 @@ fn content(blocks: Vec<ContentBlock>) -> Value {
                 };
                 (named("resource", &mut resources), value)
             }
-            // A link does not contain the linked data; unknown kinds are skipped too.
+            // A resource link does not contain the linked data. Unknown kinds of blocks are skipped
+            // too.
             _ => continue,
         };
         content.insert(key, value.into());

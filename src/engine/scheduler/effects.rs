@@ -14,7 +14,7 @@ pub(in crate::engine) trait Effects {
     /// Reports that a step begins that is a question, or a loop with at least one element.
     fn open_step(&mut self, step: usize);
 
-    /// Reports the number of elements of a loop that begins or resumes.
+    /// Reports that a loop begins or resumes, with all of its elements.
     fn split_step(&mut self, each: &Loop<'_>);
 
     /// Reports that an element of a loop begins.

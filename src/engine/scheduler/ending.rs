@@ -48,7 +48,8 @@ impl<E: Effects> Scheduler<'_, E> {
             skipped.for_each(|element| self.effects.skip_element(element, limit));
             loops.insert(step);
         }
-        // A call that waits for a retry does not count as running, so it does not finish either.
+        // A call that waits for a retry does not count as running. It is ended now instead of being
+        // allowed to finish.
         let (mut waiting, calls) =
             mem::take(&mut self.calls).into_iter().partition(|call| call.is_waiting());
         self.calls = calls;

@@ -60,8 +60,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Adds the question of a step to the pending questions. Returns an error if the client does
-    /// not allow questions to the user.
+    /// Adds the question of a step to the pending questions. Returns an error if the user cannot be
+    /// asked, or if an expression in the question cannot be evaluated.
     pub(super) fn ask(
         &mut self,
         step: usize,
