@@ -42,8 +42,8 @@ pub(super) struct Attempts<'p> {
     /// The user's answers that the next attempt sends to the tool. `None` if the tool has not asked
     /// questions.
     answered: Option<Box<Answered>>,
-    /// The retry policy, and the error of the last attempt. `None` if the step has no retry policy,
-    /// as most. Boxed for this reason.
+    /// The retry policy, and the error of the last attempt. `None` if the step has no retry policy.
+    /// Boxed because most steps have none.
     retry: Option<Box<Retries>>,
 }
 

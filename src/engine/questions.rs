@@ -42,7 +42,8 @@ pub(crate) struct Answered {
 /// The user's response to the question of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
-    /// The user accepted. The content matches the schema of the form.
+    /// The user accepted the question. Contains the content of the answer, which matches the schema
+    /// of the form.
     Accept(JsonObject),
     /// The user declined the question.
     Decline,

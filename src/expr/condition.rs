@@ -1,4 +1,4 @@
-//! Expressions for conditions and loops, which must evaluate to a boolean or an array.
+//! The expressions of conditions and loops, which must evaluate to a boolean or an array.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ use super::{
     template::Template,
 };
 
-/// A boolean condition: a reference such as `$input.ok`, or a template whose braces may be omitted.
+/// A boolean condition: a reference such as `$input.ok`, or a template, whose braces may be
+/// omitted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 
@@ -37,8 +38,8 @@ impl Condition {
     ///
     /// # Errors
     ///
-    /// Returns an error if the condition evaluates to anything but a boolean or the text `true` or
-    /// `false`.
+    /// Returns an error if the value of the condition is neither a boolean nor one of the strings
+    /// `true` and `false`.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<bool, EvaluationError> {
         match self.0.evaluate_in(data)? {
             Some(Value::Bool(truth)) => Ok(truth),
@@ -52,13 +53,13 @@ impl Condition {
         }
     }
 
-    /// Returns all references to values of a run in the condition.
+    /// Returns all references in the condition.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// Creates a condition that is always true.
+/// The default is a condition that is always true.
 impl Default for Condition {
     fn default() -> Self {
         Self(Expression::literal(Value::Bool(true)))
@@ -74,8 +75,8 @@ impl fmt::Display for Condition {
 // === impl Collection ===
 
 impl Collection {
-    /// Parses a collection, which can be an array of any values, or a text. The text is either a
-    /// JSON array, or a reference or template as in a [`Condition`].
+    /// Parses a collection, which is an array of any values or a string. The string contains either
+    /// a JSON array, or a reference or template as in a [`Condition`].
     pub(crate) fn parse(value: &Value, names: &ScopeNames<'_>) -> Result<Self, ExpressionErrors> {
         let wrong = |found| {
             let error =
@@ -86,10 +87,10 @@ impl Collection {
             Value::Array(_) => Expression::parse_in(value, names).map(Self),
             Value::String(text) => {
                 let json = || serde_json::from_str::<Value>(text).ok();
-                // A text with template syntax is always a template, even if it is also JSON, such
-                // as `["{{ input.a }}"]`.
+                // A string with template syntax is always a template, even if it is also valid
+                // JSON, such as `["{{ input.a }}"]`.
                 match Some(text).filter(|text| !Template::is_one(text)).and_then(|_| json()) {
-                    // Any other text that is JSON is a literal.
+                    // Any other string with valid JSON is a literal.
                     Some(array @ Value::Array(_)) => Ok(Self(Expression::literal(array))),
                     Some(other) => wrong(kind(Some(&other))),
                     None => Expression::parse_logic(text, names)
@@ -105,8 +106,8 @@ impl Collection {
     ///
     /// # Errors
     ///
-    /// Returns an error if the collection evaluates to anything but an array or a text that is a
-    /// JSON array.
+    /// Returns an error if the value of the collection is neither an array nor a string that
+    /// contains a JSON array.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Vec<Value>, EvaluationError> {
         let wrong = |found| Err(EvaluationError::WrongKind { what: "it", found, expected: ARRAY });
         match self.0.evaluate_in(data)? {
@@ -121,13 +122,13 @@ impl Collection {
         }
     }
 
-    /// Returns all references to values of a run in the collection.
+    /// Returns all references in the collection.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// Creates a collection without elements.
+/// The default is a collection without elements.
 impl Default for Collection {
     fn default() -> Self {
         Self(Expression::literal(Value::Array(Vec::new())))
@@ -140,7 +141,7 @@ impl fmt::Display for Collection {
     }
 }
 
-/// Returns a description of a value's type for messages, such as `an array`.
+/// Returns the type of a value for error messages, such as `an array`.
 pub(crate) const fn kind(value: Option<&Value>) -> &'static str {
     match value {
         None => "nothing",

@@ -4,47 +4,47 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Provides the values that an expression refers to while it is evaluated.
+/// Provides the data of a run to the expressions that read it.
 pub(crate) trait Data {
-    /// Returns the value of a root, or `None` if there is none yet, such as the output of a step
-    /// that has not run.
+    /// Returns the value of a root. Returns `None` if the value does not exist yet, for example
+    /// because the step has not run.
     fn get(&self, root: Root) -> Option<Cow<'_, Value>>;
 }
 
-/// The value in which the path of a reference starts.
+/// The value at which the path of a reference starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Root {
     /// The input of the run: the arguments of the composite.
     Input,
-    /// A field of a step's record, in which a run stores the outcome of the step.
+    /// A field of a step's record. The record contains the outcome of the step.
     Step {
-        /// The index of the step among all steps.
+        /// The index of the step in the list of all steps.
         step: usize,
         /// The field of the record.
         field: Field,
     },
     /// The current element of a loop.
     Item,
-    /// The index of the current element of a loop, from zero.
+    /// The index of the current element of a loop, starting at zero.
     Index,
     /// The id of the run.
     WorkflowId,
     /// The name of the composite.
     WorkflowName,
-    /// The time at which the run started, as of RFC 3339.
+    /// The time at which the run started, in RFC 3339 format.
     WorkflowStartedAt,
 }
 
-/// A field of a step's record, in which a run stores the outcome of the step.
+/// A field of a step's record. The record contains the outcome of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Field {
-    /// The output of the step: the structured content of its result, the JSON that the step parsed
-    /// from its result, or an object with its content blocks.
+    /// The output of the step: the structured content of the tool result, the JSON value that was
+    /// parsed from the result, or an object with the result's content blocks.
     Output,
-    /// An object with all content blocks of the step's result, under keys such as `text`, `text_1`,
+    /// An object with all content blocks of the tool result, under keys such as `text`, `text_1`,
     /// `image_0` and `resource`.
     Content,
-    /// The first text in the step's result.
+    /// The first text in the tool result.
     Text,
     /// The status of the step, such as `completed`.
     Status,
@@ -60,7 +60,7 @@ impl Field {
     pub(crate) const ALL: [Self; 5] =
         [Self::Output, Self::Content, Self::Text, Self::Status, Self::Error];
 
-    /// Returns the name of the field that is used in references.
+    /// Returns the name of the field in references.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Output => "output",
@@ -71,13 +71,13 @@ impl Field {
         }
     }
 
-    /// Returns the field with this name, or `None` if no field has it.
+    /// Returns the field with this name. Returns `None` if no field has this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.name() == name)
     }
 }
 
-/// The JSON value is the root `input` of expressions. All other roots are undefined.
+/// Uses the JSON value as the input. All other roots have no value.
 impl Data for Value {
     fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
         (root == Root::Input).then_some(Cow::Borrowed(self))

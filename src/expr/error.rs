@@ -1,11 +1,11 @@
-//! Errors in parsing and evaluating expressions.
+//! The errors in parsing and evaluating expressions.
 
 use std::fmt;
 
 use super::PathSegment;
 use crate::suggest::DidYouMean;
 
-/// An error in the text of an expression, found when the expression is parsed.
+/// An error in an expression that is found by parsing it, before any run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
@@ -14,7 +14,7 @@ pub enum ExpressionError {
     UnknownRoot {
         /// The reference as written.
         text: String,
-        /// The names that references can begin with in this place of the definition.
+        /// The names with which references can begin at this place of the definition.
         expected: String,
     },
     /// A reference names a step that does not exist.
@@ -27,7 +27,7 @@ pub enum ExpressionError {
         /// The most similar name of a step, as a suggestion. `None` if no name is similar.
         near: Option<String>,
     },
-    /// A reference names a step that runs only after the reference is evaluated.
+    /// A reference names a step that has not run yet when the reference is evaluated.
     #[error("`{text}` refers to step `{step}`, which has not run by then")]
     LaterStep {
         /// The reference as written.
@@ -35,21 +35,21 @@ pub enum ExpressionError {
         /// The name or index of the step in the reference.
         step: String,
     },
-    /// The first step of a pipeline contains `$prev`, which refers to the step before it.
+    /// The first step of a pipeline contains `$prev`, although no previous step exists.
     #[error("`{text}` refers to the previous step, but this step is the first")]
     NoPrevious {
         /// The reference as written.
         text: String,
     },
-    /// A reference names a field that steps do not have.
+    /// A reference names a step field that does not exist.
     #[error("a step has no `{field}`: did you mean {}`{near}`?", Either(similar.as_deref()))]
     UnknownField {
         /// The name of the unknown field.
         field: String,
-        /// The suggested reference to the member with this name in the step's output.
+        /// A reference to the member with this name in the step's output, as a suggestion.
         near: String,
-        /// The suggested reference to a field with a similar name, which comes first in the
-        /// message. `None` if no field has a similar name.
+        /// A reference to an existing field with a similar name, as a suggestion. It comes before
+        /// `near` in the message. `None` if no field has a similar name.
         similar: Option<String>,
     },
     /// A reference begins with a known name but has a syntax error.
@@ -57,7 +57,7 @@ pub enum ExpressionError {
     Malformed {
         /// The reference as written.
         text: String,
-        /// The position of the error in the reference, in characters, counted from one.
+        /// The position of the error in the reference, in characters, starting at one.
         position: usize,
         /// The expected syntax.
         expected: &'static str,
@@ -67,15 +67,15 @@ pub enum ExpressionError {
     Template {
         /// A description of the error.
         reason: String,
-        /// The line of the error in the template, counted from one.
+        /// The line of the error in the template, starting at one.
         line: usize,
-        /// The column of the error in its line, in characters, counted from one.
+        /// The column of the error in its line, in characters, starting at one.
         column: usize,
     },
-    /// A value has the wrong type, whatever the input of the run is.
+    /// A value has the wrong type, independently of the data of a run.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The role of the value in the definition, such as `the collection`.
+        /// The name of the value in the message, such as `the collection`.
         what: &'static str,
         /// The actual type of the value.
         found: &'static str,
@@ -84,14 +84,14 @@ pub enum ExpressionError {
     },
 }
 
-/// All errors in an expression, each with the path to the string that contains the error.
+/// All errors in an expression. Each comes with the path to the string that contains the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ExpressionError)>);
 
 /// An error that occurs while an expression is evaluated.
 ///
-/// The message may be sent to clients, because it contains only parts of the expression and no
-/// values.
+/// The error message may be sent to clients, because it contains only parts of the expression, and
+/// no values from the run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
@@ -101,26 +101,26 @@ pub enum EvaluationError {
         /// The reference as it was written.
         reference: String,
     },
-    /// A template cannot be evaluated, for any other reason.
+    /// The evaluation of a template failed for another reason.
     #[error("{reason} in the template `{template}`")]
     Template {
-        /// The text of the template, or of its part that failed. Truncated if it is long.
+        /// The text of the template, or of the part that failed. Truncated if it is long.
         template: String,
         /// A description of the failure.
         reason: String,
     },
-    /// A template evaluates to a text that is too large.
+    /// The string that a template produces is too large.
     #[error("the output of the template `{template}` has more than {max} bytes")]
     TooLarge {
-        /// The text of the template, or of its part that failed. Truncated if it is long.
+        /// The text of the template, or of the part that failed. Truncated if it is long.
         template: String,
-        /// The maximum size of the text, in bytes.
+        /// The maximum size of the string, in bytes.
         max: usize,
     },
-    /// A condition or collection evaluates to a value of the wrong type.
+    /// The value of a condition or collection has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The role of the value in the message.
+        /// The name of the value in the message.
         what: &'static str,
         /// The actual type of the value.
         found: &'static str,
@@ -129,7 +129,7 @@ pub enum EvaluationError {
     },
 }
 
-/// Formats a suggestion that comes before another one in a message.
+/// Formats an optional suggestion that comes before another suggestion in an error message.
 struct Either<'a>(Option<&'a str>);
 
 // === impl ExpressionErrors ===
@@ -139,8 +139,7 @@ impl ExpressionErrors {
         Self(errors)
     }
 
-    /// Iterates over the errors, each with the path to the string in the expression that contains
-    /// the error.
+    /// Iterates over the errors. Each comes with the path to the string that contains the error.
     pub fn iter(&self) -> impl Iterator<Item = (&[PathSegment], &ExpressionError)> {
         self.0.iter().map(|(path, error)| (path.as_slice(), error))
     }

@@ -12,27 +12,28 @@ use super::{
     template::Template,
 };
 
-/// A JSON value in which strings may be references or templates.
+/// A JSON value whose strings may be references or templates.
 ///
 /// See the [module docs](crate::expr) for the syntax of references and templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
-/// A reference to a value of a run, in an expression.
+/// A reference in an expression to a value of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Use<'e> {
     /// The path from the expression to the string that contains the reference.
     pub(crate) place: Vec<PathSegment>,
-    /// The value in which the path of the reference starts.
+    /// The value at which the path of the reference starts.
     pub(crate) root: Root,
-    /// The path from the root to the referenced value. In a template, ends before the first key
-    /// that is computed.
+    /// The path from the root to the referenced value. If a template computes one of the keys, the
+    /// path ends before this key.
     pub(crate) path: &'e [PathSegment],
     /// Whether the referenced value may be missing.
     pub(crate) optional: bool,
-    /// Whether the string consists of this reference only, so that the value keeps its type.
+    /// Whether the whole string is this reference, so that the value keeps its type.
     pub(crate) bare: bool,
-    /// Whether the reference is always evaluated, not only under a condition in a template.
+    /// Whether the reference is evaluated whenever the expression is. `false` if it is evaluated
+    /// only under a condition in a template.
     pub(crate) certain: bool,
     /// The reference as written.
     pub(crate) text: &'e str,
@@ -51,8 +52,8 @@ enum Node {
 // === impl Use ===
 
 impl Use<'_> {
-    /// Returns the name of the top-level input property that the reference leads to or into.
-    /// Returns `None` if the reference does not begin at the input or refers to the whole input.
+    /// Returns the name of the input property to which the reference leads. Returns `None` if the
+    /// reference does not start at the input, or if it refers to the whole input.
     pub(crate) fn property(&self) -> Option<&str> {
         match (self.root, self.path.first()?) {
             (Root::Input, PathSegment::Key(key)) => Some(key),
@@ -64,18 +65,18 @@ impl Use<'_> {
 // === impl Expression ===
 
 impl Expression {
-    /// Parses the references and templates in the strings of `value`. They may refer only to the
+    /// Parses the references and templates in the strings of `value`. They can refer only to the
     /// input.
     ///
     /// # Errors
     ///
-    /// Returns an error for each string that is an invalid reference or template, together with the
-    /// path to the string.
+    /// Returns an error for each string that contains an invalid reference or template. Each error
+    /// comes with the path to the string.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
         Self::parse_in(value, &ScopeNames::default())
     }
 
-    /// Parses the references and templates in the strings of `value`. They may refer to the names
+    /// Parses the references and templates in the strings of `value`. They can refer to the names
     /// in `names`.
     pub(crate) fn parse_in(
         value: &Value,
@@ -86,7 +87,8 @@ impl Expression {
         if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
     }
 
-    /// Parses a text that is a reference, a template, or a template expression without its braces.
+    /// Parses a string that contains a reference, a template, or a template expression without
+    /// braces.
     pub(super) fn parse_logic(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let text = text.trim();
         if Template::is_one(text) {
@@ -98,15 +100,15 @@ impl Expression {
         }
     }
 
-    /// Creates an expression that evaluates to `value`, whose strings are not parsed.
+    /// Creates an expression that evaluates to `value`. The strings in `value` are not parsed.
     pub(crate) const fn literal(value: Value) -> Self {
         Self(Node::Literal(value))
     }
 
     /// Replaces all references and templates by their values for the given input.
     ///
-    /// An optional reference to a missing value is removed from the array or object that contains
-    /// it. Returns `None` if the whole expression is such a reference.
+    /// If an optional reference refers to a missing value, the array element or object member with
+    /// this reference is omitted. If the whole expression is such a reference, returns `None`.
     ///
     /// # Errors
     ///
@@ -116,12 +118,12 @@ impl Expression {
         self.evaluate_in(input)
     }
 
-    /// Replaces all references and templates by their values in `data`.
+    /// Replaces all references and templates by their values. The values come from `data`.
     pub(crate) fn evaluate_in(&self, data: &dyn Data) -> Result<Option<Value>, EvaluationError> {
         self.0.evaluate(data)
     }
 
-    /// Evaluates each reference or template if all its roots are `known`. Leaves the others as they
+    /// Evaluates all references and templates whose roots are `known`. Leaves all others as they
     /// are written.
     pub(crate) fn preview(
         &self,
@@ -138,8 +140,8 @@ impl Expression {
         uses
     }
 
-    /// Returns the value if the expression contains no references or templates, and `None`
-    /// otherwise.
+    /// Returns the value of the expression if it contains no references or templates. Returns
+    /// `None` otherwise.
     pub(crate) const fn as_literal(&self) -> Option<&Value> {
         match &self.0 {
             Node::Literal(value) => Some(value),
@@ -147,8 +149,8 @@ impl Expression {
         }
     }
 
-    /// Returns the JSON value as it is written, except that `$$` at the beginning of a literal
-    /// string is replaced by `$`.
+    /// Returns the expression as it is written, except that a leading `$$` in a literal string is
+    /// replaced by `$`.
     pub(crate) fn written(&self) -> Value {
         self.0.written()
     }
@@ -160,8 +162,8 @@ impl Expression {
         places
     }
 
-    /// Returns the value with all references and templates marked as unknown, as they are before a
-    /// run.
+    /// Returns the value of the expression as it is known before a run: all references and
+    /// templates are marked as unknown.
     pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }

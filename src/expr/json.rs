@@ -1,15 +1,15 @@
-//! Parses JSON in strings. Limits the memory of the parsed value, which can be much larger than the
-//! text.
+//! Parses JSON in strings, and limits the memory of the parsed values. A parsed value can take much
+//! more memory than its string.
 
 use serde_json::Value;
 
-/// The maximum memory in bytes of a value that is parsed from a string.
+/// The maximum memory of a value that is parsed from a string, in bytes.
 const MAX_READ_BYTES: usize = 16 << 20;
 
-/// The description of a JSON text that is not parsed because its value could be too large.
+/// A description of JSON strings whose values could be too large, for error messages.
 pub(crate) const TOO_LARGE: &str = "a text whose value is too large";
 
-/// Returns an upper bound of the memory, in bytes, that the parsed value of a JSON text takes.
+/// Returns an upper bound for the memory that the parsed value of a JSON string takes, in bytes.
 pub(crate) fn bytes_of(text: &str) -> usize {
     let mut bytes = text.len();
     let mut in_string = false;
@@ -20,7 +20,7 @@ pub(crate) fn bytes_of(text: &str) -> usize {
             b'\\' => is_escaped = in_string,
             b'"' => in_string = !in_string,
             _ if in_string => (),
-            // Adding the first member allocates space for eleven.
+            // The first member of an object allocates space for eleven members.
             b'{' => bytes += 640,
             b'[' | b',' | b':' => bytes += 32,
             _ => (),
@@ -29,13 +29,13 @@ pub(crate) fn bytes_of(text: &str) -> usize {
     bytes
 }
 
-/// Returns `true` if the parsed value of a JSON text could take more than the maximum memory.
+/// Returns `true` if the parsed value of a JSON string could exceed the maximum memory.
 pub(crate) fn is_too_large(text: &str) -> bool {
     bytes_of(text) > MAX_READ_BYTES
 }
 
-/// Parses a JSON text. Returns `None` if the text is not valid JSON or its value could be too
-/// large.
+/// Parses a JSON string. Returns `None` if the string is not valid JSON, or if its value could
+/// exceed the maximum memory.
 pub(crate) fn read(text: &str) -> Option<Value> {
     if is_too_large(text) { None } else { serde_json::from_str(text).ok() }
 }
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(read(&of(20_000)).and_then(|value| Some(value.as_array()?.len())), Some(20_001));
         assert_eq!(read(&of(30_000)), None);
         assert_eq!(read("[0"), None);
-        // Each comma counts 33.
+        // Each comma counts as 33 bytes.
         let commas = ",".repeat(MAX_READ_BYTES / 33) + &"1".repeat(MAX_READ_BYTES % 33);
         assert!(!is_too_large(&commas) && is_too_large(&(commas + "1")));
     }

@@ -1,7 +1,7 @@
 //! The names that expressions can refer to.
 
-/// The names that a loop's element cannot have: names with another meaning, and the words for
-/// operators, constants and statements.
+/// The names that cannot be used for the elements of a loop: names with another meaning, and the
+/// keywords for operators, constants and statements.
 pub(crate) const RESERVED: &[&str] = &[
     "input",
     "params",
@@ -29,34 +29,38 @@ pub(crate) const RESERVED: &[&str] = &[
     "null",
 ];
 
-/// The names that an expression can refer to, which depend on its place in a definition.
+/// The names to which an expression can refer. They depend on the place of the expression in the
+/// definition.
 ///
 /// The input can be referenced everywhere. `ScopeNames::default()` allows only the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScopeNames<'n> {
-    /// The names of all steps, ordered by index.
+    /// The names of all steps, in the order of their indexes.
     pub(crate) steps: &'n [&'n str],
-    /// The step whose output `$prev` refers to.
+    /// The step to whose output `$prev` refers.
     pub(crate) previous: Previous,
-    /// In a pipeline, the number of steps before this one. Only these can be referenced. `None` if
-    /// all steps can be referenced, because each step runs after the steps that it references.
+    /// In a pipeline, the number of steps before this step. Expressions can refer only to these
+    /// steps. `None` if they can refer to all steps, because each step runs after the steps to
+    /// which it refers.
     pub(crate) before: Option<usize>,
-    /// The name that refers to the current element, if the expression is inside a loop.
+    /// The name of the current loop element. `None` if the expression is not inside a loop.
     pub(crate) item: Option<&'n str>,
-    /// Whether the expression can refer to the id of the run and the name of the composite.
+    /// Whether the expression can refer to the ID of the run and the name of the composite.
     pub(crate) run: bool,
-    /// Whether a reference with an unknown name is a literal text, and a missing value is omitted.
+    /// Whether a string with an unknown name after `$` is a literal, and all references are
+    /// optional.
     pub(crate) lenient: bool,
 }
 
-/// The step whose output `$prev` refers to.
+/// The step to whose output `$prev` refers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
-    /// There is no previous step, because the steps do not run one after the other. `$prev` is an
-    /// unknown name.
+    /// No previous step exists, because the steps do not run one after the other. `$prev` is then
+    /// an unknown name.
     #[default]
     None,
-    /// There is no previous step, because the expression is in the first step. `$prev` is an error.
+    /// No previous step exists, because the expression belongs to the first step. `$prev` is then
+    /// an error.
     First,
     /// The step with this index.
     Step(usize),

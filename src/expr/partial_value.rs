@@ -1,14 +1,14 @@
-//! A JSON value with parts that are not known before a run.
+//! JSON values that are only partially known before a run.
 
 use serde_json::Value;
 
-/// A JSON value with parts that are not known before a run, because they are references or
+/// A JSON value that is only partially known before a run, because some parts are references or
 /// templates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartialValue {
     Known(Value),
     Unknown {
-        /// Whether the value is omitted if it is missing during the run.
+        /// Whether the value is omitted if it is missing in the run.
         optional: bool,
     },
     Array(Vec<Self>),

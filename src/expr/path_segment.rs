@@ -1,24 +1,24 @@
-//! The segments of a path that leads to a part of a JSON value.
+//! The segments of paths to parts of JSON values.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// One segment of a path that leads to a part of a JSON value: a key or an index.
+/// A segment of a path to a part of a JSON value: a key or an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathSegment {
     /// The key of an object member.
     Key(String),
-    /// The index of an array element, counted from zero.
+    /// The index of an array element, starting at zero.
     Index(usize),
 }
 
 // === impl PathSegment ===
 
 impl PathSegment {
-    /// Returns the member or element of `value` that the segment selects, or `None` if there is
-    /// none.
+    /// Returns the member or element of `value` that the segment selects. Returns `None` if it does
+    /// not exist.
     pub(super) fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         match (self, value) {
             (Self::Key(key), Value::Array(elements)) => elements.get(place(key)?),
@@ -28,10 +28,10 @@ impl PathSegment {
     }
 }
 
-/// Parses a key as the index of an array element, since `.0` selects the same element as `[0]`.
-/// Returns `None` if the key is not an index.
+/// Parses a key as the index of an array element, because `.0` is equivalent to `[0]` in
+/// references. Returns `None` if the key is not an index.
 pub(super) fn place(key: &str) -> Option<usize> {
-    // The largest index has 20 digits.
+    // The largest possible index has 20 digits.
     if key.len() > 20 {
         return None;
     }

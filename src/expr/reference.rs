@@ -1,4 +1,4 @@
-//! References to the input, steps and other values of a run.
+//! References, through which expressions read the input, the steps and other values of a run.
 
 use std::{borrow::Cow, fmt};
 
@@ -24,13 +24,13 @@ pub(crate) struct Reference {
 // === impl Reference ===
 
 impl Reference {
-    /// Parses a text that begins with `$` as a reference.
+    /// Parses a string that begins with `$` as a reference.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let mut parser = Parser { text, rest: text };
         parser.take(1);
         let name = parser.word().to_owned();
-        // The error reports an unknown name rather than malformed syntax, because a text such as
-        // `$5.00 off` may be meant literally.
+        // Reports an unknown name and not malformed syntax, because a string such as `$5.00 off`
+        // may be meant literally.
         if !is_root(&name, names) {
             return Err(unknown_root(text, names));
         }
@@ -67,17 +67,17 @@ impl Reference {
     }
 
     /// Returns the path from the root of the reference to the referenced value. The path is empty
-    /// if the reference is to the root itself.
+    /// if the reference names only a root, such as `$input`.
     pub(crate) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
-    /// Returns `true` if the reference is optional, so that its value may be missing.
+    /// Returns `true` if the reference is optional, which means that its value may be missing.
     pub(crate) const fn is_optional(&self) -> bool {
         self.optional
     }
 
-    /// Returns the referenced value, or `None` if it is missing.
+    /// Returns the referenced value. Returns `None` if the value is missing.
     pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
         match data.get(self.root)? {
             Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
@@ -93,12 +93,12 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Returns the part of `value` at the end of `path`, or `None` if any part of the path is missing.
+/// Returns the part of `value` at `path`. Returns `None` if any part of the path is missing.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| segment.of(value))
 }
 
-/// Returns `true` if a reference in this place can begin with `name`.
+/// Returns `true` if `name` can be the first name of a reference at this place of the definition.
 fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     match name {
         "input" => true,
@@ -110,8 +110,8 @@ fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     }
 }
 
-/// Returns the root of a reference that begins with `name` and `path`, and the number of segments
-/// of `path` that belong to the root.
+/// Returns the root of a reference that consists of `name` and `path`. Also returns the number of
+/// segments of `path` that belong to the root.
 pub(super) fn root(
     text: &str,
     name: &str,
@@ -165,7 +165,7 @@ pub(super) fn root(
     }
 }
 
-/// Returns the index of the step that `segment` names.
+/// Returns the index of the step that `segment` identifies by name or index.
 fn step(
     text: &str,
     segment: Option<&PathSegment>,

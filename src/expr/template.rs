@@ -1,4 +1,4 @@
-//! Templates, which are texts with expressions in `{{ }}` and statements in `{% %}`.
+//! Templates: strings with expressions in `{{ }}` and statements in `{% %}`.
 
 use std::{fmt, sync::Arc};
 
@@ -40,10 +40,11 @@ pub(crate) use self::value::MAX_RENDERED_BYTES;
 /// The maximum length of a template, in bytes.
 const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
-/// The maximum length in characters of a template in an error message. Longer ones are truncated.
+/// The maximum length of a template in an error message, in characters. Longer templates are
+/// truncated.
 const MAX_DISPLAYED_TEMPLATE: usize = 80;
 
-/// A parsed template: a text that contains expressions and statements, or a single expression.
+/// A parsed template: a single expression, or a text that contains expressions and statements.
 #[derive(Clone, Debug)]
 pub(super) struct Template(Arc<Inner>);
 
@@ -56,23 +57,25 @@ struct Inner {
 
 #[derive(Debug)]
 enum Content {
-    /// A single expression. The template evaluates to its value, which keeps its type.
+    /// A single expression. Its value is the value of the template, and keeps its type.
     Expression(Written),
     Text(Vec<Node>),
 }
 
-/// A reference to a value of a run, in a template.
+/// A reference in a template to a value of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TemplateUse {
     pub(super) root: Root,
-    /// The path from the root to the referenced value. Ends before the first key that is computed.
+    /// The path from the root to the referenced value. If one of the keys is computed, the path
+    /// ends before this key.
     pub(super) path: Vec<PathSegment>,
-    /// Whether the value may be missing, because the template uses a default or checks it with
-    /// `is defined`.
+    /// Whether the value may be missing, because the template provides a default for it or checks
+    /// it with `is defined`.
     pub(super) optional: bool,
-    /// Whether the template consists of this reference only.
+    /// Whether the whole template is this reference.
     pub(super) bare: bool,
-    /// Whether the reference is always evaluated, not only under a condition.
+    /// Whether the reference is evaluated whenever the template is. `false` if it is evaluated only
+    /// under a condition.
     pub(super) certain: bool,
     /// The reference as written.
     pub(super) text: String,
@@ -81,16 +84,16 @@ pub(super) struct TemplateUse {
 // === impl Template ===
 
 impl Template {
-    /// Returns `true` if a text contains `{{` or `{%`, so that it is a template.
+    /// Returns `true` if a string is a template, which means that it contains `{{` or `{%`.
     pub(super) fn is_one(text: &str) -> bool {
         text.contains("{{") || text.contains("{%")
     }
 
-    /// Parses a text with expressions and statements in braces.
+    /// Parses a string that contains expressions and statements in braces.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let mut pieces = tokens::pieces(text)?;
-            // As in a literal text without braces, a leading `$$` means `$`.
+            // A leading `$$` means `$`, as in a literal string.
             if let Some(Piece::Text(first)) = pieces.first_mut()
                 && first.starts_with("$$")
             {
@@ -106,7 +109,7 @@ impl Template {
         })
     }
 
-    /// Parses a text that is a single expression without its braces.
+    /// Parses a string that consists of a single expression without braces.
     pub(super) fn parse_expression(
         text: &str,
         names: &ScopeNames<'_>,
@@ -144,7 +147,7 @@ impl Template {
         }
     }
 
-    /// Evaluates the template. If the template is a single expression, returns the value of the
+    /// Evaluates the template. If it consists of a single expression, returns the value of the
     /// expression, which keeps its type. Otherwise, returns a string.
     pub(super) fn evaluate(&self, data: &dyn Data) -> Result<Value, EvaluationError> {
         let value = match &self.0.content {
@@ -168,8 +171,7 @@ impl Template {
     }
 }
 
-/// Compares templates. They are equal if their texts are equal and their references have the same
-/// meaning.
+/// Two templates are equal if their texts are equal and their references have the same meaning.
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
         self.0.written == other.0.written && self.0.uses == other.0.uses
@@ -206,10 +208,10 @@ impl Content {
         paths
             .iter()
             .filter_map(|(path, certain)| {
-                // Loop variables are not values of the run.
+                // Loop variables are omitted, because they are not values of the run.
                 let Start::Root(root) = path.start else { return None };
-                // If a value is checked with `is defined` anywhere in the template, it may be
-                // missing everywhere.
+                // A value that is checked with `is defined` anywhere in the template may be missing
+                // everywhere in the template.
                 let asked = paths.iter().any(|(other, _)| {
                     other.asked
                         && other.start == path.start
@@ -228,8 +230,9 @@ impl Content {
     }
 }
 
-/// Collects all expressions in `nodes`, each with a flag for whether it is always evaluated, not
-/// only under a condition. `certain` is the same flag for `nodes`.
+/// Collects all expressions in `nodes`. Each comes with a flag that is `true` if it is evaluated
+/// whenever the template is, and not only under a condition. `certain` is this flag for `nodes`
+/// themselves.
 fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, bool)>) {
     for node in nodes {
         match node {

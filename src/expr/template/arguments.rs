@@ -1,20 +1,20 @@
-//! The arguments that a template passes to filters, tests and functions.
+//! The arguments of filters, tests and functions in templates.
 
 use std::{borrow::Cow, mem};
 
 use super::value::{Budget, Evaluated, Failure, Text, Value};
 
-/// The evaluated arguments of a filter, a test or a function. Arguments can be passed with or
-/// without a name. Each is removed when it is read.
+/// The evaluated arguments of a filter, a test or a function. Arguments can be positional or named.
+/// Each argument is removed when it is read, so that unknown arguments are left at the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments<'v> {
     unnamed: Vec<Value<'v>>,
-    /// The number of unnamed arguments that have been removed.
+    /// The number of unnamed arguments that were already removed.
     taken: usize,
     named: Vec<(&'v str, Value<'v>)>,
 }
 
-/// A call of a filter, with its input value and its arguments.
+/// A filter call, with its input value and its arguments.
 pub(super) struct Call<'b, 'v> {
     pub(super) budget: &'b Budget,
     pub(super) value: Value<'v>,
@@ -32,12 +32,12 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Returns the next unnamed argument without removing it.
+    /// Returns the next unnamed argument, without removing it.
     pub(super) fn first(&self) -> Option<&Value<'v>> {
         self.unnamed.get(self.taken)
     }
 
-    /// Deducts from `budget` the steps that it takes to copy and read the arguments.
+    /// Deducts the steps for copying and reading the arguments from the budget.
     pub(super) fn count(&self, budget: &Budget) -> Evaluated<()> {
         let named = self.named.iter().map(|(_, value)| value);
         for value in self.unnamed.iter().chain(named) {
@@ -47,22 +47,22 @@ impl<'v> Arguments<'v> {
         Ok(())
     }
 
-    /// Removes and returns the argument with this name, or returns `None` if there is none.
+    /// Removes the argument with this name and returns it. Returns `None` if no such argument
+    /// exists.
     pub(super) fn named(&mut self, name: &str) -> Option<Value<'v>> {
         let place = self.named.iter().position(|(other, _)| *other == name)?;
         Some(self.named.swap_remove(place).1)
     }
 
-    /// Removes and returns the next unnamed argument. If there is none, removes and returns the
-    /// argument with this name.
+    /// Removes the next unnamed argument and returns it. If no unnamed argument is left, removes
+    /// and returns the argument with this name.
     pub(super) fn take(&mut self, name: &str) -> Option<Value<'v>> {
         let Some(value) = self.unnamed.get_mut(self.taken) else { return self.named(name) };
         self.taken += 1;
         Some(mem::replace(value, Value::Undefined))
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Fails if there is no such
-    /// argument.
+    /// Removes and returns an argument like [`take`](Self::take). Fails if the argument is missing.
     pub(super) fn required(&mut self, name: &str) -> Evaluated<Value<'v>> {
         self.take(name).ok_or_else(Self::missing)
     }
@@ -74,18 +74,20 @@ impl<'v> Arguments<'v> {
         rest
     }
 
-    /// Removes an argument like [`take`](Self::take). Fails unless it is a text, null or missing.
+    /// Removes and returns an argument like [`take`](Self::take). Fails unless the argument is a
+    /// string, null or missing.
     pub(super) fn text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.take(name))
     }
 
-    /// Removes the argument with this name. Fails unless it is a text, null or missing.
+    /// Removes and returns the argument with this name. Fails unless the argument is a string, null
+    /// or missing.
     pub(super) fn named_text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.named(name))
     }
 
-    /// Removes an argument like [`take`](Self::take). Fails unless it is an integer, null or
-    /// missing.
+    /// Removes and returns an argument like [`take`](Self::take). Fails unless the argument is an
+    /// integer, null or missing.
     pub(super) fn integer(&mut self, name: &str) -> Evaluated<Option<i64>> {
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
@@ -96,18 +98,19 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Removes an argument like [`take`](Self::take). Fails unless it is a boolean, null or
-    /// missing.
+    /// Removes and returns an argument like [`take`](Self::take). Fails unless the argument is a
+    /// boolean, null or missing.
     pub(super) fn flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.take(name))
     }
 
-    /// Removes the argument with this name. Fails unless it is a boolean, null or missing.
+    /// Removes and returns the argument with this name. Fails unless the argument is a boolean,
+    /// null or missing.
     pub(super) fn named_flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.named(name))
     }
 
-    /// Fails if an argument is left that the filter or test does not accept.
+    /// Fails if arguments are left, because the filter or test does not accept them.
     pub(super) fn end(self) -> Evaluated<()> {
         match (self.first(), self.named.first()) {
             (None, None) => Ok(()),

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::expr::{PathSegment, data::Data, reference::follow};
 
-/// A failure of an evaluation, with the text of the expression that failed.
+/// The failure of an evaluation, with the source text of the expression that failed.
 pub(super) type Failed<'v> = (&'v str, Failure);
 
-/// The number of steps that are deducted from the budget for each node of an expression, each text
-/// and each loop iteration.
+/// The number of steps that each node of an expression, each literal text and each loop iteration
+/// cost.
 const STEPS: usize = 2;
 
 // === impl Written ===
@@ -48,7 +48,7 @@ impl Written {
         frame.evaluate_counted(self).map_err(|failure| (&*self.text, failure))
     }
 
-    /// Evaluates the expression and appends its value to the text `out`.
+    /// Evaluates the expression, and appends its value to the string `out`.
     fn print<'v>(&'v self, frame: &Frame<'v>, out: &mut TextBuilder) -> Result<(), Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [Path { start: Start::Root(root), segments, text, .. }]) =
@@ -61,7 +61,8 @@ impl Written {
             return out.push_data(value).map_err(failed);
         }
         let value = self.evaluate(frame)?;
-        // Appends nothing for an undefined value, such as that of an `if` without `else`.
+        // Appends nothing for an undefined value, such as the value of an `if` without `else` whose
+        // condition is false.
         if value.is_undefined() {
             return Ok(());
         }
@@ -75,7 +76,7 @@ impl Written {
     }
 }
 
-/// Evaluates the nodes of a template and returns the resulting text.
+/// Evaluates the nodes of a template. Returns the resulting string.
 pub(super) fn render<'v>(nodes: &'v [Node], data: &'v dyn Data) -> Result<String, Failed<'v>> {
     let mut out = TextBuilder::default();
     render_into(nodes, &mut Frame::new(data), &mut out)?;
@@ -127,12 +128,13 @@ struct ForLoop<'v> {
 }
 
 impl<'v> ForLoop<'v> {
-    /// Evaluates the body of the loop for each element. Returns `false` if there are no elements.
+    /// Evaluates the body of the loop for each element. Returns `false` if the loop has no
+    /// elements.
     fn render(&self, frame: &mut Frame<'v>, out: &mut TextBuilder) -> Result<bool, Failed<'v>> {
         let depth = frame.iterations.len();
         frame.iterations.push(Iteration { index: 0, len: 0 });
-        // All elements are filtered before the first iteration, because some fields of `loop`
-        // depend on their number.
+        // The condition is evaluated for all elements before the first iteration, because some
+        // fields of `loop` depend on the number of elements that pass.
         let mut passed = self.elements(frame).map_err(|failure| self.failed(failure))?;
         if let Some(condition) = self.condition {
             for element in std::mem::take(&mut passed) {
@@ -167,8 +169,8 @@ impl<'v> ForLoop<'v> {
         (&*self.values.text, failure)
     }
 
-    /// Sets the loop variables to an element, or to the parts of the element if there are several
-    /// variables.
+    /// Sets the loop variable to an element. If the loop has several variables, sets them to the
+    /// parts of the element.
     fn bind(&self, element: &Value<'v>, frame: &mut Frame<'v>) -> Result<(), Failed<'v>> {
         frame.locals.truncate(self.local);
         if self.targets == 1 {
@@ -199,16 +201,17 @@ impl<'v> ForLoop<'v> {
 
 // === impl Frame ===
 
-/// The state of an evaluation: the data, the remaining budget, and the loop variables in scope.
+/// The state of an evaluation: the data of the run, the remaining budget, and the loop variables in
+/// scope.
 struct Frame<'v> {
     data: &'v dyn Data,
     budget: Budget,
-    /// The values of the loop variables in scope, from the outermost to the innermost loop.
+    /// The values of all loop variables in scope, from the outermost to the innermost loop.
     locals: Vec<Value<'v>>,
     iterations: Vec<Iteration>,
 }
 
-/// The current position of a loop among its elements.
+/// The current iteration of a loop.
 #[derive(Clone, Copy, Debug)]
 struct Iteration {
     index: usize,
@@ -243,7 +246,7 @@ impl<'v> Frame<'v> {
                 let bound = |bound: &'v Option<Box<Expr>>| bound.as_deref().map(of).transpose();
                 operators::slice(budget, &of(whole)?, [bound(start)?, bound(end)?, bound(step)?])?
             }
-            // Not deducted from the budget: the length of the template limits the memory of a list.
+            // Needs no budget, because the length of the template limits the memory of the list.
             Expr::List(elements) => Value::List(elements.iter().map(of).collect::<Evaluated<_>>()?),
             Expr::Map(members) => {
                 let members = members
@@ -342,8 +345,8 @@ fn follow_value<'v>(
     Ok(Some(value))
 }
 
-/// Evaluates `range`: returns a list of the integers from a start to an end, which is excluded. The
-/// step can be negative.
+/// Evaluates `range`. Returns a list of the integers from a start to an end, excluding the end. The
+/// step between the integers can be negative.
 fn range<'v>(budget: &Budget, mut arguments: Arguments<'v>) -> Evaluated<Value<'v>> {
     let first = arguments.integer("first")?.ok_or_else(Arguments::missing)?;
     let (second, step) = (arguments.integer("second")?, arguments.integer("step")?);

@@ -1,6 +1,6 @@
-//! The filters that templates can use.
+//! The filters that can follow `|` in templates.
 //!
-//! The filters work as in Jinja, but are limited in memory and time.
+//! They work as in Jinja, but their memory and time are limited.
 
 mod dates;
 mod numbers;
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::expr::json;
 
-/// A filter that templates can apply to a value, as in `value | upper`.
+/// A filter that templates apply to a value, as in `value | upper`.
 #[derive(Debug)]
 pub(super) struct Filter {
     pub(super) name: &'static str,
     takes: Takes,
-    /// A description of the type that the filter returns, such as `a string`. `None` if the type
+    /// A description of the type of the filter's results, such as `a string`. `None` if the type
     /// varies.
     pub(super) gives: Option<&'static str>,
     apply: Apply,
@@ -31,7 +31,7 @@ pub(super) struct Filter {
 
 type Apply = for<'v> fn(Call<'_, 'v>) -> Evaluated<Value<'v>>;
 
-/// The type of value that a filter can be applied to.
+/// The type of the values to which a filter can be applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Takes {
     Anything,
@@ -164,7 +164,7 @@ impl Filter {
         FILTERS.iter().find(|filter| filter.name == name)
     }
 
-    /// Applies the filter to a value. Fails if the budget of the evaluation is exhausted.
+    /// Applies the filter to a value. Fails if this exhausts the budget of the evaluation.
     pub(super) fn apply<'v>(
         &self,
         budget: &Budget,
@@ -178,8 +178,8 @@ impl Filter {
         }
         budget.read(value.as_str().unwrap_or_default())?;
         arguments.count(budget)?;
-        // Counts as one level of nesting, because a filter such as `map` can apply another filter
-        // to each element.
+        // Each filter counts as a nesting level, because filters such as `map` can apply another
+        // filter to each element.
         let applied = budget.nested(|| (self.apply)(Call { budget, value, arguments }));
         applied.map_err(|failure| match failure {
             Failure::Incalculable => {
@@ -189,8 +189,8 @@ impl Filter {
         })
     }
 
-    /// Deducts one step from the budget for each element of a value. Deducts nothing for filters
-    /// that do not read the elements, such as `length`.
+    /// Deducts a step from the budget for each element of the filter's input. Deducts nothing for
+    /// filters that do not read the elements, such as `length`.
     fn count_elements(&self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         let is_free = matches!(self.name, "length" | "count" | "first" | "last")
             || self.takes == Takes::AnythingOrUndefined;
@@ -210,7 +210,7 @@ impl Filter {
             Takes::AnythingOrUndefined => (true, "anything"),
             Takes::Anything => (!value.is_undefined(), "a value"),
             Takes::Text => (is_text, "a string"),
-            // An object is treated as the list of its keys.
+            // An object is treated as the list of its member names.
             Takes::List => (is_list || value.is_map(), "an array"),
             Takes::TextOrList => (is_text || is_list, "an array or a string"),
             Takes::Map => (value.is_map(), "an object"),
@@ -239,8 +239,7 @@ fn default<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Val
     Ok(if is_used { other } else { value })
 }
 
-/// Evaluates `list` and `keys`: returns the elements of an array, or the names of an object's
-/// members.
+/// Evaluates `list` and `keys`. Returns the elements of an array, or the member names of an object.
 fn elements<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     arguments.end()?;
     budget.list(value.iterate(budget)?)
@@ -308,9 +307,8 @@ fn map<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Val
     budget.list(elements.map(|element| filter.apply(budget, element?, arguments.clone())))
 }
 
-/// Returns the elements that pass a test if `is_wanted` is `true`, or those that fail it if
-/// `is_wanted` is `false`. If an attribute is given, the test checks this attribute of each element
-/// instead of the element itself.
+/// Returns the elements that pass a test, or those that fail it if `is_wanted` is `false`. If an
+/// attribute is given, the test checks this attribute of each element, and not the element itself.
 fn select<'v>(
     budget: &Budget,
     value: &Value<'v>,

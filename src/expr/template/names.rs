@@ -1,4 +1,4 @@
-//! Resolves the names in a template to values of a run or loop variables.
+//! Resolves the names in a template to loop variables or to values of the run.
 
 use super::super::{
     ExpressionError, PathSegment,
@@ -13,23 +13,24 @@ use crate::{expr::RESERVED, suggest::nearest};
 pub(super) struct Path {
     pub(super) start: Start,
     pub(super) segments: Vec<PathSegment>,
-    /// Whether `| default(…)` or `is defined` follows the path, so that its value may be missing.
+    /// Whether the value may be missing, because `| default(…)` or `is defined` follows the path.
     pub(super) optional: bool,
     /// Whether `is defined` follows the path.
     pub(super) asked: bool,
-    /// Whether the path is always evaluated, not only under a condition.
+    /// Whether the path is evaluated whenever its expression is. `false` if it is evaluated only
+    /// under a condition.
     pub(super) certain: bool,
-    /// The text of the path as it is written.
+    /// The source text of the path.
     pub(super) text: String,
 }
 
-/// The value in which a path starts.
+/// The value at which a path starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Start {
     Root(Root),
-    /// A loop variable. Identified by its index among the variables of all enclosing loops.
+    /// A loop variable. Contains its index among the variables of all enclosing loops.
     Local(usize),
-    /// A field of `loop`, which describes the loop at this nesting depth.
+    /// A field of `loop`. Contains the nesting depth of the loop that the field describes.
     Loop(usize, LoopField),
 }
 
@@ -67,7 +68,7 @@ const LOOP: [(&str, LoopField); 7] = [
     ("length", LoopField::Length),
 ];
 
-/// The words that are operators, constants or parts of statements, and so cannot be names.
+/// The keywords: words for operators, constants and statements. They cannot be names.
 pub(super) const WORDS: [&str; 14] = [
     "and",
     "or",
@@ -88,7 +89,7 @@ pub(super) const WORDS: [&str; 14] = [
 // === impl Path ===
 
 impl Path {
-    /// Returns a description of the type of the path's value, or `None` if the type can differ
+    /// Returns a description of the type of the path's value. Returns `None` if the type can differ
     /// between runs.
     pub(super) const fn kind(&self) -> Option<&'static str> {
         if !self.segments.is_empty() {
@@ -116,8 +117,8 @@ impl<'n> Scope<'n> {
         Self { names, locals: Vec::new(), loops: 0 }
     }
 
-    /// Checks that `name` can be the name of a loop variable. Returns an error message if it has
-    /// another meaning.
+    /// Checks whether `name` can be the name of a loop variable. Returns an error message if `name`
+    /// has another meaning.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
         if RESERVED.contains(&name) || self.names.item == Some(name) {
             Err(format!("`{name}` is reserved: choose another name for the loop variable"))
@@ -126,21 +127,21 @@ impl<'n> Scope<'n> {
         }
     }
 
-    /// Returns the name of the step that is called `name`, or else of the step with the most
-    /// similar name.
+    /// Returns the name of the step that is called `name`. If no such step exists, returns the most
+    /// similar step name.
     pub(super) fn nearest_step(&self, name: &str) -> Option<&'n str> {
         let exact = self.names.steps.iter().copied().find(|step| *step == name);
         exact.or_else(|| nearest(name, self.names.steps))
     }
 
-    /// Enters the scope of a loop and adds its variables. Returns the index of the first variable.
+    /// Enters a loop, and adds its variables to the scope. Returns the index of the first variable.
     pub(super) fn enter(&mut self, targets: impl IntoIterator<Item = String>) -> usize {
         let place = self.locals.len();
         self.locals.extend(targets);
         place
     }
 
-    /// Enters the body of a loop, in which the name `loop` is defined.
+    /// Enters the body of a loop. The name `loop` is defined in the body.
     pub(super) const fn begin_loop(&mut self) {
         self.loops += 1;
     }
@@ -150,7 +151,8 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Returns the value that a path starts from, and the number of path segments that identify it.
+    /// Returns the value at which a path starts, and the number of path segments that identify this
+    /// value.
     pub(super) fn start(
         &self,
         name: &str,
@@ -175,8 +177,7 @@ impl<'n> Scope<'n> {
             }
             "steps" if !self.names.steps.is_empty() && path.len() < 2 => {
                 let step = path.first().map_or_else(|| "['a']".to_owned(), ToString::to_string);
-                // If the step is unknown, reports that instead, since it is the more important
-                // error.
+                // If the step is unknown, reports that error instead, because it is more important.
                 if path.len() == 1 {
                     reference::root(text, name, path, self.names).map_err(Unknown::Reference)?;
                 }
@@ -223,8 +224,8 @@ impl<'n> Scope<'n> {
     }
 }
 
-/// Returns the error message for an unknown name. It suggests the most similar known name, or else
-/// lists all known names.
+/// Returns the error message for an unknown name. The message suggests the most similar known name,
+/// or else lists all known names.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(name, known) {
         return format!("unknown {what} `{name}`: did you mean `{near}`?");

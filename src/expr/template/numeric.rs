@@ -1,4 +1,4 @@
-//! The numbers that templates compute with.
+//! The numbers with which templates compute.
 
 use std::cmp::Ordering;
 

@@ -9,7 +9,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// Applies an arithmetic operator, or `~`, to two values.
+/// Applies an arithmetic operator, or the operator `~`, to two values.
 pub(super) fn arithmetic<'v>(
     budget: &Budget,
     symbol: &str,
@@ -53,7 +53,7 @@ pub(super) fn add(left: Numeric, right: Numeric) -> Evaluated<Numeric> {
     }
 }
 
-/// Returns the operand as a number. Fails if the operand is not a number.
+/// Returns an operand as a number. Fails if it is not a number.
 fn number(symbol: &str, value: &Value<'_>) -> Evaluated<Numeric> {
     value
         .number()
@@ -61,8 +61,8 @@ fn number(symbol: &str, value: &Value<'_>) -> Evaluated<Numeric> {
 }
 
 /// Applies an arithmetic operator other than `+` to two numbers. Returns `None` if the divisor is
-/// zero, an integer overflows, or zero is raised to a negative power. `//` rounds down, and the
-/// remainder has the sign of the divisor.
+/// zero, an integer overflows, or zero is raised to a negative power. The operator `//` rounds
+/// down. The remainder of `%` has the sign of the divisor.
 fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
     use Numeric::{Float, Integer};
     let (a, b) = match (left, right) {
@@ -71,8 +71,8 @@ fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
                 "-" => Integer(a.checked_sub(b)?),
                 "*" => Integer(a.checked_mul(b)?),
                 "//" | "%" if b == 0 => return None,
-                // Only the smallest integer divided by -1 overflows. The quotient is returned as a
-                // float.
+                // Only the division of the smallest integer by -1 overflows. Its quotient is
+                // returned as a float.
                 "//" if a.checked_div(b).is_none() => Float(-left.to_float()),
                 "//" => Integer(floor_division(a, b)),
                 "%" if b == -1 => Integer(0),
@@ -106,7 +106,7 @@ const fn floor_division(a: i128, b: i128) -> i128 {
     if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
-/// Returns the remainder of a division of two floats, with the sign of the divisor.
+/// Returns the remainder of dividing two floats. It has the sign of the divisor.
 fn remainder(a: f64, b: f64) -> f64 {
     let remainder = a % b;
     if remainder == 0.0 {
@@ -132,7 +132,7 @@ pub(super) fn negative<'v>(value: &Value<'v>) -> Evaluated<Value<'v>> {
     }
 }
 
-/// Applies a comparison operator, `in` or `not in` to two values.
+/// Applies a comparison operator, `in` or `not in`, to two values.
 pub(super) fn compare(
     budget: &Budget,
     left: &Value<'_>,
@@ -156,8 +156,8 @@ pub(super) fn compare(
     })
 }
 
-/// Returns `true` if `container` contains `value`: as an element of an array, as the name of an
-/// object's member, or as a substring of a text.
+/// Returns `true` if `container` contains `value`, either as an array element, as the name of an
+/// object member, or as a substring.
 pub(super) fn contains(
     budget: &Budget,
     container: &Value<'_>,
@@ -196,7 +196,7 @@ pub(super) fn contains(
     }
 }
 
-/// Returns the member or element of `of` that `key` selects. If there is none, returns the
+/// Returns the member or element of `of` that `key` selects. If it does not exist, returns the
 /// undefined value if `optional` is `true`, and fails otherwise.
 pub(super) fn part<'v>(
     budget: &Budget,
@@ -231,8 +231,8 @@ pub(super) fn part<'v>(
     Ok(part)
 }
 
-/// Converts an index to a position from the beginning of a list with `len` elements. A negative
-/// index counts from the end.
+/// Converts an index to a position in a list with `len` elements. Negative indexes count from the
+/// end of the list.
 fn offset(index: i128, len: usize) -> Option<usize> {
     let from = if index < 0 { i128::try_from(len).ok()? } else { 0 };
     usize::try_from(from.checked_add(index)?).ok()

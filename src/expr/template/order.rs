@@ -1,11 +1,11 @@
-//! Compares values for the operators `<`, `<=`, `>` and `>=`, and for the filters `sort`, `min`,
+//! Orders values for the operators `<`, `<=`, `>` and `>=`, and for the filters `sort`, `min`,
 //! `max`, `unique`, `groupby` and `dictsort`.
 //!
-//! Ordering values of different types, or ordering null, is an error. But any two values can be
-//! checked for equality, which is enough for `unique` and `groupby`.
+//! Ordering null, or values of different types, is an error. Equality is defined for any two
+//! values, which is enough for `unique` and `groupby`.
 //!
-//! A filter first computes a sort key for each element. Then it deducts the steps for all
-//! comparisons from the budget. So no comparison can exhaust the budget.
+//! A filter first computes the sort keys of all elements, and deducts the steps for all comparisons
+//! from the budget. The comparisons themselves can therefore not exhaust the budget.
 
 use std::{cmp::Ordering, collections::BTreeSet, rc::Rc};
 
@@ -19,7 +19,7 @@ use super::{
 /// are declared.
 #[derive(Clone, Debug)]
 enum Key {
-    /// The element lacks the attribute to sort by.
+    /// The element does not have the attribute by which the list is sorted.
     Missing,
     Null,
     Bool(bool),
@@ -35,11 +35,11 @@ type Mismatch = (&'static str, &'static str);
 /// The elements of a list, each with its sort key.
 type Keyed<'v> = Vec<(Key, Value<'v>)>;
 
-/// The number of comparisons for which one step is deducted from the budget.
+/// The number of comparisons that cost one step of the budget.
 const COMPARISONS: usize = 4;
 
-/// Returns the order of two values for the operator `symbol`. Fails if their types differ, or if
-/// they have no order because of a null.
+/// Returns the order of two values for the operator `symbol`. Fails if one of them is null, or if
+/// their types differ.
 pub(super) fn ordering(
     budget: &Budget,
     symbol: &str,
@@ -61,7 +61,7 @@ pub(super) fn ordering(
 }
 
 /// Sorts elements by their keys. Fails if two keys cannot be ordered. `name` is the name of the
-/// filter for the error message.
+/// filter, for the error message.
 fn sorted<'v>(name: &str, mut keyed: Keyed<'v>, reverse: bool) -> Evaluated<Keyed<'v>> {
     let mut mismatch = None;
     keyed.sort_by(|(a, _), (b, _)| {
@@ -114,8 +114,8 @@ pub(super) fn max<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     extreme("max", call)
 }
 
-/// Returns the smallest element for `min` and the largest for `max`. Of several equal elements,
-/// `min` returns the first and `max` the last.
+/// Returns the smallest element for `min`, and the largest element for `max`. Among equal elements,
+/// `min` returns the first, and `max` the last.
 fn extreme<'v>(
     name: &str,
     Call { budget, value, mut arguments }: Call<'_, 'v>,
@@ -184,8 +184,8 @@ pub(super) fn sort_members<'v>(
     budget.list(sorted.into_iter().map(|(_, pair)| Ok(pair)))
 }
 
-/// Removes and returns the argument `case_sensitive`. By default, filters that order elements
-/// ignore case, and filters that check for equality do not.
+/// Removes and returns the argument `case_sensitive`. If the argument is missing, filters that
+/// order elements ignore case, and filters that only check for equality respect it.
 fn case(arguments: &mut Arguments<'_>, default: bool) -> Evaluated<bool> {
     Ok(arguments.named_flag("case_sensitive")?.unwrap_or(default))
 }
@@ -206,8 +206,8 @@ fn by_attribute<'v>(
     })
 }
 
-/// Computes the sort key of each element. Deducts the steps of sorting from the budget in advance,
-/// so that no comparison can exceed it.
+/// Computes the sort keys of all elements. Deducts the steps for sorting them from the budget in
+/// advance, so that the comparisons cannot exhaust the budget.
 fn keyed<'v>(
     budget: &Budget,
     value: &Value<'v>,
@@ -225,8 +225,8 @@ fn keyed<'v>(
     Ok(keyed)
 }
 
-/// Returns the attribute of an element with a name such as `a.b`, or the undefined value if it is
-/// missing.
+/// Returns an attribute of an element by its name, such as `a.b`. Returns the undefined value if
+/// the attribute does not exist.
 pub(super) fn attribute_of<'v>(
     budget: &Budget,
     element: &Value<'v>,
@@ -246,7 +246,7 @@ pub(super) fn attribute_of<'v>(
 // === impl Key ===
 
 impl Key {
-    /// Computes the sort key of a value, and adds the number of parts of the key to `size`.
+    /// Computes the sort key of a value. Adds the number of parts of the key to `size`.
     fn of(
         budget: &Budget,
         size: &mut usize,
@@ -291,8 +291,7 @@ impl Key {
         })
     }
 
-    /// Returns the order of two keys. Fails if their types differ, or if they have no order because
-    /// of a null.
+    /// Returns the order of two keys. Fails if one of them is null, or if their types differ.
     fn order(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::List(a), Self::List(b)) => lexicographic(a, b, Self::order_in),
@@ -310,8 +309,8 @@ impl Key {
         }
     }
 
-    /// Returns the order of two parts of arrays or objects, like [`order`](Self::order). But two
-    /// nulls are equal here, and so are two missing parts.
+    /// Returns the order of two parts of arrays or objects, like [`order`](Self::order). In
+    /// contrast to whole keys, two null parts are equal, and so are two missing parts.
     fn order_in(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::Null, Self::Null) | (Self::Missing, Self::Missing) => Ok(Ordering::Equal),
@@ -319,8 +318,8 @@ impl Key {
         }
     }
 
-    /// Returns an order of two keys for sorting, even if they cannot be ordered. The first pair of
-    /// keys that cannot be ordered is recorded in `mismatch`.
+    /// Returns an order of two keys for sorting, even if the keys cannot be ordered. In this case,
+    /// records the types of the first pair in `mismatch`.
     fn compare(&self, other: &Self, mismatch: &mut Option<Mismatch>) -> Ordering {
         self.order(other).unwrap_or_else(|kinds| {
             mismatch.get_or_insert(kinds);
@@ -353,7 +352,8 @@ impl Key {
     }
 }
 
-/// Compares two lists by the first elements that differ. If there are none, compares their lengths.
+/// Compares two lists by their first different elements. If no elements differ, compares their
+/// lengths.
 fn lexicographic<T>(
     a: &[T],
     b: &[T],
@@ -368,7 +368,8 @@ fn lexicographic<T>(
     Ok(a.len().cmp(&b.len()))
 }
 
-/// Deducts a step and the memory for one part of a key from the budget, and increments `size`.
+/// Deducts the step and the memory for one part of a sort key from the budget, and increments
+/// `size`.
 fn count(budget: &Budget, size: &mut usize, text: &str) -> Evaluated<()> {
     *size += 1;
     budget.step(1)?;

@@ -14,14 +14,14 @@ use super::{
     value::cannot_compare,
 };
 
-/// A syntax error in a template, or an error in a reference.
+/// A syntax error in a template, or an invalid reference.
 #[derive(Debug)]
 pub(super) enum Mistake {
     Fault(Fault),
     Reference(ExpressionError),
 }
 
-/// Parses code that consists of a single expression.
+/// Parses code that is a single expression.
 pub(super) fn expression(
     text: &str,
     code: &Code<'_>,
@@ -49,10 +49,10 @@ pub(super) struct Parser<'p, 't, 'n> {
     pub(super) scope: &'p mut Scope<'n>,
     paths: Vec<Path>,
     size: usize,
-    /// The current nesting depth of brackets and prefix operators, which is limited.
+    /// The current nesting depth of brackets and prefix operators. It is limited.
     depth: usize,
-    /// The height of the syntax tree of the last parsed expression. Each operator in a chain
-    /// increases the height.
+    /// The height of the syntax tree of the expression that was parsed last. Each operator in a
+    /// chain increases the height.
     height: usize,
 }
 
@@ -63,15 +63,15 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Self { text, code, place: 0, scope, paths: Vec::new(), size: 0, depth: 0, height: 0 }
     }
 
-    /// Parses one expression. Fails if any code follows it.
+    /// Parses one expression. Fails if more code follows the expression.
     pub(super) fn whole(mut self) -> Result<Written, Mistake> {
         let (written, _) = self.written(Self::expression)?;
         self.end()?;
         Ok(written)
     }
 
-    /// Parses one expression with `parse`. Returns the expression and the index of the token that
-    /// follows it.
+    /// Parses one expression by calling `parse`. Returns the expression, and the index of the token
+    /// after it.
     pub(super) fn written(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Parsed,
@@ -107,8 +107,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses an expression that contains only operators of precedence `level` or higher. A larger
-    /// number means a higher precedence.
+    /// Parses an expression in which all operators outside of brackets have the precedence `level`
+    /// or higher.
     pub(super) fn binary(&mut self, level: usize) -> Parsed {
         const LEVELS: [&[&str]; 5] = [&["+", "-"], &["~"], &["*", "/", "//", "%"], &["**"], &[]];
         match level {
@@ -171,7 +171,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             let left = others.last().map_or(&first, |(_, left)| left);
             self.check_order(left, symbol, &right, at)?;
             others.push((symbol, right));
-            // In a chain of comparisons, operands after the first false comparison are not
+            // After the first false comparison in a chain, the operands that follow are not
             // evaluated.
             if others.len() > 1 {
                 self.uncertain(mark);
@@ -181,8 +181,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
     }
 
-    /// Rejects a comparison by order that would fail in every run, because the types of its
-    /// operands have no order.
+    /// Rejects a comparison that would fail in every run, because the types of its operands have no
+    /// order.
     fn check_order(
         &self,
         left: &Expr,
@@ -204,7 +204,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Parses a value and the keys, filters and tests that follow it.
+    /// Parses a value, and the keys, filters and tests that follow it.
     fn operand(&mut self) -> Parsed {
         let mut operand = self.signed()?;
         loop {
@@ -251,14 +251,14 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Marks all paths from the index `first` on as evaluated only under a condition.
+    /// Marks the paths from the index `first` on as evaluated only under a condition.
     fn uncertain(&mut self, first: usize) {
         for path in &mut self.paths[first..] {
             path.certain = false;
         }
     }
 
-    /// Marks all paths and keys in an operand as optional, so that the value of the operand may be
+    /// Marks all paths and keys in an operand as optional, which means that its value may be
     /// missing.
     fn optional(&mut self, operand: &mut Expr, asked: bool) {
         match operand {
@@ -274,8 +274,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Rejects an unknown filter or test whose name is passed as a string, as in `map('lower')`,
-    /// and an invalid regular expression.
+    /// Rejects unknown filters and tests whose names are passed as strings, as in `map('lower')`.
+    /// Also rejects invalid regular expressions.
     fn check_named(&self, filter: &str, arguments: &[Argument], at: usize) -> Result<(), Mistake> {
         if filter == "search" {
             return check_pattern(arguments, at);
@@ -414,7 +414,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Ok(elements)
     }
 
-    /// Returns `true` if the next token begins an argument of a test without parentheses, such as
+    /// Returns `true` if the next token begins the argument of a test without parentheses, such as
     /// the `3` in `is divisibleby 3`.
     fn begins_value(&self) -> bool {
         self.peek().is_some_and(|kind| match kind {
@@ -440,9 +440,9 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         parsed
     }
 
-    /// Updates the size and height of the syntax tree for an operator. Its operands are the last
-    /// parsed expression, and an expression of the given height. Fails if the maximum height is
-    /// exceeded.
+    /// Updates the size and the height of the syntax tree after an operator was parsed. One operand
+    /// of the operator is the expression that was parsed last, and the other has the height
+    /// `height`. Fails if the maximum height is exceeded.
     fn raise(&mut self, height: usize) -> Result<(), Mistake> {
         self.size += 1;
         self.height = self.height.max(height) + 1;
@@ -511,7 +511,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Some(token)
     }
 
-    /// Returns the byte position of the next token, or of the end of the code if there is none.
+    /// Returns the byte position of the next token. If no token is left, returns the end of the
+    /// code.
     pub(super) fn at(&self) -> usize {
         self.code.tokens.get(self.place).map_or(self.code.end, |token| token.start)
     }
@@ -524,8 +525,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
 /// The name of the only function that templates can call.
 const FUNCTION: &str = "range";
 
-/// Rejects a regular expression that is not a literal string, or invalid. An expression from data
-/// could take the whole time of an evaluation.
+/// Rejects a regular expression that is invalid or is not a literal string. A regular expression
+/// from the data of the run could use up the whole time of an evaluation.
 fn check_pattern(arguments: &[Argument], at: usize) -> Result<(), Mistake> {
     let is_pattern =
         |argument: &&Argument| matches!(argument.name.as_deref(), None | Some("pattern"));

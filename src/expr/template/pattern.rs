@@ -1,17 +1,17 @@
-//! Regular expressions of the filter `search`.
+//! The regular expressions of the filter `search`.
 
 use regex::{Regex, RegexBuilder};
 use regex_automata::nfa::thompson::{self, NFA};
 
-/// The maximum size in bytes of a compiled regular expression.
+/// The maximum size of a compiled regular expression, in bytes.
 const MAX_COMPILED_BYTES: usize = 128 * 1024;
 
 /// A compiled regular expression.
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) regex: Regex,
-    /// The number of states of its NFA. The time of a search is proportional to this number in the
-    /// worst case.
+    /// The number of states of the expression's NFA (nondeterministic finite automaton). In the
+    /// worst case, the time of a search is proportional to this number.
     pub(super) states: usize,
 }
 
@@ -22,7 +22,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// Returns the reason in one line if the expression is invalid or too large.
+    /// Returns the reason, on a single line, if the expression is invalid or too large.
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         let regex = RegexBuilder::new(pattern)
             .size_limit(MAX_COMPILED_BYTES)

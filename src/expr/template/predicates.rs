@@ -1,4 +1,5 @@
-//! The tests that templates can use after `is`, and as arguments of filters such as `select`.
+//! The tests that can follow `is` in templates. Their names are also arguments of filters such as
+//! `select`.
 
 use super::{
     arguments::Arguments,
@@ -7,7 +8,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// A test that templates can use, as in `value is defined`.
+/// A test of a value, as in `value is defined`.
 #[derive(Debug)]
 pub(super) struct Test {
     pub(super) name: &'static str,
@@ -16,11 +17,11 @@ pub(super) struct Test {
 
 #[derive(Clone, Copy, Debug)]
 enum Check {
-    /// Checks a value.
+    /// Tests a value alone.
     Of(fn(&Value<'_>) -> bool),
-    /// Checks a value against one argument.
+    /// Tests a value with one argument.
     With(for<'v> fn(&Budget, &Value<'v>, &Value<'v>) -> Evaluated<bool>),
-    /// Compares a value with one argument, using this operator.
+    /// Compares a value with one argument by this operator.
     Compare(&'static str),
 }
 
@@ -43,7 +44,7 @@ pub(super) static TESTS: [Test; 35] = [
     of("boolean", |value| matches!(value, Value::Bool(_))),
     of("defined", |value| !value.is_undefined()),
     with("divisibleby", |_, value, divisor| is_divisible(value, divisor)),
-    // Returns `false` for values other than texts, which are not converted to texts.
+    // Values other than strings fail this test, because they are not converted to strings.
     with("endingwith", |_, value, end| {
         Ok(value.as_str().zip(end.as_str()).is_some_and(|(value, end)| value.ends_with(end)))
     }),
@@ -92,7 +93,8 @@ impl Test {
         TESTS.iter().find(|test| test.name == name)
     }
 
-    /// Returns the operator that is equivalent to the test, or `None` if there is none.
+    /// Returns the operator to which the test is equivalent. Returns `None` if no such operator
+    /// exists.
     pub(super) const fn symbol(&self) -> Option<&'static str> {
         match self.check {
             Check::Compare(symbol) => Some(symbol),
@@ -128,8 +130,8 @@ impl Test {
     }
 }
 
-/// Returns the remainder of a whole number divided by two. Returns `None` for a number with a
-/// fraction, and for other values.
+/// Returns the remainder of an integer divided by two. Returns `None` for numbers with a fraction,
+/// and for values that are not numbers.
 fn remainder_of_two(value: &Value<'_>) -> Option<i128> {
     match value.numeric()? {
         Numeric::Integer(integer) => Some(integer % 2),
@@ -150,23 +152,23 @@ fn is_divisible(value: &Value<'_>, divisor: &Value<'_>) -> Evaluated<bool> {
     }
     Ok(match (value, divisor) {
         (Numeric::Integer(value), Numeric::Integer(divisor)) => {
-            // The remainder overflows only for a division by -1.
+            // The remainder overflows only for a division by -1, which leaves no remainder.
             value.checked_rem(divisor).is_none_or(|remainder| remainder == 0)
         }
         (value, divisor) => value.to_float() % divisor.to_float() == 0.0,
     })
 }
 
-/// Returns `true` if the value is a text that contains letters of the given case and no letters of
-/// another case.
+/// Returns `true` if the value is a string with at least one letter of the given case, and no
+/// letters of another case.
 fn is_cased(value: &Value<'_>, is_case: fn(char) -> bool) -> bool {
     let Some(text) = value.as_str() else { return false };
     let has_case = |c: char| c.is_lowercase() || c.is_uppercase();
     text.chars().any(is_case) && text.chars().filter(|&c| has_case(c)).all(is_case)
 }
 
-/// Returns `true` if two arrays or objects are the same one in memory, or two other values have the
-/// same type and are equal.
+/// Returns `true` if two values are the same. Arrays and objects are the same if they are a single
+/// value in memory. Other values are the same if they have the same type and are equal.
 fn is_same<'v>(budget: &Budget, one: &Value<'v>, other: &Value<'v>) -> Evaluated<bool> {
     Ok(match (one, other) {
         (Value::Array(a), Value::Array(b)) => std::ptr::eq(*a, *b),

@@ -1,4 +1,4 @@
-//! Parses the statements in templates, such as `{% if %}` and `{% for %}`, and the bodies between
+//! Parses the statements in templates, such as `{% if %}` and `{% for %}`, and the nodes between
 //! them.
 
 use super::{
@@ -46,8 +46,8 @@ struct End<'t> {
 type Nodes = Vec<Node>;
 
 impl<'t> Blocks<'t> {
-    /// Parses nodes up to the statement that ends the current body, or up to the end of the
-    /// template. Also returns that statement.
+    /// Parses nodes up to the end of the current body or of the template. Returns the nodes, and
+    /// the statement that ends the body.
     fn nodes(&mut self, scope: &mut Scope<'_>) -> Result<(Nodes, Option<End<'t>>), Mistake> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {
@@ -142,7 +142,8 @@ impl<'t> Blocks<'t> {
         if !parser.take_word("in") {
             return Err(parser.unexpected("`in`"));
         }
-        // An `if` after the values is the condition of the loop, not a part of the expression.
+        // An `if` after the elements is the condition of the loop, and not a conditional
+        // expression.
         let values = parser.written(|parser| parser.binary(0))?;
         let targets = names.len();
         if parser.is_word("recursive") {

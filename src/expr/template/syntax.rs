@@ -2,18 +2,19 @@
 
 use super::{filters::Filter, names::Path, numeric::Numeric, predicates::Test};
 
-/// A node of a template: a text, an expression or a statement.
+/// A node of a template: a literal text, an expression or a statement.
 #[derive(Debug)]
 pub(super) enum Node {
     Text(Box<str>),
     Output(Written),
     If {
-        /// The conditions of `if` and `elif`, each with the nodes to evaluate if it is true.
+        /// The conditions of `if` and `elif`. Each comes with the nodes to evaluate if it is the
+        /// first true condition.
         branches: Vec<(Written, Vec<Self>)>,
         otherwise: Vec<Self>,
     },
     For {
-        /// The number of loop variables. `local` is the index of the first variable among all
+        /// The number of loop variables, and the index of the first of them (`local`) among all
         /// variables in scope.
         targets: usize,
         local: usize,
@@ -24,11 +25,11 @@ pub(super) enum Node {
     },
 }
 
-/// A parsed expression with its text and the paths that it contains.
+/// A parsed expression, with its source text and the paths that it contains.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) expression: Expr,
-    /// The paths in the expression. [`Expr::Path`] contains an index in this list.
+    /// The paths in the expression. [`Expr::Path`] refers to them by index.
     pub(super) paths: Vec<Path>,
     /// The number of nodes in the syntax tree of the expression.
     pub(super) size: usize,
@@ -41,9 +42,11 @@ pub(super) enum Expr {
     Bool(bool),
     Number(Numeric),
     Text(Box<str>),
-    /// A name with constant keys. Contains the index of the path in [`Written::paths`].
+    /// A name with constant keys, such as `input.a[0]`. Contains the index of the path in
+    /// [`Written::paths`].
     Path(usize),
-    /// An access to a member or element, if the key is computed or the value is not a name.
+    /// An access to a member or element of a value. Used if the key is computed, or if the value is
+    /// not a name.
     Part {
         of: Box<Self>,
         key: Box<Self>,
@@ -52,7 +55,7 @@ pub(super) enum Expr {
     },
     Slice {
         of: Box<Self>,
-        /// The start, the end and the step of the slice, each of which can be omitted.
+        /// The start, the end and the step of the slice. Each of them can be omitted.
         bounds: [Option<Box<Self>>; 3],
     },
     List(Vec<Self>),
@@ -83,8 +86,8 @@ pub(super) struct Argument {
 // === impl Expr ===
 
 impl Expr {
-    /// Returns a description of the type that the expression evaluates to, or `None` if the type
-    /// can differ between runs.
+    /// Returns a description of the type of the expression's value. Returns `None` if the type can
+    /// differ between runs.
     pub(super) fn kind(&self, paths: &[Path]) -> Option<&'static str> {
         Some(match self {
             Self::Null => "null",
@@ -107,7 +110,7 @@ impl Expr {
     }
 }
 
-/// Returns `true` if an operator compares the order of its operands, such as `<`.
+/// Returns `true` if an operator compares the order of its operands, as `<` does.
 pub(super) fn is_order(symbol: &str) -> bool {
     matches!(symbol, "<" | "<=" | ">" | ">=")
 }

@@ -1,4 +1,4 @@
-//! Builds texts of limited size from values.
+//! Builds strings of limited size from values.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value, nothing};
 
-/// A builder of a text with at most [`MAX_RENDERED_BYTES`].
+/// Builds a string of at most [`MAX_RENDERED_BYTES`] bytes.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     text: String,
@@ -23,7 +23,7 @@ impl TextBuilder {
         Ok(())
     }
 
-    /// Appends a value: a string as it is, and any other value as JSON.
+    /// Appends a value to the string. Strings are appended as they are, and other values as JSON.
     pub(super) fn push_value(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         match value.as_str() {
             Some(text) => self.push(text),
@@ -31,7 +31,7 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a JSON value of the data, like [`push_value`](Self::push_value).
+    /// Appends a JSON value from the data of the run, like [`push_value`](Self::push_value).
     pub(super) fn push_data(&mut self, value: &Json) -> Evaluated<()> {
         match value {
             Json::String(text) => self.push(text),
@@ -39,7 +39,7 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a value as JSON. A string is quoted.
+    /// Appends a value as JSON. Unlike with [`push_value`](Self::push_value), strings are quoted.
     pub(super) fn push_quoted(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         budget.nested(|| self.push_nested(budget, value))
     }
@@ -84,7 +84,7 @@ impl TextBuilder {
     }
 }
 
-/// Lets `serde_json` write to the text. It never splits a character between two writes.
+/// Allows `serde_json` to write to the string. It never splits a character between two writes.
 impl io::Write for TextBuilder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = str::from_utf8(bytes).map_err(io::Error::other)?;

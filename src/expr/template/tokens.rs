@@ -1,8 +1,9 @@
-//! Splits a template into literal texts and code in braces, and the code into tokens.
+//! Splits a template into literal texts and code in braces. Splits the code into tokens.
 
 use std::fmt;
 
-/// The maximum nesting depth of brackets, and the maximum height of an expression's syntax tree.
+/// The maximum nesting depth of brackets, and also the maximum height of an expression's syntax
+/// tree.
 pub(super) const MAX_NESTING: usize = 50;
 
 /// A piece of a template: a literal text, or the code between braces.
@@ -20,13 +21,12 @@ pub(super) enum Piece<'t> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Code<'t> {
     pub(super) tokens: Vec<Token<'t>>,
-    /// The byte position in the template at which the code starts. `end` is the position after the
-    /// code.
+    /// The byte positions in the template at which the code starts and ends.
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A token with its start and end, as byte positions in the template.
+/// A token with the byte positions in the template at which it starts and ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'t> {
     pub(super) kind: Kind<'t>,
@@ -42,14 +42,15 @@ pub(super) enum Kind<'t> {
     Symbol(&'static str),
 }
 
-/// A syntax error in a template, with its byte position.
+/// A syntax error in a template, with the byte position of the error.
 #[derive(Debug, PartialEq)]
 pub(super) struct Fault {
     pub(super) reason: String,
     pub(super) at: usize,
 }
 
-/// All symbols. If a symbol begins with another symbol, the longer one comes first.
+/// All symbols. Longer symbols come before their prefixes, so that the first symbol that matches is
+/// the longest.
 const SYMBOLS: [&str; 25] = [
     "**", "//", "==", "!=", "<=", ">=", "<", ">", "=", "+", "-", "*", "/", "%", "~", "(", ")", "[",
     "]", "{", "}", ",", ":", ".", "|",
@@ -93,7 +94,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     }
 }
 
-/// Splits an expression that is written without braces into tokens.
+/// Splits an expression without braces into tokens.
 pub(super) fn expression(text: &str) -> Result<Code<'_>, Fault> {
     let mut lexer = Lexer { text, at: 0, close: None, open: 0 };
     Ok(Code { tokens: lexer.tokens()?, start: 0, end: text.len() })
@@ -107,8 +108,8 @@ fn push_text<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str, start: bool, end: b
     }
 }
 
-/// Finds the next `{% endraw %}`. Returns its start, the position after it, and whether it trims
-/// the text before it and the text after it.
+/// Finds the next `{% endraw %}`. Returns its start, the position after it, and two flags: whether
+/// it trims the text before it, and the text after it.
 fn end_of_raw(text: &str, from: usize) -> Option<(usize, usize, (bool, bool))> {
     text[from..].match_indices("{%").find_map(|(at, _)| {
         let inner = &text[from + at + 2..];
@@ -153,18 +154,18 @@ impl Fault {
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// The braces that end the code, or `None` if the code extends to the end of the text.
+    /// The braces that end the code. `None` if the code extends to the end of the string.
     close: Option<&'static str>,
     /// The position of the braces that begin the code.
     open: usize,
 }
 
 impl<'t> Lexer<'t> {
-    /// Reads tokens up to the closing braces, or up to a `-` directly before them. Consumes
-    /// neither.
+    /// Reads tokens up to the closing braces, or up to a `-` directly before the braces. Consumes
+    /// neither the braces nor the `-`.
     fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
         let mut tokens: Vec<Token<'t>> = Vec::new();
-        // The brackets that are not closed yet, with their positions.
+        // The brackets that are still open, with their positions.
         let mut open: Vec<(&str, usize)> = Vec::new();
         loop {
             self.at += self.rest().len() - self.rest().trim_start().len();
@@ -291,7 +292,8 @@ impl<'t> Lexer<'t> {
                     };
                     let first = unit();
                     let second = match first {
-                        // The first half of a surrogate pair.
+                        // The first half of a surrogate pair; the second half follows as another
+                        // escape sequence.
                         Some(0xd800..=0xdbff) => {
                             chars.by_ref().take(2).for_each(drop);
                             let digits = self.text.get(escape + 6..escape + 8);

@@ -1,4 +1,4 @@
-//! The values that a template computes with, and the limits on their memory and on the steps of an
+//! The values with which templates compute, and the limits on the memory and the steps of an
 //! evaluation.
 
 use std::{
@@ -14,14 +14,14 @@ use serde_json::{Map, Number, Value as Json};
 use super::{numeric::Numeric, pattern::Pattern};
 use crate::expr::path_segment::place;
 
-/// The maximum size in bytes of the text that a template evaluates to.
+/// The maximum size of the string that a template produces, in bytes.
 pub(crate) const MAX_RENDERED_BYTES: usize = 1 << 20;
 
-/// The maximum memory in bytes of all values that one evaluation creates.
+/// The maximum memory of all values that one evaluation creates, in bytes.
 pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_RENDERED_BYTES;
 
-/// The maximum number of elements in a list that is passed to a filter or created during an
-/// evaluation.
+/// The maximum number of elements of a list in a template. Applies to lists that are created during
+/// an evaluation or passed to a filter.
 pub(super) const MAX_ELEMENTS: usize = 100_000;
 
 /// The maximum number of steps in one evaluation. Each access to a value takes at least one step.
@@ -30,10 +30,10 @@ pub(super) const MAX_EVALUATION_STEPS: usize = 2_000_000;
 /// The maximum nesting depth of values, and of filters that call other filters.
 const MAX_VALUE_DEPTH: usize = 200;
 
-/// The length in bytes of a text that can be read in one step.
+/// The number of bytes of a string that can be read in one step.
 const BYTES_PER_STEP: usize = 256;
 
-/// The approximate memory in bytes of an object without its members.
+/// The approximate memory of an object without its members, in bytes.
 const MAP_BYTES: usize = 256;
 
 /// The reason why an evaluation failed.
@@ -43,17 +43,17 @@ pub(super) enum Failure {
     Missing(String),
     #[error("too much text")]
     TooLarge,
-    /// The result is undefined, as for a division by zero, or is too large a number.
+    /// The result is undefined, as in a division by zero, or the number is too large.
     #[error("invalid operation for these values")]
     Incalculable,
     #[error("{0}")]
     Other(Cow<'static, str>),
 }
 
-/// The result of evaluating a part of a template, or the reason why it failed.
+/// The result of evaluating a part of a template. An error contains the reason of the failure.
 pub(super) type Evaluated<T> = Result<T, Failure>;
 
-/// A value that a template computes with. `'v` is the lifetime of the template and the data.
+/// A value with which a template computes. `'v` is the lifetime of both the template and the data.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'v> {
     Undefined,
@@ -62,10 +62,10 @@ pub(super) enum Value<'v> {
     Integer(i128),
     Float(f64),
     Text(Text<'v>),
-    /// An array in the data, which is not copied.
+    /// An array in the data of the run. It is borrowed and not copied.
     Array(&'v [Json]),
     List(Rc<[Self]>),
-    /// An object in the data, which is not copied.
+    /// An object in the data of the run. It is borrowed and not copied.
     Object(&'v Map<String, Json>),
     /// An object that was created during the evaluation. Its members are sorted by name.
     Map(Rc<[(Text<'v>, Self)]>),
@@ -79,22 +79,22 @@ pub(super) enum Text<'v> {
     Shared(Rc<str>),
 }
 
-/// A group that `groupby` creates from elements with the same key. It is a pair, whose parts can
-/// also be accessed as `grouper` and `list`.
+/// A group of elements with the same key, created by the filter `groupby`. In templates, it is a
+/// pair of the key and the elements, which are also accessible as `grouper` and `list`.
 #[derive(Debug)]
 pub(super) struct Group<'v> {
     pub(super) grouper: Value<'v>,
     pub(super) elements: Value<'v>,
 }
 
-/// The memory and steps that one evaluation may still use.
+/// The memory and the steps that are left for an evaluation.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: Cell<usize>,
     steps: Cell<usize>,
     /// The current nesting depth.
     depth: Cell<usize>,
-    /// The regular expression that was used last.
+    /// The regular expression that was last used in this evaluation.
     pub(super) pattern: RefCell<Option<Rc<Pattern>>>,
 }
 
@@ -105,7 +105,7 @@ impl Failure {
         Self::Other(reason.into())
     }
 
-    /// Returns the failure of an operation that does not accept the undefined value.
+    /// Returns the failure of an operation to which the undefined value was passed.
     pub(super) const fn undefined() -> Self {
         Self::Other(Cow::Borrowed("a value is missing"))
     }
@@ -125,7 +125,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Deducts memory from the budget. Fails if less than `bytes` is left.
+    /// Deducts `bytes` of memory from the budget. Fails if less memory is left.
     pub(super) fn spend(&self, bytes: usize) -> Evaluated<()> {
         let left = self.bytes.get().checked_sub(bytes).ok_or_else(|| {
             Failure::other(format!("intermediate values take more than {MAX_MADE_BYTES} bytes"))
@@ -134,7 +134,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Deducts steps from the budget. Fails if fewer than `steps` are left.
+    /// Deducts `steps` from the budget. Fails if fewer steps are left.
     pub(super) fn step(&self, steps: usize) -> Evaluated<()> {
         let left = self.steps.get().checked_sub(steps).ok_or_else(|| {
             Failure::other(format!("the evaluation takes more than {MAX_EVALUATION_STEPS} steps"))
@@ -143,12 +143,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Deducts the steps for reading a text from the budget.
+    /// Deducts the steps for reading a string from the budget.
     pub(super) fn read(&self, text: &str) -> Evaluated<()> {
         self.step(text.len() / BYTES_PER_STEP)
     }
 
-    /// Calls `evaluate` one nesting level deeper. Fails if the maximum depth is exceeded.
+    /// Calls `evaluate` one nesting level deeper. Fails if this exceeds the maximum depth.
     pub(super) fn nested<T>(&self, evaluate: impl FnOnce() -> Evaluated<T>) -> Evaluated<T> {
         let depth = self.depth.get();
         if depth == MAX_VALUE_DEPTH {
@@ -161,7 +161,7 @@ impl Budget {
         evaluated
     }
 
-    /// Creates a text value, and deducts its memory from the budget.
+    /// Creates a string value, and deducts its memory from the budget.
     pub(super) fn text<'v>(&self, text: String) -> Evaluated<Value<'v>> {
         if text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
@@ -197,7 +197,7 @@ impl Budget {
 // === impl Value ===
 
 impl<'v> Value<'v> {
-    /// Converts a JSON value of the data to a `Value` without copying it.
+    /// Converts a JSON value from the data of the run, without copying it.
     pub(super) fn of(budget: &Budget, json: &'v Json) -> Evaluated<Self> {
         budget.step(1)?;
         Ok(match json {
@@ -216,8 +216,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts a JSON value that was created during the evaluation to a `Value`. Deducts no memory
-    /// from the budget.
+    /// Converts a JSON value that was created during the evaluation. Deducts no memory from the
+    /// budget.
     pub(super) fn made(json: Json) -> Self {
         match json {
             Json::Null => Self::Null,
@@ -234,7 +234,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Creates an object value. If several members have the same name, the last of them is used.
+    /// Creates an object value. If several members have the same name, uses the last of them.
     pub(super) fn of_members(mut members: Vec<(Text<'v>, Self)>) -> Self {
         members.reverse();
         members.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -269,7 +269,7 @@ impl<'v> Value<'v> {
         matches!(self, Self::Object(_) | Self::Map(_))
     }
 
-    /// Returns a description of the value's type, such as `a number`.
+    /// Returns the type of the value for error messages, such as `a number`.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "nothing",
@@ -282,7 +282,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Returns the number of a text's characters, an array's elements or an object's members.
+    /// Returns the number of characters in a string, elements in an array, or members in an object.
     /// Returns `None` for other values.
     pub(super) fn len(&self) -> Option<usize> {
         Some(match self {
@@ -296,8 +296,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns `true` if the value is true as a condition, which means that it is not null,
-    /// `false`, zero or empty.
+    /// Returns the truth of the value, for example as a condition. All values are true except null,
+    /// `false`, zero and empty values.
     ///
     /// # Errors
     ///
@@ -314,7 +314,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the member or element that `key` selects, or the undefined value if there is none.
+    /// Returns the member or element that `key` selects. Returns the undefined value if it does not
+    /// exist.
     pub(super) fn get(&self, budget: &Budget, key: &str) -> Evaluated<Self> {
         budget.read(key)?;
         Ok(match self {
@@ -335,7 +336,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the array element at this index, or the undefined value if there is none.
+    /// Returns the array element at this index. Returns the undefined value if it does not exist.
     pub(super) fn element(&self, budget: &Budget, index: usize) -> Evaluated<Self> {
         Ok(match self {
             Self::Array(elements) => match elements.get(index) {
@@ -352,7 +353,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Iterates over the elements of an array, or over the names of an object's members.
+    /// Iterates over the elements of an array, or over the member names of an object.
     pub(super) fn iterate<'b>(
         &self,
         budget: &'b Budget,
@@ -384,7 +385,7 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Iterates over the members of an object, as pairs of name and value.
+    /// Iterates over the members of an object, each as a name and a value.
     pub(super) fn members<'b>(
         &self,
         budget: &'b Budget,
@@ -397,7 +398,7 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns a list of an object's members. Each is a list of the member's name and value.
+    /// Returns a list of the members of an object. Each member is a list of its name and its value.
     pub(super) fn pairs(&self, budget: &Budget) -> Evaluated<Self> {
         let members = self.members(budget)?;
         budget.list(members.map(|member| {
@@ -406,8 +407,8 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns `true` if two values are equal. Integers and floats are compared by value, and
-    /// `true` and `false` are equal to the numbers 1 and 0.
+    /// Returns `true` if two values are equal. Integers and floats are compared by value. `true`
+    /// equals the number 1, and `false` equals the number 0.
     pub(super) fn equals(&self, budget: &Budget, other: &Self) -> Evaluated<bool> {
         budget.nested(|| self.is_equal(budget, other))
     }
@@ -451,8 +452,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the value as a number, where `true` is 1 and `false` is 0. Returns `None` if it is
-    /// neither a number nor a boolean.
+    /// Returns the value as a number, where `true` is 1 and `false` is 0. Returns `None` if the
+    /// value is neither a number nor a boolean.
     pub(super) fn numeric(&self) -> Option<Numeric> {
         match self {
             Self::Bool(truth) => Some(Numeric::Integer(i128::from(*truth))),
@@ -468,7 +469,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts the value to JSON, and deducts the memory of the copy from the budget.
+    /// Converts the value to JSON. Deducts the memory of the copy from the budget.
     pub(super) fn to_json(&self, budget: &Budget) -> Evaluated<Json> {
         budget.nested(|| self.converted(budget))
     }
@@ -509,8 +510,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts the value to JSON as the final result of the template. If the result is an array or
-    /// object in the data, deducts no memory for the copy.
+    /// Converts the value to JSON as the result of the whole template. If the value is an array or
+    /// object from the data of the run, deducts no memory for the copy.
     pub(super) fn to_result(&self, budget: &Budget) -> Evaluated<Json> {
         match self {
             Self::Array(elements) => Ok(Json::Array(elements.to_vec())),
@@ -529,7 +530,7 @@ impl<'v> Value<'v> {
         number.ok_or_else(|| Failure::other("the result is a number that JSON cannot represent"))
     }
 
-    /// Converts a text or a number to an object key. Fails for values of other types.
+    /// Converts a string or a number to an object key. Fails for other values.
     pub(super) fn to_name(&self, budget: &Budget) -> Evaluated<Text<'v>> {
         match self {
             Self::Text(text) => {
@@ -602,8 +603,8 @@ fn memory_of_members(members: &Map<String, Json>) -> usize {
     MAP_BYTES + members.iter().map(of).sum::<usize>()
 }
 
-/// Returns the error message for two values that the operator or filter `symbol` cannot order.
-/// `left` and `right` are the types of the values.
+/// Returns the error message if the operator or filter `symbol` cannot order two values. `left` and
+/// `right` are the types of these values.
 pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
     let why = match [left, right].contains(&"null") {
         true => ": compare null with `==` or `!=`",

@@ -8,15 +8,16 @@ use crate::expr::template::{
     value::{Evaluated, Failure, Value},
 };
 
-/// The maximum length in bytes of the format of a date, since a format such as `%99Y` is shorter
-/// than its result.
+/// The maximum length of a date format, in bytes. Needed because a short format such as `%99Y` can
+/// have a long result.
 const MAX_FORMAT_BYTES: usize = 1024;
 
-/// Converts a date to a text. The input is a text as of RFC 3339, or the number of seconds since
-/// 1970-01-01T00:00:00Z.
+/// Converts a date to a string. The input is a string in RFC 3339 format, or the number of seconds
+/// since 1970-01-01T00:00:00Z.
 ///
-/// The argument `format` is a format of `strftime`, and defaults to that of RFC 3339. The argument
-/// `add` is a duration, such as `7 days` or `-1h 30m`, that is added first. Results are in UTC.
+/// The argument `format` is a `strftime` format, and defaults to the format of RFC 3339. The
+/// argument `add` is a duration that is added to the date, such as `7 days` or `-1h 30m`. Results
+/// are in UTC.
 pub(super) fn date<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -47,7 +48,7 @@ fn date_of(value: &Value<'_>) -> Evaluated<Timestamp> {
             i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok())
         }
         (None, Some(Numeric::Float(seconds))) => {
-            // Microseconds: a float has no more digits for current dates.
+            // Rounded to microseconds, because floats do not have more digits for current dates.
             let duration = SignedDuration::try_from_secs_f64(seconds).ok();
             duration
                 .and_then(|duration| Timestamp::from_duration(duration).ok())

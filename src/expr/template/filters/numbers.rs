@@ -28,8 +28,8 @@ pub(super) fn float<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Eval
     }
 }
 
-/// Converts a number or a text to an integer. A fraction is truncated. A text can be an integer in
-/// the base `base`, or any decimal number.
+/// Converts a number or a string to an integer. Fractions are truncated. A string contains either
+/// an integer in the base `base`, or any decimal number.
 pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let default = arguments.take("default");
     let base = arguments.integer("base")?.unwrap_or(10);
@@ -46,7 +46,7 @@ pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evalua
     }
 }
 
-/// Parses an integer in the base `base`. The digits can have a prefix such as `0x` for base 16.
+/// Parses an integer in the base `base`. The digits can have a prefix such as `0x`, for base 16.
 fn parse(text: &str, base: i64) -> Option<i128> {
     let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
     let prefix = match base {
@@ -73,8 +73,8 @@ const fn truncate(float: f64) -> i128 {
     float as i128
 }
 
-/// Rounds a number to `precision` decimal places. A negative precision rounds to tens, hundreds and
-/// so on.
+/// Rounds a number to `precision` decimal places. A precision of -1 rounds to tens, -2 to hundreds,
+/// and so on.
 pub(super) fn round<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let precision = arguments.integer("precision")?.unwrap_or(0);
     let precision = i32::try_from(precision).map_err(|_| Failure::Incalculable)?;
@@ -103,7 +103,7 @@ fn round_integer(value: i128, precision: i32, method: &str) -> Option<i128> {
     let is_up = match method {
         "ceil" => remainder > 0,
         "floor" => false,
-        // Rounds half to even.
+        // Half is rounded to even.
         _ => {
             let rest = factor - remainder;
             remainder > rest || (remainder == rest && quotient % 2 != 0)
@@ -116,12 +116,12 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     if !value.is_finite() {
         return Some(value);
     }
-    // Parsing is exact, unlike computing a power.
+    // Parsing the factor is exact, whereas computing a power is not.
     let factor: f64 = format!("1e{}", precision.unsigned_abs()).parse().ok()?;
     let scaled = if precision < 0 { value / factor } else { value * factor };
     let rounded = match method {
         "common" => match usize::try_from(precision) {
-            // Formatting rounds the exact decimal digits of the float.
+            // Formatting uses the exact decimal digits of the float for rounding.
             Ok(digits) if digits <= 1074 => return format!("{value:.digits$}").parse().ok(),
             Ok(_) => return Some(value),
             Err(_) if factor.is_infinite() => return Some(0.0_f64.copysign(value)),
@@ -136,11 +136,11 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// The maximum number of decimal places in the text of a number.
+/// The maximum number of decimal places in a formatted number.
 const MAX_DECIMALS: i64 = 20;
 
-/// Converts a number to a text with `decimals` decimal places. The argument `separator` is inserted
-/// between groups of three digits before the decimal point.
+/// Formats a number with `decimals` decimal places. The argument `separator` is inserted between
+/// groups of three digits before the decimal point.
 pub(super) fn format<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -169,7 +169,7 @@ pub(super) fn format<'v>(
     })
 }
 
-/// Inserts a separator between groups of three digits of the integer part of a number.
+/// Inserts a separator between groups of three digits in the integer part of a number.
 fn grouped(number: &str, separator: &str) -> String {
     let start = usize::from(number.starts_with('-'));
     let end = number.find('.').unwrap_or(number.len());
@@ -183,7 +183,7 @@ fn grouped(number: &str, separator: &str) -> String {
     text + &number[end..]
 }
 
-/// Returns the number that a filter has computed, or fails if the number is `None`.
+/// Converts the number that a filter has computed to a value. Fails if the number is `None`.
 fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
     number.map(Value::from).ok_or(Failure::Incalculable)
 }

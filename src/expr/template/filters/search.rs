@@ -1,4 +1,4 @@
-//! The filter that searches a text with a regular expression.
+//! The filter `search`, which searches a string with a regular expression.
 
 use std::rc::Rc;
 
@@ -10,13 +10,14 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// The number of text bytes that a search compares with one state of the expression in one step.
+/// The number of bytes of the searched string that a single state of the regular expression can
+/// process in one step.
 const BYTES_PER_STEP: usize = 64;
-/// The number of steps that it takes to compile one state of an expression.
+/// The number of steps for compiling one state of a regular expression.
 const STEPS_PER_STATE: usize = 4;
 
-/// Returns the first match of a regular expression in a text, or the undefined value if there is
-/// none. With `all=true`, returns a list of all matches that do not overlap.
+/// Returns the first match of a regular expression in a string. Returns the undefined value if
+/// nothing matches. With `all=true`, returns a list of all matches that do not overlap.
 pub(super) fn search<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -31,7 +32,7 @@ pub(super) fn search<'v>(
         return first.map_or(Ok(Value::Undefined), |captures| pattern.found(budget, &captures));
     }
     let matches = pattern.regex.captures_iter(text).map(|captures| {
-        // Each search begins with the same preparations.
+        // The search for each match begins with the same preparations, which take time.
         budget.step(pattern.states)?;
         pattern.found(budget, &captures)
     });
@@ -41,13 +42,13 @@ pub(super) fn search<'v>(
 // === impl Pattern ===
 
 impl Pattern {
-    /// Deducts the steps for one search of a text from the budget.
+    /// Deducts the steps for searching a string once from the budget.
     fn charge(&self, budget: &Budget, text: &str) -> Evaluated<()> {
         budget.step(self.states + (text.len() / BYTES_PER_STEP).saturating_mul(self.states))
     }
 
-    /// Returns the value of a match: an object if the expression has named groups, and otherwise
-    /// the matched text.
+    /// Returns the value of a match. If the regular expression has named groups, the value is an
+    /// object with these groups. Otherwise, it is the matched string.
     fn found<'v>(&self, budget: &Budget, captures: &Captures<'_>) -> Evaluated<Value<'v>> {
         let mut names = self.regex.capture_names().flatten().peekable();
         if names.peek().is_none() {
@@ -66,8 +67,9 @@ impl Pattern {
 // === impl Budget ===
 
 impl Budget {
-    /// Returns a compiled expression, and deducts the steps of its compilation from the budget. An
-    /// evaluation keeps the last expression, which a filter may apply to each element of a list.
+    /// Returns a compiled regular expression. Deducts the steps for compiling it from the budget.
+    /// The budget caches the last expression, because a filter may apply it to each element of a
+    /// list.
     fn pattern(&self, pattern: &str) -> Evaluated<Rc<Pattern>> {
         let mut last = self.pattern.borrow_mut();
         if let Some(last) = last.as_ref().filter(|last| last.regex.as_str() == pattern) {

@@ -1,12 +1,12 @@
-//! The filters that combine nested arrays and objects.
+//! The filters that flatten and merge nested arrays and objects.
 
 use crate::expr::template::{
     arguments::Call,
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// Replaces each array in a list by its elements. The argument `levels` limits the nesting levels
-/// that are replaced, and defaults to all.
+/// Replaces the arrays in a list by their elements. The argument `levels` limits how many nesting
+/// levels are flattened. Defaults to all levels.
 pub(super) fn flatten<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -38,7 +38,7 @@ fn push_elements<'v>(
 }
 
 /// Adds the members of other objects to an object. If several objects have a member with the same
-/// name, the last one is used. With `deep=true`, such members are merged if both are objects.
+/// name, the last one wins. With `deep=true`, such members are merged if both are objects.
 pub(super) fn merge<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -76,7 +76,7 @@ fn merged_with<'v>(
     })
 }
 
-/// Returns the members of an object with their names.
+/// Returns the members of an object, each with its name.
 pub(super) fn named_members<'v>(
     budget: &Budget,
     object: &Value<'v>,

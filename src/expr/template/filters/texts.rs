@@ -1,4 +1,4 @@
-//! The filters for texts.
+//! The filters for strings.
 
 use std::{collections::HashSet, fmt::Write as _};
 
@@ -8,13 +8,13 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value},
 };
 
-/// Converts a character to a text, or returns the undefined value for `None`.
+/// Converts a character to a string. Returns the undefined value for `None`.
 pub(super) fn character<'v>(budget: &Budget, character: Option<char>) -> Evaluated<Value<'v>> {
     character.map_or(Ok(Value::Undefined), |character| budget.text(character.to_string()))
 }
 
-/// Applies the function `change` to the input text of a filter. Fails if the filter has arguments
-/// that were not read.
+/// Applies the function `change` to the input string of a filter. Fails if unread arguments of the
+/// filter are left.
 pub(super) fn change<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
     change: impl FnOnce(&str) -> String,
@@ -31,7 +31,7 @@ pub(super) fn capitalize<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     })
 }
 
-/// Converts the first letter of each word to upper case and the others to lower case.
+/// Converts the first letter of each word to upper case, and all other letters to lower case.
 pub(super) fn title<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     change(call, |text| {
         let mut titled = String::with_capacity(text.len());
@@ -58,7 +58,7 @@ pub(super) fn quote<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Eval
     budget.text(quoted.into_string())
 }
 
-/// Percent-encodes all bytes of a text except ASCII letters, digits and `/.-_`.
+/// Percent-encodes all bytes of a string except ASCII letters, digits and the characters `/.-_`.
 pub(super) fn url_encode<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -106,8 +106,8 @@ pub(super) fn replace<'v>(
     budget.text(text.replace(&*from, &to))
 }
 
-/// Indents the lines of a text. The first line is only indented if the argument `first` is true,
-/// and blank lines only if `blank` is true.
+/// Indents the lines of a string. Indents the first line only if the argument `first` is true, and
+/// blank lines only if `blank` is true.
 pub(super) fn indent<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -144,7 +144,7 @@ pub(super) fn lines<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Eval
     pieces(budget, text, text.lines())
 }
 
-/// Splits a text at a separator, or at white space if no separator is given. The argument
+/// Splits a string at a separator, or at white space if no separator is given. The argument
 /// `maxsplits` limits the number of splits.
 pub(super) fn split<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
@@ -162,7 +162,8 @@ pub(super) fn split<'v>(
     }
 }
 
-/// Splits a text at white space into at most `most` pieces. The last piece is the unsplit rest.
+/// Splits a string at white space into at most `most` pieces. The last piece is the rest of the
+/// string, which is not split.
 fn words(text: &str, most: usize) -> impl Iterator<Item = &str> {
     let mut rest = text.trim_start();
     let mut left = most;

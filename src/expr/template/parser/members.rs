@@ -66,8 +66,8 @@ impl<'t> Parser<'_, 't, '_> {
         Ok(Expr::Path(self.paths.len() - 1))
     }
 
-    /// Rejects a step name that contains a `-` after `steps.`, as in `steps.get-logs`, where `-`
-    /// would mean a subtraction.
+    /// Rejects a step name that contains a `-` after `steps.`. In `steps.get-logs`, the `-` would
+    /// mean a subtraction.
     fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
         let PathSegment::Key(key) = step else { return Ok(()) };
         let mut word = key.clone();
@@ -92,7 +92,7 @@ impl<'t> Parser<'_, 't, '_> {
         Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
     }
 
-    /// Parses the keys and slices that follow `expression`. Rejects calls.
+    /// Parses the keys and slices that follow `expression`. Rejects method calls.
     pub(super) fn postfix(&mut self, mut expression: Expr) -> Parsed {
         loop {
             let height = self.height;
@@ -121,7 +121,7 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Parses a computed key or a slice after its `[`, which has already been read.
+    /// Parses a computed key or a slice. The `[` before it was already read.
     fn bracket(&mut self, of: Expr) -> Parsed {
         let mut bounds = [None, None, None];
         let mut bound = 0;
@@ -154,8 +154,7 @@ impl<'t> Parser<'_, 't, '_> {
     fn key(&mut self) -> Result<PathSegment, Mistake> {
         match self.next().map(|token| &token.kind) {
             Some(Kind::Name(key)) => Ok(PathSegment::Key((*key).to_owned())),
-            // As in a reference with `$`, a number is the key of an object or the index in an
-            // array.
+            // As in a reference with `$`, a number is either an object key or an array index.
             Some(Kind::Number(number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Ok(PathSegment::Key((*number).to_owned()))
             }
@@ -168,7 +167,8 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Returns the error for a method call, such as `text.upper()`. It suggests a filter instead.
+    /// Returns the error for a method call, such as `text.upper()`. The error message suggests a
+    /// filter instead.
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
         let PathSegment::Key(name) = segment else { return fault(at, "values cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
