@@ -1,21 +1,21 @@
-//! A catalog caches the list of tools that the service behind a layer offers.
+//! Caches the list of tools that the service behind a layer offers.
 //!
-//! A catalog contains the tools with the names, schemas and annotations that the service behind the
-//! layer lists. On first use, the catalog lists all pages of tools. All clones of the layer's
-//! service share the catalog.
+//! A catalog contains the tools with the names, schemas and annotations with which the service
+//! behind the layer lists them. When the tools are needed for the first time, the catalog lists all
+//! pages of tools. All clones of the layer's service share one catalog.
 //!
-//! - Concurrent requests share one listing. If the request that lists the tools is dropped, one of
-//!   the waiting requests lists them instead.
-//! - A listing times out after 10 seconds. A failure is cached for one second.
+//! - Concurrent requests share one listing. If the request that performs the listing is dropped,
+//!   one of the waiting requests performs it instead.
+//! - A listing times out after 10 seconds. If it fails, the error is cached for one second.
 //! - After 60 seconds, the catalog is refreshed in the background, and requests use the old catalog
-//!   in the meantime. Without a Tokio runtime, the next request that needs the catalog waits for
-//!   the refresh.
+//!   until the refresh ends. Without a Tokio runtime, the next request that needs the catalog waits
+//!   for the refresh.
 //! - A listing fails if the list is too large, or if a page returns the cursor of an earlier page.
-//! - When its [`Epoch`] is bumped because the tools have changed, the catalog is outdated. Requests
-//!   that list tools then wait for a new catalog. So do calls whose access check depends on the
-//!   current definition of the tool.
-//! - If a request names a tool that the catalog does not contain, the tools are listed again, at
-//!   most once a second.
+//! - The catalog is outdated after its [`Epoch`] is bumped, which reports that the tools have
+//!   changed. Requests that list tools then wait for a new catalog. Tool calls wait for it too if
+//!   their access check depends on the current definition of the tool.
+//! - If a request names a tool that the catalog does not contain, the tools are listed again, but
+//!   at most once per second.
 //!
 //! # Examples
 //!
@@ -71,33 +71,33 @@ use crate::{
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age at which a catalog is refreshed even if no change was reported.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// The minimum time until tools are listed again after a listing failed, or after it did not
-/// contain a requested tool.
+/// The minimum time before the tools are listed again, after a listing failed or did not contain a
+/// requested tool.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of per-caller catalogs that a layer keeps.
+/// The maximum number of per-caller catalogs of a layer.
 const MAX_VARIED: usize = 1_000;
 /// The maximum total size of the tools in all per-caller catalogs of a layer, in bytes of JSON.
 const MAX_VARIED_BYTES: usize = 256 << 20;
 
-/// The tools that a service lists, accessible by name.
+/// A list of tools from a service, with access by name.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     shadowed: Vec<Tool>,
-    /// The size of the tools in bytes of JSON. Zero unless the tools were listed from a service.
+    /// The size of the tools, in bytes of JSON. Zero unless the tools were listed by a service.
     bytes: usize,
 }
 
-/// The content of a catalog: the listed tools, and the data that a rule has derived from them.
+/// The content of a catalog: the listed tools, and the data that a rule derives from them.
 #[derive(Debug)]
 pub struct Known<D> {
     tools: Tools,
     derived: D,
     epoch: u64,
     since: Instant,
-    /// Counts the size of these tools toward the total size of the layer's catalogs. Dropping the
-    /// value subtracts their size again.
+    /// Adds the size of these tools to the total size of the layer's catalogs. Dropping this value
+    /// subtracts the size again.
     _held: Held,
 }
 
@@ -107,11 +107,11 @@ pub struct Known<D> {
 pub enum Needs<'r> {
     /// The rule needs no tools.
     Nothing,
-    /// The rule must know the tool with this name. An outdated definition suffices.
+    /// The rule must know the tool with this name. An outdated definition of the tool suffices.
     Tool(&'r str),
-    /// The rule must know the current definition of the tool with this name, for access control. If
-    /// the catalog's [epoch](Epoch) shows that the tools have changed, the request waits until the
-    /// tools are listed again. If the catalog has no epoch, this variant is the same as
+    /// The rule must know the current definition of the tool with this name, for example for access
+    /// control. If the catalog's [epoch](Epoch) shows that the tools have changed, the request
+    /// waits until they are listed again. Without an epoch, this variant is the same as
     /// [`Tool`](Self::Tool).
     CurrentTool(&'r str),
     /// The rule must know all tools. If the tools have changed, the request waits until they are
@@ -129,76 +129,75 @@ pub enum ListError {
     /// The list had too many pages or tools.
     #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_ITEMS} tools")]
     Endless,
-    /// All pages together were too large.
+    /// The list was too large in total, over all of its pages.
     #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
     /// A page returned the cursor of an earlier page, so the list would never end.
     #[error("the list of tools repeats a cursor")]
     Circular,
-    /// The service answered `tools/list` with a JSON-RPC error with this message.
+    /// The service replied to `tools/list` with a JSON-RPC error. Contains the error message.
     #[error("`tools/list` failed: {0}")]
     Refused(String),
-    /// The service answered `tools/list` with a result that is not a list of tools.
+    /// The service replied to `tools/list` with a result that is not a list of tools.
     #[error("`tools/list` returned something other than a list of tools")]
     Invalid,
-    /// The service failed to answer and returned an error with this text.
+    /// The service failed to process `tools/list`. Contains the error message.
     #[error("the service could not answer `tools/list`: {0}")]
     Service(String),
 }
 
-/// A cached catalog of tools. All clones share the cached content.
+/// A cached list of tools. All clones share the list.
 struct Catalog<D>(Arc<Shared<D>>);
 
 struct Shared<D> {
     epoch: Epoch,
     state: Mutex<State<D>>,
     holding: Holding,
-    /// Held by the request or background task that is listing the tools.
+    /// A lock that a request or background task holds while it lists the tools.
     flight: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct State<D> {
     known: Option<Arc<Known<D>>>,
     failed: Option<(Instant, ListError)>,
-    /// The background task that refreshes the catalog. Aborted when the catalog is dropped.
+    /// The background task that refreshes the catalog. It is aborted when the catalog is dropped.
     refresh: JoinSet<()>,
 }
 
-/// The result of looking up tools in a catalog for one request.
+/// The result of looking up the cached tools for a request.
 enum AtHand<D> {
     /// The cached tools suffice for the request.
     Known(Arc<Known<D>>),
-    /// The cached tools suffice for the request, but should be refreshed in the background.
+    /// The cached tools suffice for the request, but must be refreshed in the background.
     Stale(Arc<Known<D>>),
-    /// No tools are cached, and listing them has failed within the last second.
+    /// No tools are cached, and the last listing failed less than a second ago.
     Failed(ListError),
-    /// The request must wait until the tools are listed.
+    /// The request must wait until the tools have been listed.
     Unknown,
 }
 
-/// The context of the requests that list tools. If tools vary by caller, this is the context of a
-/// caller. Otherwise, the context is empty.
+/// The context of the requests that list tools. It is the context of a caller if tools vary by
+/// caller, and otherwise empty.
 #[derive(Debug, Default)]
 pub(crate) struct ListingContext(Option<Box<Context>>);
 
-/// The settings of the catalogs of one layer.
+/// The settings for the catalogs of a layer.
 #[derive(Clone, Default)]
 pub(crate) struct CatalogSettings {
     /// The epoch that invalidates the catalogs when it is bumped.
     pub(crate) epoch: Epoch,
-    /// Maps the context of a request to the key of the catalog to use. If `None`, all callers share
-    /// one catalog.
+    /// A function that maps the context of a request to the key of its catalog. If `None`, all
+    /// callers share one catalog.
     pub(crate) vary_by: Option<ContextKey>,
 }
 
-/// Looks up tools in a catalog for one request.
+/// The lookup of tools in a catalog, for one request.
 pub(crate) struct Lookup<D> {
     catalog: Catalog<D>,
     context: ListingContext,
 }
 
-/// The catalogs of one layer: a common catalog and, if tools vary by caller, one catalog for each
-/// key.
+/// The catalogs of a layer: a shared catalog and, if tools vary by caller, one catalog per key.
 pub(crate) struct Catalogs<D> {
     common: Catalog<D>,
     varied: Option<Arc<Varied<D>>>,
@@ -210,9 +209,9 @@ struct Varied<D> {
     holding: Holding,
 }
 
-/// Implements the setters `epoch` and `vary_by` for a layer with [`CatalogSettings`].
+/// Implements the setters `epoch` and `vary_by` for a layer that has [`CatalogSettings`].
 ///
-/// The first argument is a doc comment that describes how the layer behaves without an epoch.
+/// The first argument is a doc comment. It describes the behavior of the layer without an epoch.
 macro_rules! catalog_setters {
     ($(#[$without_epoch:meta])+ $Layer:ident: $($catalogs:tt)+) => {
         impl $Layer {
@@ -225,14 +224,14 @@ macro_rules! catalog_setters {
                 self
             }
 
-            /// Caches tools separately for each key. The function `key` returns the key for a
-            /// request's context, such as the name of the caller. Use this for servers that list
-            /// different tools for different callers.
+            /// Caches the tools separately for each key. The function `key` derives the key from
+            /// the context of a request, for example the name of the caller. Use this for servers
+            /// that list different tools for different callers.
             ///
-            /// The tools of a key are listed in the context of the first request with the key. If
-            /// `key` returns `None`, tools are listed in an empty context, and all such requests
-            /// share them. Only the 1000 most recently used keys are kept, and fewer if their tools
-            /// exceed 256 MiB.
+            /// The tools of a key are listed in the context of the first request with this key.
+            /// Requests for which `key` returns `None` share one list, which is requested in an
+            /// empty context. Only the 1000 most recently used keys are kept, or fewer if their
+            /// tools exceed 256 MiB.
             #[must_use]
             pub fn vary_by<F>(mut self, key: F) -> Self
             where
@@ -250,8 +249,8 @@ pub(crate) use catalog_setters;
 ///
 /// # Errors
 ///
-/// Returns an error if the service fails or times out, if it answers with an error or an unexpected
-/// result, or if the list is endless or too large.
+/// Returns an error if the service fails, times out, or replies with an error or an unexpected
+/// result. Also returns an error if the list is endless or too large.
 pub(crate) async fn list_all<S>(service: S, context: Context) -> Result<Tools, ListError>
 where
     S: Service<Request, Response = Reply> + Clone,
@@ -260,10 +259,10 @@ where
     in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
 }
 
-/// Waits for `work` with the timeout for listing tools. Returns `None` if `work` takes longer.
-/// Without a Tokio runtime, there is no timeout.
+/// Waits for `work`, with the timeout for listing tools. Returns `None` if the timeout expires.
+/// Without a Tokio runtime, waits without a timeout.
 pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {
-    // Rules work without a runtime, but timers do not.
+    // Rules work without a Tokio runtime, but its timers do not.
     if !has_runtime() {
         return Some(work.await);
     }
@@ -290,7 +289,7 @@ where
             .oneshot(request)
             .await
             .map_err(|error| ListError::Service(error.into().to_string()))?;
-        // A server without the `tools` capability rejects the method; it has no tools.
+        // A server without the `tools` capability rejects `tools/list`, and has no tools.
         if is_first && reply.is_method_not_found() {
             return Ok(tools);
         }
@@ -322,27 +321,26 @@ impl From<NoEnd> for ListError {
 // === impl Tools ===
 
 impl Tools {
-    /// Returns the tool with this name. If several tools have the name, returns the first of them
-    /// in the list.
+    /// Returns the tool with this name. If several tools have this name, returns the first of them.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.place(name).map(|place| &self.tools[place])
     }
 
-    /// Returns the index of the tool with this name in the list.
+    /// Returns the position of the tool with this name in the list.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
 
-    /// Iterates over the tools in the order in which they are listed.
+    /// Iterates over the tools, in the order of the list.
     pub fn iter(&self) -> std::slice::Iter<'_, Tool> {
         self.tools.iter()
     }
 
-    /// Iterates over the tools that differ from an earlier tool with the same name.
-    /// [`get`](Self::get) does not return these tools.
+    /// Iterates over the tools that have the same name as an earlier tool, but a different
+    /// definition. [`get`](Self::get) does not return them.
     ///
-    /// The server decides which of the tools with the same name a call reaches.
+    /// Which of the tools with the same name a call reaches is decided by the server.
     pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
         self.shadowed.iter()
     }
@@ -403,7 +401,7 @@ impl<D> Known<D> {
         &self.tools
     }
 
-    /// Returns the data that the rule has derived from the listed tools.
+    /// Returns the data that the rule derived from the listed tools.
     #[must_use]
     pub const fn derived(&self) -> &D {
         &self.derived
@@ -422,8 +420,8 @@ impl<D> Catalog<D> {
         }))
     }
 
-    /// Looks up the cached tools at the time `now`, without waiting. `suffices` returns `true` if
-    /// the cached tools are enough for the request.
+    /// Looks up the cached tools at the time `now`, without waiting. The function `suffices`
+    /// decides whether the cached tools are enough for the request.
     fn at_hand(
         &self,
         needs: Needs<'_>,
@@ -439,7 +437,7 @@ impl<D> Catalog<D> {
             };
         };
         let known = known.clone();
-        // The cached tools remain in use while listing fails.
+        // While listing fails, the cached tools remain in use.
         if failed.is_some() {
             return AtHand::Known(known);
         }
@@ -459,8 +457,9 @@ impl<D> Catalog<D> {
         }
     }
 
-    /// Returns the cached tools as soon as they suffice for `needs`. If they do not, waits for
-    /// another request's listing, or lists the tools with `load` if no other request does.
+    /// Waits until the cached tools suffice for `needs`, and returns them. If they do not suffice,
+    /// waits for the listing of another request. If no other request lists the tools, lists them
+    /// with `load`.
     async fn wait<F>(
         &self,
         needs: Needs<'_>,
@@ -471,7 +470,7 @@ impl<D> Catalog<D> {
         F: Future<Output = Result<(Tools, D), ListError>>,
     {
         let Some(_flight) = in_time(self.0.flight.lock()).await else {
-            // The listing of another request has not ended in time.
+            // The listing of another request did not end in time.
             return self.0.state().known.clone().ok_or(ListError::TimedOut);
         };
         match self.at_hand(needs, Instant::now(), suffices) {
@@ -479,14 +478,15 @@ impl<D> Catalog<D> {
             AtHand::Failed(error) => return Err(error),
             AtHand::Unknown => (),
         }
-        // Read before listing, so that a change in the meantime makes the result outdated.
+        // The epoch is read before the listing, so that a change during the listing makes the
+        // result outdated.
         let epoch = self.0.epoch.now();
         let loaded = load().await;
         self.0.store(epoch, loaded)
     }
 
     /// Refreshes the catalog in the background with `load`, which lists the tools. Does nothing if
-    /// a listing is already running.
+    /// the tools are already being listed.
     fn refresh<F>(&self, load: impl FnOnce() -> F)
     where
         D: Send + Sync + 'static,
@@ -502,10 +502,11 @@ impl<D> Catalog<D> {
         let load = load();
         let refresh = async move {
             let loaded = load.await;
-            // The task has only a weak reference: the catalog owns the task, and dropping the
-            // catalog must abort the task.
+            // The task has only a weak reference, because the catalog owns the task, and dropping
+            // the catalog must abort the task.
             if let Some(shared) = Weak::upgrade(&shared) {
-                // After a failure, which `store` has logged, the known tools remain in use.
+                // If the refresh failed, `store` has logged the error, and the cached tools remain
+                // in use.
                 let _ = shared.store(epoch, loaded);
             }
             drop(flight);
@@ -550,7 +551,7 @@ impl<D> Shared<D> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<D>> {
-        // No code panics while holding the lock, and the state would stay consistent.
+        // No code can panic while it holds the lock, and the state would be consistent even then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -573,10 +574,10 @@ impl<D> Catalogs<D> {
         }
     }
 
-    /// Starts a lookup of tools for a request with the context `context`.
+    /// Starts a lookup of tools for a request with this context.
     ///
-    /// Unless tools vary by caller, they are listed in an empty context, so that the shared catalog
-    /// contains no tools that only one caller may see.
+    /// Unless tools vary by caller, they are listed in an empty context. The shared catalog
+    /// therefore contains no tools that only certain callers may see.
     pub(crate) fn lookup(&self, context: &Context) -> Lookup<D> {
         let (catalog, context) = match self
             .varied
@@ -586,7 +587,7 @@ impl<D> Catalogs<D> {
             None => (self.common.clone(), ListingContext::default()),
             Some((varied, key)) => {
                 let mut context = context.branch("tools".into(), None);
-                // A background refresh must not be canceled with the request that started it.
+                // Canceling the request must not cancel the background refresh that it started.
                 context.cancellation = None;
                 (varied.catalog(key, &self.common.0.epoch), ListingContext(Some(Box::new(context))))
             }
@@ -613,15 +614,15 @@ impl<D> Lookup<D>
 where
     D: Send + Sync + 'static,
 {
-    /// Looks up the cached tools at the time `now`, without waiting. If the tools are stale,
-    /// refreshes them in the background with `load`.
+    /// Looks up the cached tools at the time `now`, without waiting. If they are stale, refreshes
+    /// them in the background with `load`.
     ///
-    /// Returns `None` if the tools must be listed first. In that case, call [`wait`](Self::wait).
+    /// Returns `None` if the tools must be listed first. In this case, call [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// Returns the error of the last listing if no tools are cached and the listing failed within
-    /// the last second.
+    /// If no tools are cached, and the last listing failed less than a second ago, returns the
+    /// error of that listing.
     #[inline]
     pub(crate) fn find<F>(
         &mut self,
@@ -647,8 +648,9 @@ where
 }
 
 impl<D> Lookup<D> {
-    /// Returns the cached tools as soon as they suffice for `needs`. If they do not, waits for
-    /// another request's listing, or lists the tools with `load` if no other request does.
+    /// Waits until the cached tools suffice for `needs`, and returns them. If they do not suffice,
+    /// waits for the listing of another request. If no other request lists the tools, lists them
+    /// with `load`.
     pub(crate) async fn wait<F>(
         self,
         needs: Needs<'_>,
@@ -664,8 +666,8 @@ impl<D> Lookup<D> {
 }
 
 impl<D> Lookup<D> {
-    /// Discards the cached tools if `differs` returns `true` for them, because a list of tools that
-    /// a client has requested shows that they have changed.
+    /// Discards the cached tools if `differs` returns `true` for them. Called with a list that a
+    /// client has requested, which may show that the tools have changed.
     #[cfg(feature = "cache")]
     pub(crate) fn discard_if(&self, differs: impl FnOnce(&Known<D>) -> bool) {
         let mut state = self.catalog.0.state();
@@ -702,8 +704,8 @@ impl<D> Varied<D> {
             Some((_, catalog)) => catalog,
             None => Catalog::new(epoch.clone(), self.holding.clone()),
         };
-        // The total includes evicted lists that running requests still use, so the loop may have to
-        // evict all other catalogs.
+        // The total size includes evicted lists that requests still use. The loop may therefore
+        // have to evict all other catalogs.
         while catalogs.len() >= MAX_VARIED
             || self.holding.bytes() > MAX_VARIED_BYTES && !catalogs.is_empty()
         {

@@ -1,9 +1,9 @@
 //! Change notifications for tools, prompts and resources.
 //!
 //! A component that detects a change reports it to its [`Changes`]. For example, a
-//! [`RemoteService`](crate::adapter::RemoteService) reports a change when its server sends a change
-//! notification. Layers with a clone of the `Changes` then invalidate their cached tools, and
-//! servers with a clone notify their clients.
+//! [`RemoteService`](crate::adapter::RemoteService) reports a change if its server sends a change
+//! notification. Layers that have a clone of the `Changes` then invalidate their cached tools, and
+//! servers that have a clone notify their clients.
 //!
 //! # Examples
 //!
@@ -36,10 +36,11 @@ use self::updates::Hub;
 pub use self::updates::Updates;
 pub(crate) use self::updates::{Renamed, Wanted};
 
-/// A counter of changes. Incrementing ("bumping") the counter invalidates cached state.
+/// A counter of changes that invalidates cached state. Incrementing the counter is called "bumping"
+/// it.
 ///
-/// All clones share the counter. Pass one clone to each layer, and call [`bump`](Self::bump) on
-/// another one when the tools have changed.
+/// All clones share the counter. Pass a clone to each layer, and call [`bump`](Self::bump) on
+/// another clone when the tools have changed.
 ///
 /// # Examples
 ///
@@ -59,14 +60,14 @@ pub struct Epoch(Arc<watch::Sender<u64>>);
 #[derive(Clone, Debug)]
 pub struct Bumps(watch::Receiver<u64>);
 
-/// A channel that reports changes of the tools, prompts and resources of a set of servers. All
-/// clones share the channel.
+/// A channel through which changes of tools, prompts and resources are reported. It belongs to a
+/// set of servers, and all of its clones share the channel.
 #[derive(Clone, Default)]
 pub struct Changes {
     kinds: Arc<Kinds>,
-    /// Maps the URI that a reporter uses for a resource to the URIs that are published.
+    /// Maps the URI of a resource, as reporters send it, to the URIs that are published.
     renamed_for_reporters: Option<Arc<Renamed>>,
-    /// Maps a published URI to the URIs that listeners on this clone receive.
+    /// Maps a published URI to the URIs that listeners of this clone receive.
     renamed_for_listeners: Option<Arc<Renamed>>,
 }
 
@@ -81,12 +82,12 @@ struct Kinds {
 // === impl Epoch ===
 
 impl Epoch {
-    /// Increments the counter. State that was cached before is then invalid.
+    /// Increments the counter. State that was cached before this call is then invalid.
     pub fn bump(&self) {
         self.0.send_modify(|count| *count += 1);
     }
 
-    /// Returns a receiver for bumps that happen after this call.
+    /// Returns a receiver that waits for bumps after this call.
     #[must_use]
     pub fn watch(&self) -> Bumps {
         Bumps(self.0.subscribe())
@@ -100,11 +101,11 @@ impl Epoch {
 // === impl Bumps ===
 
 impl Bumps {
-    /// Waits until the epoch has been bumped since this method last returned, or since the receiver
-    /// was created. Several bumps in that time are reported as one.
+    /// Waits until the epoch is bumped. Returns immediately if it was bumped since this method last
+    /// returned, or since the receiver was created. Several bumps in that time are reported once.
     ///
-    /// If all clones of the [`Epoch`] are dropped, it can no longer be bumped. This method then
-    /// returns for bumps that it has not reported yet, and otherwise waits forever.
+    /// If all clones of the [`Epoch`] are dropped, no more bumps can occur. This method then
+    /// returns if an unreported bump is left, and otherwise waits forever.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await
@@ -127,8 +128,8 @@ impl Changes {
         &self.kinds.prompts
     }
 
-    /// Returns the epoch of the resources. Bump it when the list of resources or resource templates
-    /// changes.
+    /// Returns the epoch of the resources. Bump it when the list of resources or the list of
+    /// resource templates changes.
     #[must_use]
     pub fn resources(&self) -> &Epoch {
         &self.kinds.resources
@@ -136,8 +137,8 @@ impl Changes {
 
     /// Reports to all receivers that the content of a resource has changed.
     ///
-    /// Each receiver ([`Updates`]) queues the URI at most once, no matter how often the resource is
-    /// reported before the receiver returns the URI.
+    /// Each receiver ([`Updates`]) queues a URI at most once. Reporting the URI again has no effect
+    /// until the receiver has returned it.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
         let uri = uri.into();
         match &self.renamed_for_reporters {
@@ -148,30 +149,31 @@ impl Changes {
         }
     }
 
-    /// Returns a receiver for the URIs of all resources that are updated from now on.
+    /// Returns a receiver for the URIs of all resources that are updated after this call.
     #[must_use]
     pub fn watch_resources(&self) -> Updates {
         self.kinds.updates.listen(self.renamed_for_listeners.clone(), None)
     }
 
-    /// Returns a receiver for the updates of selected resources. A resource is selected if `wanted`
-    /// returns a value for its URI.
+    /// Returns a receiver for the updates of selected resources, for example those that a client
+    /// has subscribed to. A resource is selected if `wanted` returns a value for its URI.
     pub(crate) fn watch_wanted(&self, wanted: Arc<Wanted>) -> Updates {
         self.kinds.updates.listen(self.renamed_for_listeners.clone(), Some(wanted))
     }
 
-    /// Returns a clone for listeners that use other URIs for the same resources. `renamed` maps a
-    /// URI of this value to the listeners' URIs.
+    /// Returns a clone for listeners that use different URIs for the same resources. `renamed` maps
+    /// a URI of this channel to the listeners' URIs.
     pub(crate) fn for_listeners(&self, renamed: Arc<Renamed>) -> Self {
-        // Renamings compose: an outer listener renames the URIs that an inner one receives.
+        // Renamings are composed, so that an outer listener renames the URIs that an inner listener
+        // receives.
         Self {
             renamed_for_listeners: Some(after(self.renamed_for_listeners.clone(), renamed)),
             ..self.clone()
         }
     }
 
-    /// Returns a clone for reporters that use other URIs for the same resources. `renamed` maps a
-    /// reporter's URI to URIs of this value.
+    /// Returns a clone for reporters that use different URIs for the same resources. `renamed` maps
+    /// a reporter's URI to URIs of this channel.
     pub(crate) fn for_reporters(&self, renamed: Arc<Renamed>) -> Self {
         let renamed = match self.renamed_for_reporters.clone() {
             Some(renamed_for_reporters) => after(Some(renamed), renamed_for_reporters),
@@ -191,7 +193,7 @@ impl fmt::Debug for Changes {
     }
 }
 
-/// Composes two renamings. The result applies `before` first and then `renamed`.
+/// Composes two renamings. The result applies `before` first, and then `renamed`.
 fn after(before: Option<Arc<Renamed>>, renamed: Arc<Renamed>) -> Arc<Renamed> {
     match before {
         None => renamed,

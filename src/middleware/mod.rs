@@ -1,5 +1,5 @@
-//! Building blocks for layers: rules, catalogs of tools, patterns, change notifications and
-//! reloading.
+//! Building blocks for layers: rules for requests, catalogs of tools, name patterns, change
+//! notifications and reloading.
 
 pub mod catalog;
 

@@ -3,16 +3,17 @@
 //! A pattern is one of the following:
 //!
 //! - A plain text, which matches only the name or URI that equals it.
-//! - A glob. `*` matches any number of any characters, including `/`, and `?` matches any single
-//!   character. `[a-z]` matches one character in the range, and `[!a-z]` one character outside of
-//!   it. `{a,b}` matches either alternative, and `\*` matches a literal `*`.
+//! - A glob. `*` matches any sequence of characters, including `/`, and `?` matches any single
+//!   character. `[a-z]` matches one character in the range, and `[!a-z]` one character outside the
+//!   range. `{a,b}` matches either alternative, and `\*` matches a literal `*`.
 //! - `re:` followed by a [regular expression](regex#syntax), which must match the whole name or
-//!   URI. In it, `.` also matches a line break.
+//!   URI. In the expression, `.` also matches line breaks.
 //!
-//! A glob also matches a name or URI that equals the glob's own text. For example, `db://{table}`
-//! matches that URI template, and `http://[::1]/` matches that URI. If such a pattern also contains
-//! wildcards, escape its literal brackets and braces with `\`, as in `http://\[::1\]/*`. Matching
-//! is case-sensitive and compares the text as written: `%41` does not match `A`.
+//! A glob also matches the name or URI that equals the text of the glob. For example,
+//! `db://{table}` matches the URI template `db://{table}`, and `http://[::1]/` matches the URI
+//! `http://[::1]/`. In a pattern with additional wildcards, escape literal brackets and braces with
+//! `\`, as in `http://\[::1\]/*`. Matching is case-sensitive and compares the text as written:
+//! `%41` does not match `A`.
 //!
 //! # Examples
 //!
@@ -47,12 +48,12 @@ pub(crate) use self::{
     unmatched::Unmatched,
 };
 
-/// The prefix that marks a pattern as a regular expression.
+/// The prefix of a pattern that is a regular expression.
 const REGEX: &str = "re:";
 
-/// A set of patterns, compiled into one matcher.
+/// A set of patterns, compiled into a single matcher.
 ///
-/// The time to match a name does not depend on the number of plain texts among the patterns.
+/// The time for matching a name does not depend on the number of plain texts among the patterns.
 #[derive(Clone, Default)]
 pub struct Patterns(Arc<Compiled>);
 
@@ -61,25 +62,26 @@ struct Compiled {
     /// The patterns as written.
     written: Vec<String>,
     exact: HashSet<String>,
-    /// The compiled expressions of the patterns that are globs or regular expressions, in order.
+    /// The compiled expressions of all patterns that are globs or regular expressions, in the order
+    /// of the patterns.
     others: RegexSet,
-    /// For each expression in `others`, the index of its pattern in `written`.
+    /// For each expression in `others`, the index of the corresponding pattern in `written`.
     places: Vec<usize>,
-    /// The automaton that matches all expressions in `others`, built on first use. `None` if the
-    /// automaton would be too large.
+    /// An automaton that accepts the names matched by any expression in `others`. Built on first
+    /// use. `None` if the automaton would be too large.
     automaton: OnceLock<Option<Automaton>>,
 }
 
-/// An allow list and a deny list of patterns for names. A name is selected if the allow list
-/// matches it and the deny list does not. If there is no allow list, every name that is not denied
-/// is selected.
+/// An allow list and a deny list of name patterns. A name is selected if the allow list matches it
+/// and the deny list does not. Without an allow list, all names are selected except those that the
+/// deny list matches.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     allow: Option<Patterns>,
     deny: Patterns,
 }
 
-/// The error for a list with patterns that are invalid or contradict other patterns.
+/// The error for a list of patterns that are invalid or contradict other patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
@@ -106,8 +108,8 @@ impl Patterns {
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every pattern that is blank, or that is not a valid glob or
-    /// regular expression.
+    /// Returns an error that lists every pattern that is blank, or is not a valid glob or regular
+    /// expression.
     pub fn new<P: Into<String>>(
         patterns: impl IntoIterator<Item = P>,
     ) -> Result<Self, PatternError> {
@@ -121,8 +123,8 @@ impl Patterns {
                     compiled.exact.insert(pattern.clone());
                 }
                 Ok(Some(expression)) => {
-                    // A glob also matches its own text. For example, a URI template contains
-                    // braces.
+                    // A glob also matches its own text, because a URI template, for example,
+                    // contains braces.
                     if !pattern.starts_with(REGEX) {
                         compiled.exact.insert(pattern.clone());
                     }
@@ -139,7 +141,7 @@ impl Patterns {
         if !mistakes.is_empty() {
             return Err(PatternError(mistakes));
         }
-        // A name may contain any character, including line breaks.
+        // Names may contain any character, including line breaks.
         compiled.others = RegexSetBuilder::new(expressions)
             .dot_matches_new_line(true)
             .build()
@@ -147,7 +149,7 @@ impl Patterns {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// Compiles a list of patterns. Also rejects every pattern that is also in `others`.
+    /// Compiles a list of patterns. Also rejects every pattern that `others` contains.
     fn beside<P: Into<String>>(
         others: &Self,
         patterns: impl IntoIterator<Item = P>,
@@ -178,25 +180,26 @@ impl Patterns {
         self.0.exact.contains(name) || self.0.others.is_match(name)
     }
 
-    /// Returns `true` if the name equals the text of a pattern that is not a regular expression.
+    /// Returns `true` if the name equals the text of a pattern, unless the pattern is a regular
+    /// expression.
     #[must_use]
     pub fn has_text(&self, name: &str) -> bool {
         self.0.exact.contains(name)
     }
 
-    /// Returns `true` if there are no patterns.
+    /// Returns `true` if the set contains no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.written.is_empty()
     }
 
-    /// Iterates over the patterns in their given order, as they were written.
+    /// Iterates over the patterns as written, in their original order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.written.iter().map(String::as_str)
     }
 
-    /// Returns `true` if one of the patterns may match a text in `set`. Also returns `true` if the
-    /// step `budget` is exhausted before the result is certain.
+    /// Returns `true` if a pattern may match a text in `set`. Also returns `true` if the result is
+    /// still uncertain when the step `budget` is exhausted.
     fn may_match(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || {
             for exact in &self.0.exact {
@@ -212,8 +215,8 @@ impl Patterns {
         !self.is_empty() && decide().unwrap_or(true)
     }
 
-    /// Returns `true` if the globs and regular expressions certainly match every text in `set`.
-    /// Also returns `false` if the step `budget` is exhausted before the result is certain.
+    /// Returns `true` if the globs and regular expressions are certain to match every text in
+    /// `set`. Returns `false` if the result is still uncertain when the step `budget` is exhausted.
     fn match_all(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || match (self.0.automaton(), set.automaton(budget)?) {
             (Some(patterns), Some(set)) => patterns.covers(&set, budget),
@@ -222,7 +225,7 @@ impl Patterns {
         decide().unwrap_or(false)
     }
 
-    /// Iterates over the indices of the patterns that match the name.
+    /// Iterates over the indexes of the patterns that match the name.
     pub(crate) fn which<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
         let compiled = &*self.0;
         let written = compiled.exact.contains(name).then_some(compiled.written.iter().enumerate());
@@ -244,8 +247,8 @@ impl Compiled {
     }
 }
 
-/// Translates a pattern to a regular expression. Returns `None` if the pattern is a plain text, and
-/// an error message if it is invalid.
+/// Translates a pattern to a regular expression. Returns `None` if the pattern is a plain text.
+/// Returns an error message if the pattern is invalid.
 fn expression(pattern: &str) -> Result<Option<String>, String> {
     let (regex, text) = match pattern.strip_prefix(REGEX) {
         Some(regex) => (true, regex),
@@ -263,22 +266,24 @@ fn expression(pattern: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// Returns an expression that matches only if `regex` matches the whole name.
+/// Returns an expression that matches a name only if `regex` matches the whole name.
 fn anchored(regex: &str) -> Result<String, String> {
-    // The expression is compiled alone first, so that `)|(` cannot escape the group.
+    // First compiles the expression without the group, because an expression such as `)|(` would
+    // otherwise close the group.
     Regex::new(regex).map_err(|error| last_line(&error))?;
     let anchored = format!("^(?:{regex})$");
     if Regex::new(&anchored).is_ok() {
         return Ok(anchored);
     }
-    // With `(?x)`, the expression may end in a comment, which extends to the end of the line.
+    // With `(?x)`, the expression may end with a comment, which would extend over the closing
+    // parenthesis.
     let anchored = format!("^(?:{regex}\n)$");
     Regex::new(&anchored).map_err(|error| last_line(&error))?;
     Ok(anchored)
 }
 
-/// Returns the last line of the error message for an invalid regular expression. This line states
-/// the cause. The earlier lines only quote the regular expression.
+/// Returns the last line of the error message for an invalid regular expression. This line contains
+/// the cause, and the lines before it only quote the expression.
 fn last_line(error: &regex::Error) -> String {
     let told = error.to_string();
     let last = told.lines().last().unwrap_or_default();
@@ -294,12 +299,11 @@ impl fmt::Debug for Patterns {
 // === impl Selection ===
 
 impl Selection {
-    /// Allows only the names that match one of these patterns. If the list is empty, no name is
-    /// allowed.
+    /// Allows only names that match one of these patterns. An empty list allows no names.
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every pattern that is invalid or also denied.
+    /// Returns an error that lists every pattern that is invalid or is also denied.
     pub fn allow<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -308,11 +312,11 @@ impl Selection {
         Ok(self)
     }
 
-    /// Denies the names that match one of these patterns, even if they are also allowed.
+    /// Denies all names that match one of these patterns, even if they are also allowed.
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every pattern that is invalid or also allowed.
+    /// Returns an error that lists every pattern that is invalid or is also allowed.
     pub fn deny<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -322,35 +326,35 @@ impl Selection {
         Ok(self)
     }
 
-    /// Returns `true` if the name is selected: it is not denied, and the allow list, if there is
-    /// one, matches it.
+    /// Returns `true` if the name is selected. This is the case if the deny list does not match it,
+    /// and if the allow list matches it or does not exist.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(name))
             && (self.deny.is_empty() || !self.deny.matches(name))
     }
 
-    /// Returns `true` if every name in the set `names` is certainly selected. Also returns `false`
-    /// if the step `budget` is exhausted before the result is certain.
+    /// Returns `true` if every name in the set `names` is certain to be selected. Returns `false`
+    /// if the result is still uncertain when the step `budget` is exhausted.
     pub(crate) fn selects_each(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.match_all(names, budget))
             && !self.may_deny(names, budget)
     }
 
-    /// Returns `true` if a name in the set `names` may be denied. Also returns `true` if the step
-    /// `budget` is exhausted before the result is certain.
+    /// Returns `true` if any name in the set `names` may be denied. Also returns `true` if the
+    /// result is still uncertain when the step `budget` is exhausted.
     pub(crate) fn may_deny(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.deny.may_match(names, budget)
     }
 
-    /// Returns `true` if every name is selected, because there is no allow list and the deny list
-    /// is empty.
+    /// Returns `true` if all names are selected, because the deny list is empty and no allow list
+    /// exists.
     #[must_use]
     pub fn selects_all(&self) -> bool {
         self.allow.is_none() && self.deny.is_empty()
     }
 
-    /// Returns the patterns of the allow list, or `None` if there is no allow list.
+    /// Returns the patterns of the allow list. Returns `None` if no allow list exists.
     #[must_use]
     pub const fn allowed(&self) -> Option<&Patterns> {
         self.allow.as_ref()
@@ -362,7 +366,7 @@ impl Selection {
         &self.deny
     }
 
-    /// Iterates over the allow list, if there is one, and the deny list.
+    /// Iterates over the existing lists: the allow list, if any, and the deny list.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Patterns> {
         self.allow.iter().chain([&self.deny]).cloned()
     }
@@ -371,7 +375,7 @@ impl Selection {
 // === impl PatternError ===
 
 impl PatternError {
-    /// Creates the error for patterns that are each valid, but too large when compiled together.
+    /// Creates the error for patterns that are valid alone, but too large when compiled together.
     fn of_all(written: &[String], error: &regex::Error) -> Self {
         let reason = format!("all patterns together are too large: {}", last_line(error));
         let reason = Reason::Invalid(reason);
@@ -380,7 +384,7 @@ impl PatternError {
         Self(vec![PatternMistake { index, pattern, reason }])
     }
 
-    /// Returns the rejected patterns, in order. Never empty.
+    /// Returns the rejected patterns, in their original order. Contains at least one pattern.
     #[must_use]
     pub fn mistakes(&self) -> &[PatternMistake] {
         &self.0
@@ -404,7 +408,7 @@ impl std::error::Error for PatternError {}
 // === impl PatternMistake ===
 
 impl PatternMistake {
-    /// Returns the index of the rejected pattern in the given list, counted from zero.
+    /// Returns the index of the rejected pattern in the list, starting at zero.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index

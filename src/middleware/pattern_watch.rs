@@ -1,5 +1,5 @@
-//! Tracks which configured patterns have matched a listed item, and reports the patterns that match
-//! none.
+//! Tracks which configured patterns have matched a listed item. Reports the patterns that match no
+//! item, because they are probably misspelled.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,58 +10,58 @@ use std::{
     },
 };
 
-/// The maximum number of listed names that are kept as suggestions for warnings.
+/// The maximum number of listed names that are stored, as suggestions for warnings.
 const MAX_WATCHED_NAMES: usize = 10_000;
-/// The maximum number of cursors that are kept to recognize requests for the next pages.
+/// The maximum number of cursors that are stored, to recognize the requests for the next pages.
 const MAX_CURSORS: usize = 1_000;
-/// The maximum length of a name or cursor that is kept, in bytes. Names in the configuration are
-/// never longer.
+/// The maximum length of a stored name or cursor, in bytes. Names in a configuration file are never
+/// longer.
 const MAX_WATCHED_TEXT: usize = 1_024;
 
-/// A set of patterns, each of which is expected to match a listed name.
+/// A set of patterns. Each pattern is expected to match a listed name.
 pub(crate) trait WatchedNames {
-    /// Matches a listed name against all patterns, and records which of them match.
+    /// Matches a listed name against all patterns, and records which patterns match it.
     fn see(&mut self, name: &str);
 
-    /// Returns `true` if each pattern has matched a listed name.
+    /// Returns `true` if every pattern has matched a listed name.
     fn is_found(&self) -> bool;
 }
 
-/// Watches the pages of lists until all patterns have matched, or until a whole list has been seen.
+/// Watches the pages of lists until all patterns have matched, or until a complete list was seen.
 ///
-/// A page is watched if it is the first page of a list, or if a watched page returned its cursor to
-/// any client. So clients that list concurrently complete each other's lists, and a later page is
-/// ignored if its predecessor was not seen. When the watch is over, it keeps no names, and each
-/// page costs only the check of a flag.
+/// Watches a page if it is the first page of a list, or if a watched page returned its cursor to
+/// any client. Clients that list concurrently therefore complete each other's lists. A later page
+/// is ignored if the page before it was not seen. After the watch is over, no names are stored, and
+/// each page costs only the check of a flag.
 #[derive(Debug)]
 pub(crate) struct PatternWatch<S> {
     is_over: AtomicBool,
     search: Mutex<Search<S>>,
 }
 
-/// A page of a list whose names are to be matched against the patterns.
+/// A page of a list. Its names are to be matched against the patterns.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Whether any of the pages before this one contains an item.
+    /// Whether the pages before this page contain any items.
     goes_on: bool,
 }
 
-/// The set of patterns after a whole list has been seen, if some of the patterns have not matched.
+/// The result of a watch that has seen a complete list, if some patterns have not matched.
 #[derive(Debug)]
 pub(crate) struct Missed<S> {
-    /// The patterns, which record whether they have matched.
+    /// The patterns. They record whether they have matched.
     pub(crate) sought: S,
-    /// The names in the list, as suggestions for warnings.
+    /// The names in the list, which serve as suggestions for warnings.
     names: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Search<S> {
-    /// The patterns, or `None` when the watch is over.
+    /// The patterns. `None` after the watch is over.
     sought: Option<S>,
     names: BTreeSet<String>,
-    /// The cursors of the pages to be watched. The value is `true` if any page before that page
-    /// contains an item.
+    /// The cursors of the pages that are to be watched. The value is `true` if the pages before
+    /// that page contain any items.
     cursors: HashMap<String, bool>,
 }
 
@@ -75,12 +75,13 @@ impl<S: WatchedNames> PatternWatch<S> {
         Self { is_over, search: Mutex::new(search) }
     }
 
-    /// Returns `true` if the watch is over.
+    /// Returns `true` if the watch is over, because all patterns have matched or a complete list
+    /// was seen.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns the page that a request for `cursor` lists, or `None` if the page is not to be
+    /// Returns the page that a request with this cursor lists. Returns `None` if the page is not
     /// watched.
     pub(crate) fn page(&self, cursor: Option<&str>) -> Option<Page> {
         if self.is_over() {
@@ -93,14 +94,13 @@ impl<S: WatchedNames> PatternWatch<S> {
         Some(Page { goes_on })
     }
 
-    /// Matches the names of a page against the patterns. `next` is the cursor of the next page, or
-    /// `None` for the last page.
+    /// Matches the names of a page against the patterns. `next` is the cursor of the next page. It
+    /// is `None` for the last page.
     ///
-    /// If all patterns have matched, ends the watch and returns `None`. If this is the last page
-    /// and some patterns have not matched, ends the watch and returns the patterns. Otherwise
-    /// returns `None`, and the watch continues.
+    /// The watch ends when all patterns have matched, or after the last page of a list. If some
+    /// patterns have not matched by then, returns the patterns. Otherwise, returns `None`.
     ///
-    /// A list without items does not end the watch.
+    /// An empty list does not end the watch.
     pub(crate) fn see(
         &self,
         page: &Page,
@@ -120,10 +120,10 @@ impl<S: WatchedNames> PatternWatch<S> {
         let names = names.into_iter().filter(|name| name.len() <= MAX_WATCHED_TEXT);
         search.names.extend(names.take(room));
         match next {
-            // The cursor is too long to keep, so the rest of the list is not watched.
+            // The cursor is too long to be stored, so the rest of the list is not watched.
             Some(next) if next.len() > MAX_WATCHED_TEXT => None,
             Some(next) => {
-                // Cursors of abandoned lists must not prevent that other lists are watched.
+                // The cursors of abandoned lists must not prevent other lists from being watched.
                 if search.cursors.len() == MAX_CURSORS {
                     search.cursors.clear();
                 }
@@ -138,7 +138,7 @@ impl<S: WatchedNames> PatternWatch<S> {
         }
     }
 
-    /// Matches the names of a whole list against the patterns, like [`see`](Self::see).
+    /// Matches the names of a complete list against the patterns, like [`see`](Self::see).
     pub(crate) fn see_all<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<Missed<S>> {
         let page = self.page(None)?;
         self.see(&page, None, names.map(str::to_owned))
@@ -159,7 +159,7 @@ impl<S: WatchedNames> PatternWatch<S> {
 // === impl Missed ===
 
 impl<S> Missed<S> {
-    /// Returns the names in the list, as suggestions for warnings.
+    /// Returns the names in the list, which serve as suggestions for warnings.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.names.iter().map(String::as_str).collect()
     }

@@ -1,9 +1,9 @@
 //! Replaces a service while it handles requests.
 //!
-//! A [`Reload`] wraps a service that can be replaced with another service of the same type, such as
-//! a stack that is built from a changed configuration file. Each request is handled by exactly one
-//! service. Requests that were sent to the old service before the replacement complete there. The
-//! old service is dropped after that.
+//! A [`Reload`] wraps a service that can be replaced with another service of the same type, for
+//! example with a stack that was built from a changed configuration file. Each request is processed
+//! by a single service: requests that were already sent to the old service complete there. The old
+//! service is dropped after that.
 //!
 //! # Examples
 //!
@@ -43,37 +43,37 @@ use crate::message::{Reply, Request};
 
 /// A service whose inner service can be replaced while it handles requests.
 ///
-/// If the inner service is replaced, all clones use the new service, and an idle clone does not
-/// keep the old service alive. This service is ready when the inner service is ready. If the inner
-/// service is replaced while a caller waits for readiness, the caller waits for the new service.
-/// See the [module docs](self) for an example.
+/// After a replacement, all clones use the new service, and idle clones do not keep the old service
+/// alive. This service is ready when the inner service is ready. If the inner service is replaced
+/// while a caller waits for readiness, the caller waits for the new service instead. See the
+/// [module docs](self) for an example.
 pub struct Reload<S> {
-    /// The inner service. Only set between `poll_ready` and `call`, so that an idle clone does not
-    /// keep a replaced service alive.
+    /// The inner service. `Some` only between `poll_ready` and `call`, so that an idle clone does
+    /// not keep a replaced service alive.
     current: Option<S>,
     latest: watch::Receiver<Latest<S>>,
-    /// Keeps the latest service available after all other reloaders are dropped.
+    /// Keeps the latest service available even if all other reloaders are dropped.
     reloader: Reloader<S>,
-    /// A future that completes when the inner service is replaced. It wakes a task that waits for
-    /// readiness.
+    /// A future that completes when the inner service is replaced. It wakes the task that waits for
+    /// the readiness of the old service.
     replaced: Option<BoxFuture<'static, ()>>,
 }
 
-/// A handle that replaces the inner service of a [`Reload`] and of all its clones. Clones of the
+/// A handle that replaces the inner service of a [`Reload`] and all its clones. Clones of the
 /// handle replace the same service.
 ///
-/// The service stays in use after all handles are dropped.
+/// Dropping all handles does not stop the service.
 pub struct Reloader<S>(Arc<watch::Sender<Latest<S>>>);
 
-/// The latest service. It is in a `Mutex`, which is locked only to clone the service, so that the
-/// service need not be `Sync`.
+/// The latest service. The `Mutex` is locked only for cloning the service, and makes it possible to
+/// share services that are not `Sync`.
 type Latest<S> = Arc<Mutex<S>>;
 
 // === impl Reload ===
 
 impl<S> Reload<S> {
-    /// Creates a `Reload` that forwards requests to `service`, and the [`Reloader`] that replaces
-    /// it.
+    /// Creates a `Reload` that forwards requests to `service`. Also returns the [`Reloader`] that
+    /// can replace the service.
     #[must_use]
     pub fn new(service: S) -> (Self, Reloader<S>) {
         let reloader = Reloader(Arc::new(watch::Sender::new(Arc::new(Mutex::new(service)))));
@@ -107,7 +107,7 @@ where
             }
             let replaced = self.replaced.get_or_insert_with(|| {
                 let mut latest = latest.clone();
-                // Only fails without a reloader, and `self` holds one.
+                // Fails only if all reloaders are dropped, but `self` contains a reloader.
                 async move { latest.changed().await.unwrap_or_default() }.boxed()
             });
             if replaced.poll_unpin(cx).is_pending() {
@@ -118,7 +118,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // Taken, so that an idle clone does not keep a replaced service alive.
+        // The service is taken, so that an idle clone does not keep a replaced service alive.
         self.current.take().expect("called before it was ready").call(request)
     }
 }
@@ -143,28 +143,28 @@ impl<S: fmt::Debug> fmt::Debug for Reload<S> {
 // === impl Reloader ===
 
 impl<S> Reloader<S> {
-    /// Creates a [`Reload`] whose inner service this handle replaces.
+    /// Creates a [`Reload`] with the inner service of this handle, which the handle can replace.
     #[must_use]
     pub fn service(&self) -> Reload<S> {
         let latest = self.0.subscribe();
         Reload { current: None, latest, reloader: self.clone(), replaced: None }
     }
 
-    /// Replaces the inner service. Every caller that becomes ready after this call sends its
-    /// request to the new service.
+    /// Replaces the inner service. Callers that become ready after this call send their requests to
+    /// the new service.
     ///
-    /// Does not invalidate the tools that other layers cache in [catalogs](crate::catalog). To
-    /// invalidate them, bump the [`Epoch`](crate::changes::Epoch)s of these layers.
+    /// Tools that other layers cache in [catalogs](crate::catalog) remain cached. To invalidate
+    /// them, bump the [`Epoch`](crate::changes::Epoch)s of these layers.
     pub fn replace(&self, service: S) {
         self.0.send_replace(Arc::new(Mutex::new(service)));
     }
 
-    /// Replaces the inner services of several handles at the same time. After a caller has become
-    /// ready with one of the new services, no caller becomes ready with one of the old ones.
+    /// Replaces the inner services of several handles at the same time. As soon as any caller
+    /// becomes ready with one of the new services, no caller becomes ready with an old one.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn replace_all(replacements: Vec<(Self, S)>) {
-        /// Replaces the first service while the lock on it is held, and within that the others. So
-        /// all locks are held until the last service is replaced.
+        /// Replaces the first service and, while still holding the lock of its handle, replaces the
+        /// others. All locks are therefore held until the last service is replaced.
         fn replace<S>(
             mut replacements: std::vec::IntoIter<(Reloader<S>, S)>,
             replaced: &mut Vec<Latest<S>>,
@@ -178,12 +178,12 @@ impl<S> Reloader<S> {
             }
         }
 
-        // Dropped without a lock.
+        // The old services are dropped after all locks are released.
         let mut replaced = Vec::with_capacity(replacements.len());
         replace(replacements.into_iter(), &mut replaced);
     }
 
-    /// Returns `true` if there is another handle to the same service, or a [`Reload`] of it.
+    /// Returns `true` if other handles or [`Reload`]s of the same service exist.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn is_used(&self) -> bool {
         Arc::strong_count(&self.0) > 1

@@ -1,15 +1,15 @@
-//! The total size of the tools that the catalogs of a layer hold.
+//! Counts the total size of the tools in the catalogs of a layer.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Counts the total size of the tools in all catalogs of a layer, in bytes of JSON.
+/// The total size of the tools in all catalogs of a layer, in bytes of JSON.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holding(Arc<AtomicUsize>);
 
-/// A number of bytes that is counted in a total size. Dropping it subtracts the number again.
+/// A part of the total size. Dropping it subtracts this part from the total.
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: usize,

@@ -1,22 +1,22 @@
-//! Limits how often one source may announce changes, so that frequent announcements do not overload
+//! Limits how often a source can announce changes, so that frequent announcements do not overload
 //! the listeners.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Schedules announcements with a pause in between that doubles after each announcement.
+/// Schedules announcements. The pause between two announcements doubles each time.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// The pause after the first announcement.
     first: Duration,
     /// The maximum pause.
     longest: Duration,
-    /// The time without announcements that resets the pause to `first`.
+    /// The time without announcements after which the pause is reset to `first`.
     quiet: Duration,
-    /// The time of the latest announcement that was scheduled. May be in the future.
+    /// The time of the latest scheduled announcement, which may be in the future.
     last: Option<Instant>,
-    /// The minimum pause between the latest announcement and the next one.
+    /// The minimum pause before the next announcement.
     pause: Duration,
 }
 
@@ -27,8 +27,8 @@ impl Pace {
         Self { first, longest, quiet, last: None, pause: Duration::ZERO }
     }
 
-    /// Schedules an announcement and returns the time to wait before it. Returns `None` if an
-    /// earlier announcement is scheduled but not due yet, which also covers this one.
+    /// Schedules an announcement, and returns the delay before it. Returns `None` if an earlier
+    /// announcement is still to be made, because that also covers this announcement.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
         let at = match self.last {
             Some(last) if last > now => return None,
@@ -59,7 +59,7 @@ mod tests {
             pace.next(now).map(|wait| wait.as_secs())
         };
         assert_eq!([next(0), next(0), next(0)], [Some(0), Some(1), None]);
-        // That was after a second, so the next is after three.
+        // The previous announcement was at one second, so the next is at three seconds.
         assert_eq!([next(2), next(0), next(10)], [Some(1), None, Some(0)]);
         let waits: Vec<_> = std::iter::repeat_with(|| next(60)).take(5).collect();
         assert_eq!(waits, [Some(0); 5], "it is never longer than a minute");

@@ -1,4 +1,4 @@
-//! Delivers the URIs of updated resources to listeners.
+//! Delivers the URIs of updated resources to listeners, each through a bounded queue.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -8,34 +8,34 @@ use std::{
 
 use tokio::sync::{Notify, broadcast::error::RecvError};
 
-/// The maximum number of queued URIs in a receiver for all resources.
+/// The maximum number of queued URIs of a receiver for all resources.
 const UPDATES_KEPT: usize = 256;
-/// The maximum total length of the queued URIs in a receiver for all resources, in bytes.
+/// The maximum total length of the queued URIs of a receiver for all resources, in bytes.
 const UPDATES_KEPT_BYTES: usize = 512 << 10;
-/// The number of queued URIs at which a receiver for subscribed resources removes the URIs of ended
-/// subscriptions for the first time.
+/// The queue length at which a receiver for subscribed resources first removes the URIs of ended
+/// subscriptions.
 const FIRST_PURGE: usize = 64;
 
-/// A function that maps the URI of a resource to the URIs that another party uses for the same
+/// A function that maps the URI of a resource to the URIs under which another party knows the same
 /// resource.
 pub(crate) type Renamed = dyn Fn(&Arc<str>) -> Vec<Arc<str>> + Send + Sync;
 
-/// A function that decides whether a listener has subscribed to the resource with a URI. Returns
-/// the listener's copy of the URI, or `None` if it has not subscribed.
+/// A function that decides whether a listener has subscribed to a resource, by its URI. Returns the
+/// listener's copy of the URI. Returns `None` without a subscription.
 pub(crate) type Wanted = dyn Fn(&str) -> Option<Arc<str>> + Send + Sync;
 
 /// A receiver of the URIs of resources whose content has changed.
 ///
-/// The receiver queues each URI once until [`recv`](Self::recv) returns it. It queues at most 256
-/// URIs with a total of 512 KiB. Beyond that, the oldest URIs are dropped, and `recv` reports their
-/// number.
+/// The receiver queues each URI at most once until [`recv`](Self::recv) returns it. The queue holds
+/// at most 256 URIs with a total length of 512 KiB. If more URIs arrive, the oldest URIs are
+/// dropped, and `recv` reports how many.
 pub struct Updates {
     hub: Weak<Hub>,
     id: u64,
     inbox: Arc<Inbox>,
 }
 
-/// The sender of updates to all receivers.
+/// Sends updates to all receivers.
 #[derive(Default)]
 pub(super) struct Hub(Mutex<Inboxes>);
 
@@ -45,17 +45,17 @@ struct Inboxes {
     by_id: BTreeMap<u64, Arc<Inbox>>,
 }
 
-/// The queue of one receiver, and its filters.
+/// The queue of a receiver, with the filters that select and rename its resources.
 struct Inbox {
     rename: Option<Arc<Renamed>>,
-    /// Selects the resources that the receiver has subscribed to. `None` selects all resources.
+    /// Selects the resources to which the receiver has subscribed. `None` selects all resources.
     wanted: Option<Arc<Wanted>>,
     pending: Mutex<Pending>,
     arrived: Notify,
 }
 
-/// The queued URIs of a receiver, oldest first. Another update of a queued URI does not change the
-/// URI's position.
+/// The queued URIs of a receiver, from the oldest to the newest. If a queued URI is updated again,
+/// it keeps its position.
 struct Pending {
     order: VecDeque<Arc<str>>,
     contained: HashSet<Arc<str>>,
@@ -72,13 +72,13 @@ impl Updates {
     ///
     /// # Cancel safety
     ///
-    /// No update is lost if the future is dropped before it completes.
+    /// Dropping the future before it completes loses no update.
     ///
     /// # Errors
     ///
     /// Returns [`RecvError::Lagged`] if updates were dropped because too many URIs were queued.
-    /// Returns [`RecvError::Closed`] if the queue is empty and no more updates can arrive, because
-    /// all [`Changes`](super::Changes) that share the channel are dropped.
+    /// Returns [`RecvError::Closed`] if the queue is empty and no more updates can arrive. This is
+    /// the case when all [`Changes`](super::Changes) that share the channel are dropped.
     pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
         loop {
             if let Some(next) = self.inbox.pending().pop() {
@@ -88,10 +88,10 @@ impl Updates {
         }
     }
 
-    /// Waits until at least one URI is queued. Removes all URIs from the queue and returns them,
-    /// sorted.
+    /// Waits until at least one URI is queued. Removes all URIs from the queue, and returns them in
+    /// sorted order.
     ///
-    /// Never returns if the queue is empty and no more updates can arrive.
+    /// Waits forever if the queue is empty and no more updates can arrive.
     pub(crate) async fn recv_all(&mut self) -> Vec<Arc<str>> {
         loop {
             let mut uris = self.inbox.pending().take();
@@ -137,9 +137,10 @@ impl Hub {
     }
 
     pub(super) fn send(&self, uri: &Arc<str>) {
-        // The list of inboxes is copied, so that no lock is held while URIs are renamed.
+        // The list of inboxes is copied, because no lock must be held while URIs are renamed.
         let inboxes: Vec<_> = self.inboxes().by_id.values().cloned().collect();
-        // Receivers of one server use the same renaming, so its result is reused.
+        // Receivers of the same server use the same renaming, so the renamed URIs are computed
+        // once.
         let mut renamed: Option<(&Arc<Renamed>, Vec<Arc<str>>)> = None;
         for inbox in &inboxes {
             let Some(rename) = &inbox.rename else {
@@ -211,8 +212,8 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Queues a URI and drops the oldest URIs beyond the limits. Returns `false` if the URI was
-    /// already queued.
+    /// Queues a URI, and drops the oldest URIs if the queue exceeds its limits. Returns `false` if
+    /// the URI was already queued.
     fn push_bounded(&mut self, uri: &Arc<str>) -> bool {
         if !self.contained.insert(Arc::clone(uri)) {
             return false;
@@ -226,8 +227,8 @@ impl Pending {
         true
     }
 
-    /// Queues a URI that the listener has subscribed to. Returns `false` if the URI was already
-    /// queued. From time to time, removes URIs whose subscription has ended. So the length of the
+    /// Queues a URI to which the listener has subscribed. Returns `false` if the URI was already
+    /// queued. Occasionally removes the URIs of ended subscriptions, so that the length of the
     /// queue is limited by the number of subscriptions.
     fn push_wanted(&mut self, uri: Arc<str>, wanted: &Wanted) -> bool {
         if self.contained.contains(&uri) {
@@ -305,7 +306,7 @@ mod tests {
         let wanted = Arc::clone(&subscribed);
         let mut updates =
             changes.watch_wanted(Arc::new(move |uri| wanted.lock().unwrap().get(uri).cloned()));
-        // It unsubscribes from each resource after its update.
+        // The listener unsubscribes from each resource after its update.
         for n in 0..10_000 {
             let uri: Arc<str> = n.to_string().into();
             *subscribed.lock().unwrap() = HashSet::from([Arc::clone(&uri)]);

@@ -20,21 +20,21 @@ use crate::{
 ///
 /// Unlike a [rule](super::Intercept), the hook can wait, for example for an approval, a budget or a
 /// remote policy service. It can forward the call with [`Next::run`], unchanged or rewritten, and
-/// inspect the reply. It can also answer or reject the call without forwarding it. All requests
-/// other than `tools/call` are forwarded without running the hook.
+/// then inspect the reply. It can also answer or reject the call without forwarding it. Requests
+/// other than `tools/call` bypass the hook.
 ///
-/// While the hook waits, it owns an inner service that is ready for this call. For example, if
-/// there is a `ConcurrencyLimit` behind this layer, the call occupies one of its slots during an
-/// approval. Dropping [`Next`] without running it releases the slot. Dropping the response future
-/// drops the hook and the call that it waits for.
+/// While the hook waits, it owns an inner service that is ready for this call. If a
+/// `ConcurrencyLimit` is behind this layer, for example, the call occupies one of its slots during
+/// an approval. Dropping [`Next`] without running it releases the slot. Dropping the response
+/// future also drops the hook, and the call for which the hook waits.
 ///
 /// `hook` is either a closure whose future does not borrow from the closure, or an async closure
-/// without captures. Clone captured values for each call.
+/// without captures. If the future needs captured values, clone them for each call.
 ///
 /// # Errors
 ///
 /// The service fails with any error that the hook returns. [`Next::run`] returns the errors of the
-/// inner service. To reject a call, return a reply instead of an error:
+/// inner service. To reject a call, return a reply and not an error:
 /// `Ok(Reply::unknown_tool(name))`, or any other [`Refusal`](crate::message::Refusal).
 ///
 /// # Examples
@@ -85,7 +85,7 @@ pub struct FromFnLayer<F> {
     hook: F,
 }
 
-/// The service that runs the hook of [`from_fn`] in front of the service `S`.
+/// A service that runs the hook of [`from_fn`] in front of the service `S`.
 ///
 /// This service is ready when `S` is ready.
 #[derive(Clone)]
@@ -94,7 +94,8 @@ pub struct FromFn<F, S> {
     inner: S,
 }
 
-/// The inner service of a hook, which is ready for one call.
+/// The inner service, which is ready for the hook's call. Forwards the call with
+/// [`run`](Self::run).
 pub struct Next(BoxService<Request, Reply, BoxError>);
 
 pin_project! {
@@ -179,8 +180,8 @@ impl Next {
     ///
     /// # Errors
     ///
-    /// Returns an error if the inner service fails. A JSON-RPC error is returned as a reply, not as
-    /// an error.
+    /// Returns an error if the inner service fails. A JSON-RPC error is not an error here: it is
+    /// returned as a reply.
     pub async fn run(self, request: Request) -> Result<Reply, BoxError> {
         let Self(mut ready) = self;
         let reply = ready.call(request);

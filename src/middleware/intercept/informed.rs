@@ -1,5 +1,5 @@
-//! Rules that depend on the tools of the services behind them, and [`Informed`], the service that
-//! applies such a rule.
+//! Rules that depend on the tools of the services behind them. The service [`Informed`] applies
+//! such a rule.
 
 use std::{
     fmt,
@@ -31,14 +31,15 @@ use crate::{
     readiness::take_ready,
 };
 
-/// The time after which a rule counts as slow, so that the future yields to other tasks.
+/// The duration after which a rule counts as slow, so that the response future yields to other
+/// tasks.
 const LONG: Duration = Duration::from_millis(1);
 
-/// A rule that inspects or rewrites requests and replies, and depends on the tools of the services
-/// behind it.
+/// A rule that inspects or rewrites requests and replies, and that depends on the tools of the
+/// services behind it.
 ///
-/// For each request, the rule declares which tools it [needs](Self::needs) to know. If the rule
-/// needs no tools for a request, it processes the request like an [`Intercept`].
+/// For each request, the rule declares which tools it [needs](Self::needs) to know. If it needs no
+/// tools for a request, the rule works like an [`Intercept`].
 ///
 /// # Examples
 ///
@@ -107,17 +108,18 @@ const LONG: Duration = Duration::from_millis(1);
 /// # }
 /// ```
 pub trait InterceptInformed: Clone {
-    /// The data that the rule derives from the tools each time they are listed.
+    /// The data that the rule derives from the tools. It is derived again each time the tools are
+    /// listed.
     type Derived;
     /// The state that is passed from [`on_request`](Self::on_request) to
     /// [`on_reply`](Self::on_reply).
     type Memo;
 
-    /// Derives data for later decisions from the listed tools.
+    /// Derives data from the listed tools, for later decisions about requests.
     fn derive(&self, tools: &Tools) -> Self::Derived;
 
-    /// Returns `true` if the rule needs tools for some requests, so that it is useful to [list them
-    /// in advance](Informed::warm). Defaults to `true`.
+    /// Returns `true` if the rule may need tools. Listing them [in advance](Informed::warm) is then
+    /// useful. Defaults to `true`.
     fn needs_tools(&self) -> bool {
         true
     }
@@ -125,27 +127,27 @@ pub trait InterceptInformed: Clone {
     /// Returns the tools that the rule must know before it can decide about this request.
     ///
     /// Called before [`on_request`](Self::on_request). The result should not depend on state that
-    /// can change before `on_request` is called.
+    /// can change between these two calls.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
     /// Inspects or rewrites a request before it is forwarded. If this returns `Break`, the request
-    /// is answered with the contained reply and not forwarded.
+    /// is not forwarded, and is answered with the contained reply.
     ///
     /// `known` is `None` if the rule needs no tools for the request, or if the tools could not be
-    /// listed. In the latter case, a security rule must reject the request. It must also reject a
-    /// call to a tool that is not in `known`, because a server may accept calls to tools that it
-    /// does not list.
+    /// listed. If they could not be listed, a security rule must reject the request. It must also
+    /// reject calls to tools that are not in `known`, because a server may accept calls to tools
+    /// that it does not list.
     fn on_request(
         &self,
         request: &mut Request,
         known: Option<&Arc<Known<Self::Derived>>>,
     ) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Returns `true` if [`on_reply`](Self::on_reply) is to be called with the reply to the request
-    /// that `memo` belongs to. Defaults to `true`.
+    /// Returns `true` if [`on_reply`](Self::on_reply) must be called with the reply to the request
+    /// from which `memo` originates. Defaults to `true`.
     ///
-    /// Return `false` if `on_reply` is not implemented or does nothing. The service then keeps no
-    /// state while the request is processed.
+    /// Return `false` if `on_reply` does nothing. The service then keeps no state while the request
+    /// is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -166,17 +168,18 @@ pub trait InterceptInformed: Clone {
 ///
 /// This service is ready when `S` is ready, and forwards a request to the ready `S`.
 ///
-/// If the rule needs tools that are not cached, the service first lists the tools, which also calls
-/// `S`. An `S` that accepts one request at a time would deadlock if the service kept it ready in
-/// the meantime. So the service releases `S` before it lists the tools, and then waits until `S` is
-/// ready again. It also releases `S` if the rule answers the request, because `S` is not called.
+/// If the rule needs tools that are not cached, the service first lists them by calling `S`.
+/// Keeping another `S` ready in the meantime would cause a deadlock if `S` accepts only one request
+/// at a time. The service therefore releases its ready `S` before it lists the tools, and then
+/// waits until `S` is ready again. It also releases `S` if the rule answers the request, because
+/// `S` is not called then.
 ///
 /// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
 /// rule.
 ///
-/// If the rule takes longer than 1 ms, the response future yields once before it calls `S`. So slow
-/// rules in several layers do not block other tasks for their total time. Yielding needs no
-/// runtime.
+/// If the rule takes longer than 1 ms, the response future yields once before it calls `S`. This
+/// prevents slow rules in several layers from blocking other tasks for their total time. Yielding
+/// needs no runtime.
 pub struct Informed<I: InterceptInformed, S> {
     rule: I,
     inner: S,
@@ -202,15 +205,15 @@ pin_project! {
     }
 }
 
-/// The decision of a rule about a request, and whether the rule was slow.
+/// The decision of a rule about a request.
 struct Decision<M> {
     flow: ControlFlow<Reply, M>,
     /// Whether the rule took longer than [`LONG`] to decide.
     is_long: bool,
 }
 
-/// An informed rule together with the tools that it needs. In this form, the rule can be applied as
-/// an [`Intercept`].
+/// An informed rule, together with the tools that it needs. This combination implements
+/// [`Intercept`].
 pub(crate) struct Knowing<I: InterceptInformed> {
     rule: I,
     known: Option<Arc<Known<I::Derived>>>,
@@ -224,16 +227,17 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         Self::with_catalogs(rule, inner, CatalogSettings::default())
     }
 
-    /// Sets the epoch that invalidates the cached tools when it is bumped.
+    /// Sets the epoch of the tools. Bumping it invalidates the cached tools.
     #[must_use]
     pub fn epoch(self, epoch: Epoch) -> Self {
         let settings = CatalogSettings { epoch, ..self.catalogs.settings() };
         Self::with_catalogs(self.rule, self.inner, settings)
     }
 
-    /// Caches tools separately for each key. The function `key` returns the key for a request's
-    /// context, such as the name of the caller. Use this for servers that list different tools for
-    /// different callers. Requests for which `key` returns `None` share one list.
+    /// Caches the tools separately for each key. The function `key` derives the key from the
+    /// context of a request, for example the name of the caller. Use this for servers that list
+    /// different tools for different callers. Requests for which `key` returns `None` share one
+    /// list.
     ///
     /// By default, all requests share one list of tools, which is requested in an empty context.
     #[must_use]
@@ -258,7 +262,7 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         &self.rule
     }
 
-    /// Returns a mutable reference to the inner service, for requests that bypass the rule.
+    /// Returns a mutable reference to the inner service. Used for requests that bypass the rule.
     pub(crate) const fn inner_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -272,8 +276,8 @@ impl<I, S: Clone> Informed<I, S>
 where
     I: InterceptInformed,
 {
-    /// Replaces the inner service with a clone that is not ready, which releases resources such as
-    /// the slot of a concurrency limit. Returns another clone.
+    /// Replaces the inner service with a clone that is not ready. This releases resources of the
+    /// ready service, such as a slot of a concurrency limit. Returns another clone.
     pub(crate) fn give_back_readiness(&mut self) -> S {
         drop(take_ready(&mut self.inner));
         self.inner.clone()
@@ -286,12 +290,12 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
     /// Lists the tools behind the rule in advance, so that no request has to wait for them. Does
-    /// nothing if the tools are already cached or the rule never needs them.
+    /// nothing if the tools are already cached, or if the rule never needs them.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. The next request that needs the tools lists
-    /// them again.
+    /// Returns an error if the tools cannot be listed. The next request that needs them lists them
+    /// again.
     pub async fn warm(&self) -> Result<(), ListError> {
         if !self.rule.needs_tools() {
             return Ok(());
@@ -303,7 +307,7 @@ where
     }
 }
 
-/// Lists all tools of `inner`, and derives the rule's data from them.
+/// Lists all tools of `inner`, and derives data for the rule from them.
 pub(crate) async fn load<I, S>(
     rule: I,
     inner: S,
@@ -319,7 +323,8 @@ where
     Ok((tools, derived))
 }
 
-/// Returns `true` if the cached tools contain the tool that `needs` names, or `needs` names none.
+/// Returns `true` if the cached tools contain the tool that `needs` names. Also returns `true` if
+/// `needs` names no tool.
 fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
     match needs {
         Needs::Nothing | Needs::AllTools => true,
@@ -366,8 +371,9 @@ where
     I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
     S: ToolService,
 {
-    /// Applies the rule with the cached tools and forwards the request. `known` also contains the
-    /// start time for measuring the rule's duration. Clones the rule only if it awaits the reply.
+    /// Applies the rule with the cached tools, and forwards the request. `known` contains the
+    /// cached tools and the time at which the rule started, which is used to detect slow rules.
+    /// Clones the rule only if it awaits the reply.
     #[inline]
     fn informed(
         &mut self,
@@ -435,15 +441,15 @@ where
     }
 }
 
-/// Applies a rule to a request. `known` contains the cached tools, and the start time for measuring
-/// the rule's duration.
+/// Applies a rule to a request. `known` contains the cached tools and the time at which the rule
+/// started, which is used to detect slow rules.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,
     known: Option<(&Arc<Known<I::Derived>>, Instant)>,
     request: &mut Request,
 ) -> Decision<I::Memo> {
-    // Services behind this one might interpret a malformed request differently than the rule.
+    // Services behind this service might interpret a malformed request differently than the rule.
     if request.is_malformed() {
         let reply = Reply::malformed(request.method());
         return Decision { flow: ControlFlow::Break(reply), is_long: false };
@@ -453,12 +459,13 @@ fn decide<I: InterceptInformed>(
             let flow = rule.on_request(request, Some(known));
             Decision { flow, is_long: begun.elapsed() > LONG }
         }
-        // Not measured: without known tools, rules forward most requests at once.
+        // The time is not measured, because rules forward most requests immediately if they know no
+        // tools.
         None => Decision { flow: rule.on_request(request, None), is_long: false },
     }
 }
 
-/// Returns the rule together with its memo for the reply, or `None` if the rule does not await the
+/// Returns the rule and its memo for the reply. Returns `None` if the rule does not await the
 /// reply.
 #[inline]
 fn awaiting<I: InterceptInformed>(

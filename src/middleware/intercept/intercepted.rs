@@ -1,5 +1,5 @@
-//! [`Intercept`], the trait of rules for requests and replies, and [`Intercepted`], the service
-//! that applies a rule.
+//! The trait [`Intercept`] of rules for requests and replies, and the service [`Intercepted`],
+//! which applies a rule.
 
 use std::{
     fmt,
@@ -15,8 +15,8 @@ use crate::message::{Reply, Request};
 
 /// A rule that inspects or rewrites the requests and replies that pass through [`Intercepted`].
 ///
-/// The rule is cloned for each request whose reply it [awaits](Self::awaits_reply). So keep its
-/// settings in one `Arc`, which is cheap to clone.
+/// The rule is cloned for each request whose reply it [awaits](Self::awaits_reply). To make cloning
+/// cheap, keep the settings of the rule in a single `Arc`.
 ///
 /// See the [module docs](crate::intercept) for an example.
 pub trait Intercept: Clone {
@@ -25,13 +25,14 @@ pub trait Intercept: Clone {
     type Memo;
 
     /// Inspects or rewrites a request before it is forwarded. If this returns `Break`, the request
-    /// is answered with the contained reply and not forwarded.
+    /// is not forwarded, and is answered with the contained reply.
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Returns `true` if [`on_reply`](Self::on_reply) is to be called with the reply to the request
-    /// that `memo` belongs to. Defaults to `true`.
+    /// Returns `true` if [`on_reply`](Self::on_reply) must be called with the reply to the request
+    /// from which `memo` originates. Defaults to `true`.
     ///
-    /// If this returns `false`, the service keeps no state while the request is processed.
+    /// Return `false` if `on_reply` does nothing. The service then keeps no state while the request
+    /// is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -46,12 +47,12 @@ pub trait Intercept: Clone {
 /// A service that applies the rule `I` in front of the service `S`.
 ///
 /// This service is ready when `S` is ready. `call` runs [`on_request`](Intercept::on_request)
-/// before it returns. [`on_reply`](Intercept::on_reply) runs when `S` has returned a reply, but not
-/// if `S` returns an error or the response future is dropped.
+/// before it returns. [`on_reply`](Intercept::on_reply) runs when `S` has returned a reply. It does
+/// not run if `S` returns an error or the response future is dropped.
 ///
 /// If the rule answers a request without forwarding it, `S` stays ready until the service is called
-/// again or dropped. In the meantime, it may occupy a slot of a concurrency limit. So drop clones
-/// that are no longer used.
+/// again or dropped. In the meantime, `S` may occupy a slot of a concurrency limit. Drop unused
+/// clones of the service for this reason.
 ///
 /// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
 /// rule.
@@ -70,8 +71,8 @@ pin_project! {
 }
 
 pin_project! {
-    // Each layer moves the nested futures of the layers behind it. So this future is kept as small
-    // as possible: see `stack::tests`.
+    // Each layer moves the nested futures of all layers behind it. This future is therefore as
+    // small as possible: see `stack::tests`.
     #[project = StateProj]
     enum State<I: Intercept, F> {
         Forwarded {
@@ -83,8 +84,8 @@ pin_project! {
     }
 }
 
-/// A rule that awaits the reply to a forwarded request, with the memo that it returned for the
-/// request.
+/// A rule that awaits the reply to a forwarded request. Contains the memo that the rule returned
+/// for the request.
 pub(super) struct Awaiting<I: Intercept> {
     pub(super) rule: I,
     pub(super) memo: I::Memo,
@@ -119,7 +120,8 @@ where
 
     #[inline]
     fn call(&mut self, mut request: Request) -> Self::Future {
-        // Services behind this one might interpret a malformed request differently than the rule.
+        // Services behind this service might interpret a malformed request differently than the
+        // rule.
         if request.is_malformed() {
             return ResponseFuture::answered(Reply::malformed(request.method()));
         }
@@ -164,7 +166,7 @@ where
 }
 
 impl<I: Intercept, F> ResponseFuture<I, F> {
-    /// Creates the future of a request whose reply the rule does not await.
+    /// Creates the future of a request that was forwarded and whose reply the rule does not await.
     #[inline]
     pub(super) const fn passed(reply: F) -> Self {
         Self { state: State::Forwarded { awaiting: None, reply } }

@@ -1,17 +1,17 @@
 //! Rules that inspect and rewrite requests and their replies.
 //!
-//! Most layers of an MCP stack inspect each request, forward, rewrite or answer it, and inspect the
-//! reply. [`Intercept`] is the trait of rules that do so. [`Intercepted`] is the Tower service that
-//! applies a rule.
+//! Most layers of an MCP stack inspect each request, then forward, rewrite or answer it, and
+//! finally inspect the reply. [`Intercept`] is the trait of rules that do this. [`Intercepted`] is
+//! the Tower service that applies a rule.
 //!
-//! A rule has no access to the inner service and cannot wait, so it cannot violate Tower's
-//! contract. It needs no runtime, and the inner service need be neither `Clone` nor `Send`.
-//! Forwarding a request allocates no memory.
+//! A rule cannot violate the contract of Tower services, because it has no access to the inner
+//! service and cannot wait. It needs no runtime, and does not require the inner service to be
+//! `Clone` or `Send`. Forwarding a request allocates no memory.
 //!
-//! A rule that depends on the tools of the services behind it implements [`InterceptInformed`].
-//! [`Informed`] applies such a rule and caches the tools in a [catalog](crate::catalog). For a rule
-//! that must wait for something else, [`from_fn`] creates a layer that runs an async hook around
-//! tool calls.
+//! If a rule depends on the tools of the services behind it, implement [`InterceptInformed`]
+//! instead. [`Informed`] applies such a rule, and caches the tools in a [catalog](crate::catalog).
+//! If a rule must wait for something else, use [`from_fn`], which creates a layer that runs an
+//! async hook around tool calls.
 //!
 //! # Examples
 //!

@@ -2,18 +2,18 @@
 
 use std::{fmt::Write as _, iter::Peekable, str::Chars};
 
-/// The characters with a special meaning in globs.
+/// The characters that have a special meaning in globs.
 pub(super) const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
-/// The maximum nesting depth of alternatives in braces, such as `{a,{b,c}}`.
+/// The maximum nesting depth of alternatives in braces, as in `{a,{b,c}}`.
 const MAX_BRACE_DEPTH: usize = 8;
 
-/// Returns `true` if a pattern contains a character with a special meaning in globs.
+/// Returns `true` if a pattern contains a character that has a special meaning in globs.
 pub(super) fn is_glob(pattern: &str) -> bool {
     pattern.contains(SPECIAL)
 }
 
-/// Translates a glob to a regular expression, or returns an error message if the glob is invalid.
-/// The expression must be compiled so that `.` also matches line breaks.
+/// Translates a glob to a regular expression. Returns an error message if the glob is invalid. The
+/// regular expression must be compiled with the option that `.` also matches line breaks.
 pub(super) fn expression(glob: &str) -> Result<String, String> {
     let mut expression = String::from("^");
     let mut depth = 0;
@@ -21,7 +21,7 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     while let Some(character) = rest.next() {
         match character {
             '*' => {
-                // Adjacent `*` are equivalent to a single one, which is cheaper to match.
+                // Adjacent `*` are equivalent to a single `*`, which is cheaper to match.
                 while rest.next_if_eq(&'*').is_some() {}
                 expression.push_str(".*");
             }
@@ -51,8 +51,7 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     Ok(expression)
 }
 
-/// Translates a character class such as `[a-z]`. `rest` begins after the `[`, which has already
-/// been read.
+/// Translates a character class such as `[a-z]`. `rest` is the pattern after the `[`.
 fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), String> {
     let unclosed = || "`[` is never closed".to_owned();
     expression.push('[');
@@ -67,7 +66,7 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
             character => character,
         };
         is_first = false;
-        // A `-` before the closing `]` is a literal.
+        // A `-` before the closing `]` is a literal character.
         let mut ahead = rest.clone();
         let ends_range = ahead.next() == Some('-') && ahead.peek().is_some_and(|c| *c != ']');
         let last = match ends_range.then(|| rest.nth(1)).flatten() {
@@ -79,14 +78,15 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
             return Err(format!("`{first}-{last}` is not a valid range"));
         }
         let (first, last) = (u32::from(first), u32::from(last));
-        // Written as code points, so that none of them has a special meaning in the expression.
+        // Written as code points, so that no character has a special meaning in the regular
+        // expression.
         let _ = write!(expression, "\\x{{{first:x}}}-\\x{{{last:x}}}");
     }
     expression.push(']');
     Ok(())
 }
 
-/// Returns the character after a `\`, or an error message if there is none.
+/// Returns the character after a `\`. Returns an error message if no character follows.
 fn escaped(rest: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     rest.next().ok_or_else(|| "nothing comes after `\\`".to_owned())
 }

@@ -1,5 +1,5 @@
-//! Sets of texts that are described by literal parts and wildcards. Decides whether patterns match
-//! some or all texts of a set.
+//! Sets of strings that are described by literal parts and wildcards. Used to decide whether
+//! patterns match some or all strings of such a set.
 
 use std::collections::HashSet;
 
@@ -8,55 +8,55 @@ use regex_automata::{
     util::{look::Look, primitives::StateID, syntax},
 };
 
-/// The maximum size of a compiled automaton in bytes.
+/// The maximum size of a compiled automaton, in bytes.
 const MAX_AUTOMATON_BYTES: usize = 10 * 1024 * 1024;
 
-/// A set of texts that is described by a sequence of literal parts and wildcards, such as the
+/// A set of strings that is described by a sequence of literal parts and wildcards, for example the
 /// possible URIs of a resource template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TextSet(Vec<Part>);
 
-/// One part in the description of a [`TextSet`].
+/// A part of the description of a [`TextSet`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// This literal text.
     Text(String),
-    /// Any text without `/`.
+    /// Any string without `/`.
     Segment,
-    /// Any text.
+    /// Any string.
     Anything,
 }
 
-/// The number of steps that comparisons of sets and patterns may still take.
+/// The number of steps that are left for comparing sets with patterns.
 #[derive(Debug)]
 pub(crate) struct Budget(usize);
 
-/// The error of a comparison that takes more steps than its [`Budget`] allows.
+/// The error if a comparison takes more steps than its [`Budget`] allows.
 #[derive(Debug)]
 pub(super) struct Exhausted;
 
-/// A nondeterministic finite automaton that reads the bytes of a text.
+/// A nondeterministic finite automaton that reads the bytes of a string.
 #[derive(Debug)]
 pub(super) struct Automaton {
     start: usize,
     states: Vec<Moves>,
 }
 
-/// The transitions out of a state of an automaton.
+/// The transitions from a state of an automaton to other states.
 #[derive(Debug)]
 enum Moves {
-    /// Reads one byte, and moves to the state of the range that contains the byte.
+    /// Reads one byte. The next state depends on the range that contains the byte.
     Bytes(Vec<(u8, u8, usize)>),
     /// Moves to any of these states without reading a byte.
     Free(Vec<usize>),
-    /// Moves to this state without reading a byte, but only at the beginning of a text.
+    /// Moves to this state without reading a byte, but only at the beginning of the string.
     AtStart(usize),
-    /// Moves to this state without reading a byte, but only at the end of a text.
+    /// Moves to this state without reading a byte, but only at the end of the string.
     AtEnd(usize),
     /// Moves to this state without reading a byte, but only if an assertion such as a word boundary
-    /// holds. Assertions are not evaluated here.
+    /// holds. The automaton does not evaluate these assertions.
     Perhaps(usize),
-    /// Accepts the text that was read.
+    /// Accepts the string that was read.
     Match,
 }
 
@@ -71,14 +71,14 @@ impl TextSet {
         }
     }
 
-    /// Returns `true` if the set may contain the text. Also returns `true` if the budget of steps
-    /// is exhausted before the result is certain.
+    /// Returns `true` if the set may contain the string. Also returns `true` if the result is still
+    /// uncertain when the step budget is exhausted.
     pub(crate) fn may_have(&self, text: &str, budget: &mut Budget) -> bool {
         self.contains(text, budget).unwrap_or(true)
     }
 
-    /// Returns an automaton that accepts exactly the texts of the set, or `None` if the automaton
-    /// would be too large.
+    /// Returns an automaton that accepts exactly the strings of the set. Returns `None` if the
+    /// automaton would be too large.
     pub(super) fn automaton(&self, budget: &mut Budget) -> Result<Option<Automaton>, Exhausted> {
         let mut expression = String::from("^");
         for part in &self.0 {
@@ -93,9 +93,9 @@ impl TextSet {
         Ok(Automaton::new(&[expression]))
     }
 
-    /// Returns `true` if the set contains the text.
+    /// Returns `true` if the set contains the string.
     pub(super) fn contains(&self, text: &str, budget: &mut Budget) -> Result<bool, Exhausted> {
-        // The positions in the text at which the parts that are processed so far may end.
+        // The positions in the string at which the parts that were already processed may end.
         let mut ends = vec![0];
         for part in &self.0 {
             budget.spend(ends.len())?;
@@ -123,7 +123,8 @@ impl TextSet {
     }
 }
 
-/// Iterates over the character boundaries of `text` from the position `from` to the end, inclusive.
+/// Iterates over the character boundaries in `text` from the position `from` to the end, both
+/// inclusive.
 fn ends_from(text: &str, from: usize) -> impl Iterator<Item = usize> {
     (from..=text.len()).filter(|&at| text.is_char_boundary(at))
 }
@@ -144,8 +145,8 @@ impl Budget {
 // === impl Automaton ===
 
 impl Automaton {
-    /// Returns an automaton that accepts exactly the texts that one of the anchored `expressions`
-    /// matches. Returns `None` if the automaton would be too large.
+    /// Returns an automaton that accepts exactly the strings that match at least one of the
+    /// anchored `expressions`. Returns `None` if the automaton would be too large.
     pub(super) fn new(expressions: &[String]) -> Option<Self> {
         let config = Config::new()
             .nfa_size_limit(Some(MAX_AUTOMATON_BYTES))
@@ -156,8 +157,8 @@ impl Automaton {
         Some(Self { start: nfa.start_anchored().as_usize(), states })
     }
 
-    /// Returns `true` if there may be a text that both automata accept. Assumes that assertions
-    /// such as word boundaries hold.
+    /// Returns `true` if a string may exist that both automata accept. Assumes that assertions such
+    /// as word boundaries hold.
     pub(super) fn meets(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (self.start, other.start);
         let mut seen = HashSet::from([start]);
@@ -184,8 +185,8 @@ impl Automaton {
         Ok(false)
     }
 
-    /// Returns `true` if this automaton certainly accepts every text that `other` accepts. Assumes
-    /// that assertions such as word boundaries in this automaton do not hold.
+    /// Returns `true` if this automaton is certain to accept every string that `other` accepts.
+    /// Assumes that assertions in this automaton, such as word boundaries, do not hold.
     pub(super) fn covers(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (other.start, self.closure(vec![self.start], true));
         let mut seen = HashSet::from([start.clone()]);
@@ -214,8 +215,8 @@ impl Automaton {
         Ok(true)
     }
 
-    /// Returns the sets of states that can be reached from `states` by reading one byte between
-    /// `from` and `to`. Bytes that lead to the same states are grouped into one set.
+    /// Returns the sets of states that are reachable from `states` by reading one byte between
+    /// `from` and `to`. All bytes that lead to the same states share one set.
     fn steps(&self, states: &[usize], from: u8, to: u8) -> Vec<Vec<usize>> {
         let ranges = || {
             states.iter().flat_map(|&state| match &self.states[state] {
@@ -237,8 +238,8 @@ impl Automaton {
         firsts.into_iter().map(after).collect()
     }
 
-    /// Returns the states in `open` and all states that can be reached from them without reading a
-    /// byte, sorted.
+    /// Returns the states in `open`, and all states that are reachable from them without reading a
+    /// byte. The result is sorted.
     fn closure(&self, mut open: Vec<usize>, is_start: bool) -> Vec<usize> {
         let mut reached = HashSet::new();
         while let Some(state) = open.pop() {
@@ -255,7 +256,7 @@ impl Automaton {
         reached
     }
 
-    /// Returns `true` if the automaton accepts a text that ends in one of these states.
+    /// Returns `true` if the automaton accepts a string that ends in one of these states.
     fn accepts(&self, states: &[usize]) -> bool {
         let mut open = states.to_vec();
         let mut seen = HashSet::new();
@@ -302,7 +303,7 @@ impl Moves {
         }
     }
 
-    /// Returns the states that may be reached from this one without reading a byte.
+    /// Returns the states that may be reachable from this state without reading a byte.
     fn free(&self) -> &[usize] {
         match self {
             Self::Free(next) => next,
@@ -357,7 +358,7 @@ mod tests {
             ("re:[^/]*/x", &["**", "/x"], true, false),
             ("re:a|.*", &["**"], true, true),
             ("re:(?i)A/B", &["a/", "*"], true, false),
-            // Assertions hold or not, as is safe.
+            // For both methods, assertions are assumed in the way that is safe.
             (r"re:a\b.*", &["a", "**"], true, false),
             (r"re:(?m)^a$", &["a"], true, false),
         ] {

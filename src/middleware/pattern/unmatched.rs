@@ -1,4 +1,4 @@
-//! Warns about the patterns of a setting that match none of the listed items.
+//! Warns about configured patterns that match no listed item.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The minimum number of characters before the first wildcard of a glob. If a glob has fewer, no
-/// name with a similar beginning is suggested.
+/// The minimum length of the part of a glob before its first wildcard, in characters. If this part
+/// is shorter, no names with a similar beginning are suggested.
 const MIN_STEM: usize = 3;
 
-/// The patterns of a setting, each with a flag for whether it has matched a listed item.
+/// The patterns of a setting. Each has a flag that is `true` if it has matched a listed item.
 #[derive(Debug)]
 pub(crate) struct Unmatched {
     setting: &'static str,
@@ -24,14 +24,14 @@ pub(crate) struct Unmatched {
 // === impl Unmatched ===
 
 impl Unmatched {
-    /// Starts to track the patterns of a setting. None of them has matched yet.
+    /// Starts to track the patterns of a setting. Initially, no pattern has matched.
     pub(crate) fn new(setting: &'static str, patterns: Patterns) -> Self {
         let matched = patterns.iter().map(|_| false).collect();
         Self { setting, patterns, matched }
     }
 
     /// Warns about each pattern that has matched no listed item. `kind` is the kind of the items,
-    /// `of` is the owner of the setting, and `names` are the names that may be suggested.
+    /// `of` is the owner of the setting, and `names` are the names that can be suggested.
     fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
@@ -62,8 +62,8 @@ impl WatchedNames for Vec<Unmatched> {
 // === impl Missed ===
 
 impl Missed<Vec<Unmatched>> {
-    /// Warns about each pattern that has matched no item in a list. `kind` is the kind of the
-    /// listed items, and `of` is the owner of the settings.
+    /// Warns about each pattern that matches no item in the list. `kind` is the kind of the listed
+    /// items, and `of` is the owner of the settings.
     pub(crate) fn warn(
         &self,
         warnings: &Warnings,
@@ -77,7 +77,7 @@ impl Missed<Vec<Unmatched>> {
     }
 }
 
-/// Returns the name that the pattern was most likely meant to match, or `None` if no name is
+/// Returns the name that the pattern was most likely meant to match. Returns `None` if no name is
 /// similar. A name is similar if it resembles the whole pattern, or if its beginning resembles the
 /// part of a glob before the first wildcard.
 fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
@@ -97,7 +97,7 @@ fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().copied().find(|name| name.starts_with(near))
 }
 
-/// Returns the first `length` characters of a name, or the whole name if it is shorter.
+/// Returns the first `length` characters of a name. Returns the whole name if it is shorter.
 fn head(name: &str, length: usize) -> &str {
     name.char_indices().nth(length).map_or(name, |(end, _)| &name[..end])
 }
