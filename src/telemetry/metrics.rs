@@ -1,10 +1,11 @@
-//! Records metrics through the facade crate [`metrics`].
+//! Records metrics through the crate [`metrics`], which is a facade for different metrics backends.
 //!
-//! If [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics) enables it, client requests and
-//! the runs that they start are measured. Rare events, such as new connections to backends, are
-//! always measured. The application installs a recorder, which receives the metrics. Then
-//! [`describe`] registers the descriptions and units of all metrics with the recorder. Each label
-//! has only few values, whatever clients do; see the [table](crate::trace#metrics).
+//! Client requests, and the runs that they start, are measured only if
+//! [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics) is enabled. Rare events, such as new
+//! connections to backends, are always measured. To receive the metrics, the application installs a
+//! recorder and then calls [`describe`], which registers their descriptions and units. Each label
+//! has only a few different values, regardless of the requests that clients send; see the
+//! [table](crate::trace#metrics).
 //!
 //! # Examples
 //!
@@ -76,7 +77,7 @@ const VIEW: &str = "mcp_composite.view";
 
 /// Registers the descriptions and units of all metrics with the installed recorder.
 ///
-/// Call this function after the application has installed its recorder.
+/// Call this function after the application has installed a recorder.
 pub fn describe() {
     describe_histogram!(SERVED, Unit::Seconds, "requests of clients, until they are answered");
     describe_histogram!(CALLED, Unit::Seconds, "tool calls by runs, until they are answered");
@@ -121,7 +122,7 @@ pub(crate) fn served(
     histogram!(SERVED, labels).record(took);
 }
 
-/// Records the duration and outcome of a tool call that a run made.
+/// Records the duration and outcome of a tool call that is part of a run.
 pub(crate) fn called(tool: &str, end: &End, took: Duration, view: Option<&str>) {
     let mut labels = ended("tools/call", end);
     labels.extend(of_view(view));
@@ -129,7 +130,7 @@ pub(crate) fn called(tool: &str, end: &End, took: Duration, view: Option<&str>) 
     histogram!(CALLED, labels).record(took);
 }
 
-/// Updates the metrics that an event of a run affects, such as the duration of a run that has
+/// Updates all metrics that an event of a run affects, for example the run duration when a run has
 /// ended.
 pub(crate) fn happened(event: &Event<'_>) {
     let run = || {
@@ -150,7 +151,7 @@ pub(crate) fn happened(event: &Event<'_>) {
         }
         What::BranchSkipped { .. } => counter!(BRANCHES, with(STATUS, "skipped")).increment(1),
         What::Attempt { after: Some(after), .. } => {
-            // The value is the same as in the metrics of the failed call.
+            // The same value as in the metrics of the failed call.
             let after = if after == "tool" { "tool_error" } else { after };
             counter!(RETRIES, with("error.type", after)).increment(1);
         }
@@ -161,20 +162,20 @@ pub(crate) fn happened(event: &Event<'_>) {
     }
 }
 
-/// Records that a call was rejected because a budget is used up.
+/// Records that a tool call was rejected because a budget is used up.
 pub(crate) fn over_budget(budget: &str, view: Option<&str>) {
     let budget = Label::new("mcp_composite.budget", budget.to_owned());
     let labels: Vec<_> = [budget].into_iter().chain(of_view(view)).collect();
     counter!(OVER_BUDGET, labels).increment(1);
 }
 
-/// Records how a call of a tool whose results are cached used the cache.
+/// Records how a tool call with cacheable results used the cache.
 #[cfg(feature = "cache")]
 pub(crate) fn cached(used: &'static str) {
     counter!(CACHED, "mcp_composite.cache" => used).increment(1);
 }
 
-/// Records that a result was truncated, and by how many bytes.
+/// Records that a result was truncated, and the number of bytes that were removed.
 pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult, view: Option<&str>) {
     let left_out =
         content_size::of_result(whole).saturating_sub(content_size::of_result(shortened));

@@ -1,31 +1,31 @@
 //! Observes the runs of composites.
 //!
-//! An [`Observer`] receives an event when a run of a composite starts or ends, and when one of the
-//! run's branches (a target, a step, or an element of a loop) does. It also receives an event for
-//! each attempt to call a tool, and when a branch waits for a person. Add the observer to a
+//! An [`Observer`] receives an event when a run of a composite, or one of the run's branches,
+//! starts or ends. A branch is a target, a step, or a loop element. An observer also receives an
+//! event for each attempt to call a tool, and when a branch waits for a person. Add observers to a
 //! [`CompositeLayer`](crate::composite::CompositeLayer::observer), a
 //! [`StackLayer`](crate::stack::StackLayer::observer), or the `config::Config` of a file. If
-//! several observers are added, all of them receive the events.
+//! several observers are added, each of them receives all events.
 //!
 //! Each start event is followed by exactly one end event, even if the call is dropped or panics. A
-//! run that stops to ask for input is [suspended](What::RunSuspended). Its branches end only after
-//! the run was [resumed](What::RunResumed). If another process resumes the run, observers there
-//! receive events with the same run id. A suspended run ends if its call is dropped, or if the run
-//! that it is nested in ends.
+//! run that asks for input is [suspended](What::RunSuspended), and its branches end only after it
+//! was [resumed](What::RunResumed). If another process resumes the run, the observers in that
+//! process receive events with the same run ID. A suspended run ends if its call is dropped, or if
+//! its outer run ends.
 //!
-//! There is an exception. Once a suspended run's [state](crate::store) was sent to a client, the
-//! run can be resumed at any time. So there is no end event if the client never returns the state,
-//! or if the state is rejected. The same holds for a nested run if the enclosing run is resumed and
-//! ends before the nested run is resumed.
+//! There is an exception for runs whose [state](crate::store) was sent to a client, because such a
+//! run can be resumed at any time. If the client never returns the state, or if the state is
+//! rejected, no end event follows. The same holds for a suspended nested run if its outer run is
+//! resumed and ends before the nested run is resumed.
 //!
-//! Events contain the arguments of runs and tools only for an observer that
-//! [wants](Observer::wants_arguments) them. They never contain results of tools. A run calls its
+//! Events contain the arguments and results of runs and tools only for observers that want
+//! [arguments](Observer::wants_arguments) or [results](Observer::wants_results). A run calls its
 //! observers synchronously, so they should return quickly.
 //!
-//! The same events are also logged, without arguments, under the target `mcp_composite::run`. Runs
-//! are logged at the level `debug` and branches at the level `trace`, in the [span](crate::trace)
-//! of the run. There is no overhead if there are no observers, and neither these logs nor the spans
-//! are enabled.
+//! The events are also logged, without arguments and results, under the target
+//! `mcp_composite::run`. Runs are logged at the level `debug`, and branches at the level `trace`,
+//! in the [span](crate::trace) of the run. Without observers, and with these logs and spans
+//! disabled, observing has no overhead.
 //!
 //! # Examples
 //!
@@ -83,28 +83,28 @@ use std::{
 use rmcp::model::{CallToolResult, JsonObject};
 use tracing::Level;
 
-/// A receiver of events about the runs of composites.
+/// Receives events about the runs of composites.
 ///
-/// If an observer panics, the run is not affected, and the observer still receives later events.
-/// Only its first panic is logged.
+/// If an observer panics, the run is not affected, and the observer continues to receive events.
+/// Only the first panic of an observer is logged.
 pub trait Observer: Send + Sync {
-    /// Handles an event about a run or one of its branches.
+    /// Processes an event about a run or one of its branches. Called synchronously by the run.
     fn on_event(&self, event: &Event<'_>);
 
-    /// Returns `true` if this observer's events should contain the arguments of runs and tools.
+    /// Returns `true` if this observer's events must contain the arguments of runs and tools.
     /// Defaults to `false`.
     ///
-    /// An event contains the arguments as the composite layer has received or sent them, before
-    /// layers below change them.
+    /// The arguments of a run are those that the composite layer received. The arguments of a tool
+    /// are those that the composite layer sent, before inner layers change them.
     fn wants_arguments(&self) -> bool {
         false
     }
 
-    /// Returns `true` if this observer's events should contain the results of runs and tools.
+    /// Returns `true` if this observer's events must contain the results of runs and tools.
     /// Defaults to `false`.
     ///
-    /// An event contains the result of a tool as the composite layer has received it, and the
-    /// result of a run before layers above change it.
+    /// The result of a tool is the one that the composite layer received. The result of a run is
+    /// the one that the composite layer returned, before outer layers change it.
     fn wants_results(&self) -> bool {
         false
     }
@@ -116,12 +116,12 @@ pub trait Observer: Send + Sync {
 pub struct Event<'e> {
     /// The identifier of the run.
     pub run: RunId,
-    /// The run and branch that called the composite, if this run is nested in another one.
+    /// The outer run and branch that called the composite. `None` if the run is not nested.
     pub parent: Option<Parent<'e>>,
-    /// The name of the composite that is run.
+    /// The name of the composite.
     pub composite: &'e str,
-    /// The name of the view that the run was called in, such as `/team-a`. `None` if it was called
-    /// in no view; see [`TraceLayer::view`](crate::trace::TraceLayer::view).
+    /// The name of the view in which the run was called, such as `/team-a`. `None` if the run was
+    /// not called in a view; see [`TraceLayer::view`](crate::trace::TraceLayer::view).
     pub view: Option<&'e str>,
     /// The kind of the event, with its details.
     pub what: What<'e>,
@@ -129,29 +129,29 @@ pub struct Event<'e> {
 
 /// The identifier of a run.
 ///
-/// The identifier is a random number. It stays the same if another process resumes the run.
+/// The identifier is a random number. It does not change if another process resumes the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub(crate) u64);
 
-/// The branch of an enclosing run that called a nested run.
+/// The branch of an outer run that called a nested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parent<'e> {
-    /// The identifier of the enclosing run.
+    /// The identifier of the outer run.
     pub run: RunId,
-    /// The branch of the enclosing run.
+    /// The branch of the outer run.
     pub branch: Branch<'e>,
 }
 
-/// A branch of a run: a target, a step, or an element of a step's loop.
+/// A branch of a run: a target, a step, or a loop element.
 ///
-/// The `Display` output is `step` for a step, or `step[3]` for an element of its loop.
+/// The `Display` output is `step` for a step or target, and `step[3]` for a loop element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Branch<'e> {
     /// The id of the target or step.
     pub id: &'e str,
-    /// The index of the element, or `None` if the branch is not an element of a loop.
+    /// The index of the loop element. `None` if the branch is a target or step.
     pub element: Option<usize>,
 }
 
@@ -162,30 +162,32 @@ pub enum What<'e> {
     /// A run of a composite started.
     #[non_exhaustive]
     RunStarted {
-        /// The arguments of the run. `None` unless the observer wants arguments.
+        /// The arguments of the run. `None` unless the observer [wants](Observer::wants_arguments)
+        /// arguments.
         arguments: Option<&'e JsonObject>,
     },
     /// The run was suspended until a person answers its questions.
     RunSuspended,
-    /// The suspended run was resumed.
+    /// The suspended run was resumed, possibly in another process.
     RunResumed,
     /// The run ended with a result.
     #[non_exhaustive]
     RunFinished {
-        /// Whether the result is an error, as stated by `isError`.
+        /// Whether the result is an error result (`isError`).
         is_error: bool,
-        /// The name of the limit that ended the run, such as `max_calls`. `None` if no limit was
-        /// reached.
+        /// The name of the limit that ended the run early, such as `max_calls`. `None` if no limit
+        /// ended the run.
         limit: Option<&'static str>,
-        /// The duration of the run, not including the time for which it waited for a person.
+        /// The duration of the run, excluding the time for which it waited for a person.
         took: Duration,
-        /// The result of the run. `None` unless the observer wants results.
+        /// The result of the run. `None` unless the observer [wants](Observer::wants_results)
+        /// results.
         result: Option<&'e CallToolResult>,
     },
     /// The run ended without a result, because its call was canceled or dropped.
     #[non_exhaustive]
     RunDropped {
-        /// The duration of the run, not including the time for which it waited for a person.
+        /// The duration of the run, excluding the time for which it waited for a person.
         took: Duration,
     },
     /// A branch of the run started.
@@ -194,7 +196,7 @@ pub enum What<'e> {
         /// The branch.
         branch: Branch<'e>,
     },
-    /// A branch calls its tool, for the first time or as a retry.
+    /// A branch calls its tool, either for the first time or as a retry.
     #[non_exhaustive]
     Attempt {
         /// The branch.
@@ -203,10 +205,11 @@ pub enum What<'e> {
         tool: &'e str,
         /// The number of this attempt, starting at 1.
         attempt: u32,
-        /// The kind of error that caused this retry, with the same values as in reports. `None` for
+        /// The error kind of the previous attempt, with the same values as in reports. `None` for
         /// the first attempt.
         after: Option<&'static str>,
-        /// The arguments of the tool. `None` unless the observer wants arguments.
+        /// The arguments of the tool call. `None` unless the observer
+        /// [wants](Observer::wants_arguments) arguments.
         arguments: Option<&'e JsonObject>,
     },
     /// A branch waits until a person answers its question.
@@ -215,38 +218,38 @@ pub enum What<'e> {
         /// The branch.
         branch: Branch<'e>,
     },
-    /// A started branch ended.
+    /// A branch that had started has ended.
     #[non_exhaustive]
     BranchFinished {
         /// The branch.
         branch: Branch<'e>,
-        /// The status of the branch: `completed`, `failed`, `timed_out` or `cancelled`. In rare
-        /// cases it is `skipped`: if a loop started no element because a limit was reached.
+        /// The status of the branch: `completed`, `failed`, `timed_out` or `cancelled`. The status
+        /// is `skipped` only for a loop that could start none of its elements because a limit was
+        /// reached.
         status: &'static str,
-        /// The kind of error, with the same values as in reports. `None` if the branch did not
-        /// fail.
+        /// The error kind, with the same values as in reports. `None` if the branch did not fail.
         error: Option<&'static str>,
-        /// The number of times that the branch called its tool, including retries.
+        /// The number of tool calls that were made for the branch, including retries.
         attempts: u32,
-        /// Whether the result was cached, so that the last attempt did not call the tool. See
-        /// [`cache`](crate::cache).
+        /// Whether the result came from the cache, so that the last attempt did not call the tool.
+        /// See [`cache`](crate::cache).
         cached: bool,
         /// The time from the start of the run to the start of the branch.
         started: Duration,
         /// The duration of the branch.
         took: Duration,
-        /// The result that the tool returned. `None` if the observer does not want results, if the
-        /// tool has returned none, or if the branch is a loop or a question to a person.
+        /// The result of the tool. `None` if the observer does not [want](Observer::wants_results)
+        /// results, if the tool returned no result, or if the branch is a loop or a question.
         result: Option<&'e CallToolResult>,
     },
-    /// A branch is skipped: it has not started and will not start.
+    /// A branch is skipped: it has not started, and will not start.
     #[non_exhaustive]
     BranchSkipped {
         /// The branch.
         branch: Branch<'e>,
-        /// The reason why the branch will not start. It is `condition` if its condition is not met,
-        /// and the name of a limit, such as `max_calls`, if this limit ended the run. It is `ended`
-        /// if the run ended otherwise.
+        /// The reason why the branch is skipped. It is `condition` if the condition of the branch
+        /// is false. If a limit ended the run, it is the name of the limit, such as `max_calls`. If
+        /// the run ended for another reason, it is `ended`.
         reason: &'static str,
     },
 }
@@ -283,15 +286,15 @@ impl Observers {
         Arc::make_mut(self.0.get_or_insert_default()).push(watcher);
     }
 
-    /// Adds all observers that `others` contains.
+    /// Adds all observers of `others` to this set.
     pub(crate) fn add(&mut self, others: &Self) {
         if let Some(others) = &others.0 {
             Arc::make_mut(self.0.get_or_insert_default()).extend(others.iter().cloned());
         }
     }
 
-    /// Returns `true` if events are needed, because there are observers, or because logs or spans
-    /// of runs are enabled.
+    /// Returns `true` if events are needed. This is the case if there are any observers, or if logs
+    /// or spans of runs are enabled.
     pub(crate) fn are_there(&self) -> bool {
         self.0.is_some()
             || tracing::span_enabled!(target: "mcp_composite::run", Level::INFO)
@@ -328,7 +331,8 @@ impl Watcher {
             }
             observer.on_event(&event);
         }));
-        // The panic payload may contain anything; the panic hook has already printed it.
+        // The panic payload is not logged, because it may contain anything, and the panic hook has
+        // already printed it.
         if told.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
             tracing::error!("an observer panicked");
         }

@@ -1,7 +1,7 @@
 //! The tracing spans of runs and tool calls, and the outcomes that are recorded in them.
 //!
-//! The spans have the target `mcp_composite::run`, as do the logs of [`observe`](crate::observe).
-//! Each span is created with all fields that it may ever have, because `tracing` cannot add fields
+//! The spans have the target `mcp_composite::run`, like the logs of [`observe`](crate::observe).
+//! Each span is created with all fields that it may need, because `tracing` cannot add fields
 //! later.
 
 mod end;
@@ -17,8 +17,8 @@ use crate::{
     observe::{Branch, RunId},
 };
 
-/// The maximum size in bytes of arguments or results that are recorded in spans, as measured by
-/// `content_size`.
+/// The maximum size of arguments or results in a span, in bytes as measured by `content_size`.
+/// Larger contents are not recorded.
 pub(crate) const MAX_CONTENT: usize = 8 * 1024;
 
 /// Creates the tracing span for a run of a composite.
@@ -46,7 +46,7 @@ pub(crate) fn run(
     )
 }
 
-/// Creates the tracing span for one attempt of a branch to call its tool.
+/// Creates the tracing span for an attempt to call the tool of a branch.
 pub(crate) fn call(
     tool: &str,
     branch: Branch<'_>,
@@ -73,7 +73,7 @@ pub(crate) fn call(
     )
 }
 
-/// Records a tool's result in the span of the call, unless the result is too large.
+/// Records a tool result in the span of the call, unless the result is too large.
 pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     if content_size::of_result(result) <= MAX_CONTENT
         && let Ok(result) = serde_json::to_string(result)
@@ -82,14 +82,14 @@ pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     }
 }
 
-/// Records how the current call used the cache, in the span of the call.
+/// Records in the span of the current call how the call used the cache.
 #[cfg(feature = "cache")]
 pub(crate) fn record_cache(used: &'static str) {
     Span::current().record("mcp_composite.cache", used);
 }
 
-/// Returns the name of the span for a request: the method, followed by the name of the tool or
-/// prompt, if any.
+/// Returns the name of a request's span: the method, followed by the name of the tool or prompt if
+/// the request names one.
 pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Cow<'static, str> {
     match target {
         Some((_, target)) => format!("{method} {target}").into(),
@@ -97,7 +97,7 @@ pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Co
     }
 }
 
-/// Returns the arguments as JSON, or `None` if they are too large.
+/// Returns the arguments as JSON. Returns `None` if they are too large for a span.
 pub(crate) fn json(arguments: &JsonObject) -> Option<String> {
     let size: usize =
         arguments.iter().map(|(key, value)| key.len() + content_size::of_value(value)).sum();

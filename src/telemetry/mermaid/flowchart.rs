@@ -1,4 +1,4 @@
-//! Renders composites as Mermaid flowcharts, optionally with the outcome of a run.
+//! Renders composites as Mermaid flowcharts, optionally together with the outcome of a run.
 
 use std::fmt::{self, Display};
 
@@ -10,37 +10,38 @@ use super::{
 
 /// A flowchart of a composite and of all composites that it calls, directly or indirectly.
 ///
-/// The `Display` output of a flowchart is [Mermaid][mermaid] text. See the [module
-/// docs](crate::mermaid) for its contents and for an example.
+/// Its `Display` output is [Mermaid][mermaid] text. See the [module docs](crate::mermaid) for the
+/// contents of the chart and for an example.
 ///
 /// [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flowchart {
-    /// One graph for the composite, followed by one for each composite that it calls.
+    /// The graph of the composite, followed by the graphs of all composites that it calls.
     graphs: Vec<Graph>,
     run: Option<Run>,
 }
 
-/// The part of a flowchart that shows one composite.
+/// The part of a flowchart that represents one composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Graph {
     /// The name of the composite.
     pub(crate) composite: String,
-    /// The kind of the composite, which is shown after its name.
+    /// The kind of the composite. It follows the name in the title of the graph.
     pub(crate) manner: String,
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
 }
 
-/// A node of the graph: a step of a composite, its input, or its answer.
+/// A node of a graph: a step, the input or the answer of a composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) shape: Shape,
-    /// The lines of the node's label. For a step, the first line is its id.
+    /// The lines of the node's label. For a step, the first line is the ID of the step.
     pub(crate) lines: Vec<String>,
-    /// Whether a run can complete although this node is skipped or fails.
+    /// Whether a run can complete even if this node is skipped or fails.
     pub(crate) is_conditional: bool,
-    /// The calls of tools and composites that are drawn as arrows, not as a line of the label.
+    /// The calls to tools and composites that are drawn as arrows. Other calls are lines of the
+    /// label.
     pub(crate) calls: Vec<Call>,
 }
 
@@ -60,22 +61,22 @@ pub(crate) enum Shape {
     Stop,
 }
 
-/// A call of a tool or composite by a node.
+/// A node's call to a tool or composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// The case of a switch that makes the call. `None` if the node is not a switch.
+    /// The switch case that makes the call. `None` if the node is not a switch.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Callee {
-    /// A composite, by the index of its graph in the flowchart.
+    /// A composite. Contains the index of its graph in the flowchart.
     Graph(usize),
     Tool(String),
 }
 
-/// An arrow between two nodes of a graph: the second may start when the first has finished.
+/// An arrow between two nodes of a graph. The second node may start after the first has finished.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edge {
     pub(crate) from: usize,
@@ -90,14 +91,15 @@ enum Arrow {
     Dotted,
 }
 
-/// The identifier of a node in the Mermaid text. It is generated, so it never contains user input.
+/// The identifier of a node in the Mermaid text. It is generated, and therefore never contains user
+/// input.
 #[derive(Clone, Copy)]
 struct Id {
     graph: usize,
     node: usize,
 }
 
-/// The identifier of one case of a switch in the Mermaid text.
+/// The identifier of a switch case in the Mermaid text.
 #[derive(Clone, Copy)]
 struct CaseId(Id, usize);
 
@@ -105,7 +107,7 @@ struct CaseId(Id, usize);
 #[derive(Clone, Copy)]
 struct GraphId(usize);
 
-/// A class in the Mermaid text: a style for several nodes.
+/// A class in the Mermaid text, which is a style that several nodes share.
 struct Class<'c> {
     name: &'static str,
     style: &'static str,
@@ -119,16 +121,16 @@ impl Flowchart {
         Self { graphs, run: None }
     }
 
-    /// Adds the status of a run to the flowchart: the outcome or the progress of each step.
+    /// Adds the status of a run to the flowchart, so that each step shows its outcome or progress.
     ///
-    /// Ignores composites and steps of the run that are not part of the flowchart.
+    /// Composites and steps of the run that are not in the flowchart are ignored.
     #[must_use]
     pub fn run(mut self, run: &Run) -> Self {
         self.run = Some(run.clone());
         self
     }
 
-    /// Iterates over all nodes.
+    /// Iterates over the nodes of all graphs.
     fn nodes(&self) -> impl Iterator<Item = (Id, &Graph, &Node)> {
         self.graphs.iter().enumerate().flat_map(|(at, graph)| {
             let nodes = graph.nodes.iter().enumerate();
@@ -136,8 +138,8 @@ impl Flowchart {
         })
     }
 
-    /// Returns the outcome of a node in the run, as lines of text and as a status. Both are empty
-    /// if nothing was recorded about the node.
+    /// Returns the outcome of a node in the run, as lines of text and as a status. If nothing was
+    /// recorded for the node, the lines are empty and the status is `None`.
     fn outcome(&self, graph: &Graph, node: &Node) -> (Vec<String>, Option<Status>) {
         let record = self.run.as_ref().and_then(|run| run.of(&graph.composite));
         let (Some(record), Some(id)) = (record, node.lines.first()) else {
@@ -249,8 +251,8 @@ impl Node {
 // === impl Shape ===
 
 impl Shape {
-    /// Returns the brackets that surround a node's label in the Mermaid text, which determine the
-    /// node's shape.
+    /// Returns the brackets around a node's label in the Mermaid text. They determine the shape of
+    /// the node.
     const fn brackets(self) -> (&'static str, &'static str) {
         match self {
             Self::Input | Self::Answer | Self::Stop => ("([", "])"),

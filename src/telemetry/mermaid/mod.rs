@@ -1,27 +1,27 @@
 //! Renders composites and their runs as Mermaid flowcharts.
 //!
 //! A [`Flowchart`] describes a composite in [Mermaid][mermaid] text, which Git forges, wikis and
-//! notebooks render as a diagram. The diagram shows the steps with their dependencies, the tools
-//! that they call, conditions, loops, questions, steps that may fail, and the answer. Create a
-//! flowchart from a [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or a
-//! [`Plan`](crate::composite::Plan::flowchart), or from a configuration file with
+//! notebooks render as a diagram. The diagram shows the steps with their dependencies and the tools
+//! that they call, as well as conditions, loops, questions, steps that may fail, and the answer.
+//! Create a flowchart from a [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or a
+//! [`Plan`](crate::composite::Plan::flowchart). To create it from a configuration file, run
 //! `mcp-composite draw FILE NAME`.
 //!
-//! - A solid arrow leads from a step to a step that may start when the first one has finished.
-//!   Implied arrows are omitted: if `a` comes before `b`, and `b` before `c`, there is no arrow
-//!   from `a` to `c`.
+//! - A solid arrow from one step to another means that the second may start after the first has
+//!   finished. Arrows that follow from others are omitted: if `a` comes before `b`, and `b` before
+//!   `c`, no arrow leads from `a` to `c`.
 //! - A dotted arrow leads from a step to a composite that it calls, or to a case of a switch. Each
-//!   composite is drawn only once, even if it is called several times.
-//! - A dashed border marks steps that have a condition or whose failure is tolerated.
+//!   composite is drawn only once, even if several steps call it.
+//! - A dashed border marks a step that has a condition, or whose failure does not fail the run.
 //!
 //! A [`Recorder`] is an [`Observer`](crate::observe::Observer) that records the outcome of runs.
-//! Add a recorded [`Run`] to a flowchart to show the status of each step by a color and a line of
-//! text, including steps that are running or wait for a person. The flowchart then also shows the
-//! duration of each step, and the outcomes of the elements of loops. Neither arguments nor results
-//! are recorded.
+//! Add a recorded [`Run`] to a flowchart to show the status of each step, with a color and a line
+//! of text. Steps can also be running or waiting for a person. The flowchart then also shows the
+//! duration of each step, and the outcomes of loop elements. Arguments and results are not
+//! recorded.
 //!
-//! Names, conditions and questions are truncated to 80 characters. They are always shown as plain
-//! text, never interpreted as markup. The same composite and run always produce the same text.
+//! Names, conditions and questions are truncated to 80 characters, and are never interpreted as
+//! markup. The same composite and run always produce the same text.
 //!
 //! By default, Mermaid refuses to draw charts with more than 500 arrows or 50 000 characters. The
 //! page that embeds the chart can raise these limits with [`maxEdges` and `maxTextSize`][limits].

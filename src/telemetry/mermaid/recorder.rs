@@ -1,4 +1,4 @@
-//! An observer that records the outcome of runs, so that flowcharts can show it.
+//! Records the outcomes of runs, for display in flowcharts.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -8,48 +8,48 @@ use std::{
 use super::tally::{Status, Tally};
 use crate::observe::{Branch, Event, Observer, RunId, What};
 
-/// The default number of runs that a recorder keeps.
+/// The default number of runs in a recorder.
 const KEPT: usize = 100;
 
-/// An observer that records the outcome of runs, so that [flowcharts](super::Flowchart::run) can
-/// show it.
+/// An observer that records the outcomes of runs, so that [flowcharts](super::Flowchart::run) can
+/// show them.
 ///
 /// Pass the recorder to a layer as an `Arc`, and keep a clone of the `Arc` to read the runs. By
 /// default, the recorder keeps the last 100 runs with their nested runs. It counts the outcomes of
-/// each step, and records neither arguments nor results. So the memory for a run grows only with
-/// the number of its concurrent calls, not with the number of all its calls.
+/// each step, and does not record arguments or results. The memory for a run is therefore
+/// proportional to its concurrent calls, and does not grow with the total number of its calls.
 #[derive(Debug)]
 pub struct Recorder {
     max_runs: usize,
     notes: Mutex<Notes>,
 }
 
-/// The record of one run and its nested runs, as kept by a [`Recorder`].
+/// A run that a [`Recorder`] has recorded, with its nested runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     id: RunId,
     composite: String,
     is_over: bool,
-    /// The records of the composites that take part in the run, by name.
+    /// The records of the composites that were called in the run, by name.
     records: BTreeMap<String, Record>,
-    /// The status of each part of the run that has not ended: the run itself, a nested run, or a
-    /// branch.
+    /// The current statuses of everything in the run that has not ended: the run itself, nested
+    /// runs and branches.
     open: HashMap<Open, Status>,
 }
 
-/// The outcomes of all runs of one composite within a recorded run.
+/// The outcomes of a composite, over all of its runs within a recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Record {
     pub(super) runs: Tally,
-    /// The outcomes of each target or step, by its id.
+    /// The outcomes of each target or step, by ID.
     pub(super) branches: BTreeMap<String, Branches>,
 }
 
-/// The outcomes of one target or step.
+/// The outcomes of a target or step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Branches {
     pub(super) own: Tally,
-    /// The outcomes of the elements, if the step is a loop.
+    /// The outcomes of the loop elements, if the step is a loop.
     pub(super) elements: Tally,
 }
 
@@ -62,11 +62,11 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// The recorded outermost runs, by id.
+    /// The recorded outermost runs, by ID.
     runs: HashMap<RunId, Run>,
-    /// The ids of the runs in `runs`, the oldest first.
+    /// The IDs of the runs in `runs`, from the oldest to the newest.
     order: VecDeque<RunId>,
-    /// Maps each run that has not ended to the outermost run that contains it.
+    /// For each run that has not ended, the outermost run that contains it.
     outermost: HashMap<RunId, RunId>,
 }
 
@@ -79,16 +79,16 @@ impl Recorder {
         Self { max_runs: KEPT, notes: Mutex::default() }
     }
 
-    /// Sets the maximum number of runs to keep, including runs that have not ended. Older runs are
-    /// removed. Defaults to 100.
+    /// Sets the maximum number of recorded runs, including runs that have not ended. If a new run
+    /// exceeds the maximum, the oldest runs are removed. Defaults to 100.
     #[must_use]
     pub const fn max_runs(mut self, runs: usize) -> Self {
         self.max_runs = runs;
         self
     }
 
-    /// Returns the recorded runs in their current state, the newest first. Nested runs are part of
-    /// the run that contains them.
+    /// Returns the recorded runs in their current state, from the newest to the oldest. Nested runs
+    /// are part of the run that contains them.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let notes = self.lock();
@@ -112,7 +112,7 @@ impl Observer for Recorder {
         if matches!(event.what, What::RunStarted { .. } | What::RunResumed) {
             notes.begin(event, self.max_runs);
         }
-        // Missing if the run is no longer kept.
+        // The run is missing if it was removed because of the maximum number of runs.
         let Some(&outermost) = notes.outermost.get(&event.run) else { return };
         let is_end = matches!(event.what, What::RunFinished { .. } | What::RunDropped { .. });
         if is_end {
@@ -128,13 +128,14 @@ impl Observer for Recorder {
 // === impl Notes ===
 
 impl Notes {
-    /// Adds a run that starts, or one that is resumed here after it was started in another process.
+    /// Adds a run that starts. Also adds a run that was started in another process and resumes in
+    /// this process.
     fn begin(&mut self, event: &Event<'_>, max_runs: usize) {
         if self.outermost.contains_key(&event.run) {
             return;
         }
         if let Some(parent) = event.parent {
-            // Missing if the enclosing run is no longer kept.
+            // The outer run is missing if it was removed because of the maximum number of runs.
             if let Some(&around) = self.outermost.get(&parent.run) {
                 self.outermost.insert(event.run, around);
             }
@@ -142,7 +143,7 @@ impl Notes {
         }
         self.outermost.insert(event.run, event.run);
         if self.runs.insert(event.run, Run::new(event.run, event.composite)).is_some() {
-            // The run had already ended, and a client has sent its state again.
+            // The run had already ended, but a client has sent its state again.
             self.order.retain(|run| *run != event.run);
         }
         self.order.push_back(event.run);
@@ -180,13 +181,13 @@ impl Run {
         &self.composite
     }
 
-    /// Returns `true` if the run has ended, and `false` if it is running or suspended.
+    /// Returns `true` if the run has ended. Returns `false` if it is running or suspended.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Returns what was recorded about a composite in this run, or `None` if the composite was not
+    /// Returns the record of a composite in this run. Returns `None` if the composite was not
     /// called.
     pub(super) fn of(&self, composite: &str) -> Option<&Record> {
         self.records.get(composite)
@@ -218,7 +219,7 @@ impl Run {
                 let tally = self.ended(event, Some(branch), Status::of(status));
                 tally.because(error);
                 tally.took(took);
-                // The attempts of a loop are counted for its elements.
+                // The attempts of a loop are counted for the elements of the loop.
                 if !is_loop {
                     tally.called(attempts);
                 }

@@ -15,7 +15,7 @@ pub(super) enum Status {
     Skipped,
 }
 
-/// All statuses, ordered by how important they are to show, the most important first.
+/// All statuses, from the most to the least important for display.
 pub(super) const STATUSES: [Status; 7] = [
     Status::Failed,
     Status::TimedOut,
@@ -26,13 +26,13 @@ pub(super) const STATUSES: [Status; 7] = [
     Status::Skipped,
 ];
 
-/// Counts the outcomes of all runs of one composite, or of all branches of one step.
+/// Counts the outcomes of all runs of a composite, or of all branches of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     /// The number of runs or branches with each status, in the order of [`STATUSES`].
     counts: [u64; STATUSES.len()],
-    /// The kinds of errors, the reasons why branches were skipped, and the limits that were
-    /// reached.
+    /// The reasons of the outcomes: error kinds, reasons for skipping branches, and limits that
+    /// were reached.
     reasons: BTreeSet<&'static str>,
     /// The longest duration of a run or branch.
     took: Duration,
@@ -43,7 +43,7 @@ pub(super) struct Tally {
 // === impl Status ===
 
 impl Status {
-    /// Parses the text that observers receive as the status of a finished branch.
+    /// Parses the status of a finished branch in an event.
     pub(super) fn of(ended: &str) -> Self {
         let is = |status: &Self| status.name() == ended;
         STATUSES.into_iter().find(is).unwrap_or(Self::Failed)
@@ -61,7 +61,7 @@ impl Status {
         }
     }
 
-    /// Returns the status in words.
+    /// Returns the name of the status for display.
     const fn words(self) -> &'static str {
         match self {
             Self::TimedOut => "timed out",
@@ -71,7 +71,7 @@ impl Status {
         }
     }
 
-    /// Returns the Mermaid style for nodes with this status. Its colors are legible on light and
+    /// Returns the Mermaid style of nodes with this status. The colors are legible on light and
     /// dark pages.
     pub(super) const fn style(self) -> &'static str {
         match self {
@@ -89,8 +89,8 @@ impl Status {
 // === impl Tally ===
 
 impl Tally {
-    /// Counts a run or branch whose status is `now`. If it was already counted, `before` is its
-    /// former status, whose count is decremented.
+    /// Counts a run or branch with the status `now`. If it was already counted with the status
+    /// `before`, decrements the count of that status.
     pub(super) fn note(&mut self, before: Option<Status>, now: Status) {
         if let Some(before) = before {
             let count = self.count_mut(before);
@@ -111,7 +111,8 @@ impl Tally {
         self.attempts += u64::from(attempts);
     }
 
-    /// Returns the most important status that occurs, or `None` if nothing was counted.
+    /// Returns the most important status of all counted runs or branches. Returns `None` if nothing
+    /// was counted.
     pub(super) fn worst(&self) -> Option<Status> {
         STATUSES
             .into_iter()
@@ -120,7 +121,7 @@ impl Tally {
             .map(|(status, _)| status)
     }
 
-    /// Returns a summary such as `failed (tool) in 1.2s, 3 attempts`, or `None` if nothing was
+    /// Returns a summary such as `failed (tool) in 1.2s, 3 attempts`. Returns `None` if nothing was
     /// counted.
     pub(super) fn summary(&self) -> Option<String> {
         let worst = self.worst()?;
@@ -136,7 +137,7 @@ impl Tally {
             let reasons: Vec<_> = self.reasons.iter().copied().collect();
             told = format!("{told} ({})", reasons.join(", "));
         }
-        // Shorter durations are noise.
+        // Durations of less than a millisecond are not shown.
         let millis = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         if millis > 0 {
             let at_most = if all == 1 { "" } else { "at most " };

@@ -1,28 +1,28 @@
-//! Escapes text that operators have written, for use in the labels of a Mermaid chart.
+//! Escapes text in the labels of Mermaid charts.
 //!
-//! Names, conditions and questions can contain anything: the quote that ends a label, a keyword, or
-//! markup that runs as a script if a page allows it. In a Mermaid label, all characters except
-//! letters, digits and spaces may have a special meaning: to the parser, to the Markdown rendering
-//! of labels, or to the embedding page. So these characters are written as Mermaid's [entity
-//! codes][codes], which are decoded last.
+//! Names, conditions and questions can contain any characters: the quote that ends a label,
+//! keywords, or markup that runs as a script if a page allows scripts. All characters in a Mermaid
+//! label except letters, digits and spaces may have a special meaning to the parser, to the
+//! Markdown rendering of labels, or to the embedding page. These characters are therefore written
+//! as Mermaid's [entity codes][codes], which Mermaid decodes last.
 //!
 //! [codes]: https://mermaid.js.org/syntax/flowchart.html#entity-codes-to-escape-characters
 
 use std::fmt::{self, Write};
 
-/// The maximum number of characters that are shown of each line of a label.
+/// The maximum number of characters in a line of a label. Longer lines are truncated.
 const MAX_CHARS: usize = 80;
 
-/// The character that replaces unsafe ones: those that change the text direction, which could
-/// disguise a text, and those that are invalid in XML.
+/// The character that replaces unsafe characters: those that change the text direction, with which
+/// a text can be disguised, and those that are invalid in XML.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// An invisible character that is put between two characters with a special meaning as a pair, even
-/// as entity codes. Two dollar signs begin a formula, `:f` may begin an icon, and `\n` breaks a
-/// line. The other pairs are Mermaid's internal encodings of `&` and `;`.
+/// An invisible character that is inserted between two characters that have a special meaning as a
+/// pair, even as entity codes. Examples are two dollar signs (a formula), `:f` (an icon) and `\n`
+/// (a line break). Other pairs are Mermaid's internal encodings of `&` and `;`.
 const WORD_JOINER: char = '\u{2060}';
 
-/// The lines of a label, whose `Display` output is escaped and in quotes.
+/// The lines of a label. The `Display` output is escaped and quoted.
 pub(super) struct Label<'l, T>(pub(super) &'l [T]);
 
 impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
@@ -38,7 +38,7 @@ impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
     }
 }
 
-/// Writes a text as one line of a label, with special characters escaped.
+/// Writes a string as one line of a label, and escapes special characters.
 fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let shown = printable(text);
     let mut before = None;
@@ -58,7 +58,7 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         match c {
             ' ' | ',' => f.write_char(c)?,
-            // These are Markdown only at the edge of a word.
+            // These characters have a meaning in Markdown only at the edge of a word.
             '_' | '-' if is_within => f.write_char(c)?,
             c if c.is_alphanumeric() => f.write_char(c)?,
             c => write!(f, "#{};", u32::from(c))?,
@@ -68,10 +68,10 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns a text as it is shown: truncated, with unsafe characters replaced, and with whitespace
-/// collapsed to single spaces.
+/// Returns a string in its displayed form: truncated, with unsafe characters replaced, and with
+/// whitespace collapsed to single spaces.
 fn printable(text: &str) -> String {
-    // The rest of a longer text would never be shown, so it is not processed.
+    // The rest of a longer string would be truncated anyway, so it is not processed.
     let start: String = text.chars().take(4 * MAX_CHARS).collect();
     let is_blank = |c: char| c.is_whitespace() || c.is_control();
     let words: Vec<&str> = start.split(is_blank).filter(|word| !word.is_empty()).collect();
@@ -88,7 +88,7 @@ fn printable(text: &str) -> String {
     shown
 }
 
-/// Returns `true` if a character changes the text direction (Unicode Standard Annex #9), or is
+/// Returns `true` if a character changes the text direction (Unicode Standard Annex #9) or is
 /// invalid in XML.
 const fn is_no_text(c: char) -> bool {
     matches!(

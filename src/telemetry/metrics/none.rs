@@ -1,5 +1,5 @@
-//! Functions that do nothing, in place of those in `metrics.rs` if the feature `metrics` is
-//! disabled.
+//! Replaces the functions of `metrics.rs` if the feature `metrics` is disabled. These functions do
+//! nothing.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The outcome of an operation (a client request, a run or a tool call), in the terms of the
-//! OpenTelemetry conventions.
+//! The outcomes of client requests, runs and tool calls, as the OpenTelemetry conventions define
+//! them.
 
 use std::{borrow::Cow, ops::RangeInclusive};
 
@@ -8,19 +8,19 @@ use tracing::Span;
 
 use crate::message::Reply;
 
-/// The range of error codes that [JSON-RPC](https://www.jsonrpc.org/specification#error_object)
-/// reserves.
+/// The error codes that [JSON-RPC](https://www.jsonrpc.org/specification#error_object) reserves.
 const RESERVED: RangeInclusive<i32> = -32768..=-32000;
 
-/// The outcome of a client request, a run or a tool call, which is recorded in spans and metrics.
+/// The outcome of a client request, a run or a tool call. Spans and metrics record it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
     /// The status: `completed`, `failed`, `timed_out`, `suspended` or `cancelled`.
     pub(crate) status: &'static str,
-    /// The kind of error (`error.type`), which has only few values. `None` if the operation did not
-    /// fail, or failed because of the client.
+    /// The error kind (`error.type`), which has only a few different values. `None` if the
+    /// operation did not fail, or if the client caused the failure.
     pub(crate) error: Option<Cow<'static, str>>,
-    /// The code of the JSON-RPC error (`rpc.response.status_code`). `None` if there is none.
+    /// The JSON-RPC error code (`rpc.response.status_code`). `None` if the reply is not a JSON-RPC
+    /// error.
     pub(crate) code: Option<i32>,
 }
 
@@ -30,14 +30,15 @@ impl End {
     pub(crate) const CANCELLED: Self = Self::of("cancelled");
     pub(crate) const SUSPENDED: Self = Self::of("suspended");
     pub(crate) const PANICKED: Self = Self::failed("panic");
-    /// The outcome if the service returns an error instead of a reply.
+    /// The outcome of an operation whose service returns an error instead of a reply.
     pub(crate) const UNANSWERED: Self = Self::failed("_OTHER");
     pub(crate) const TOOL_ERROR: Self = Self::failed("tool_error");
 
-    /// Returns the outcome of a reply.
+    /// Returns the outcome of an operation from its reply.
     ///
-    /// If the reply is a JSON-RPC error, the outcome only has a kind of error if the server caused
-    /// it: for internal errors and server errors. Errors that the client caused have none.
+    /// If the reply is a JSON-RPC error that the server caused (an internal error or a server
+    /// error), the outcome has an error kind. If the client caused the error, the outcome has no
+    /// error kind.
     pub(crate) fn of_reply(reply: &Reply) -> Self {
         match reply.error() {
             Some(error) => {
@@ -53,8 +54,7 @@ impl End {
         }
     }
 
-    /// Returns the outcome of a tool call that returned a result. `is_error` is the `isError` of
-    /// the result.
+    /// Returns the outcome of a tool call from the `isError` flag of its result.
     pub(crate) const fn of_result(is_error: bool) -> Self {
         if is_error { Self::TOOL_ERROR } else { Self::of("completed") }
     }
@@ -73,14 +73,14 @@ impl End {
         }
     }
 
-    /// Returns the JSON-RPC error code as a label value, which has only few values.
+    /// Returns the JSON-RPC error code as a label value. Only a few different values are possible.
     #[cfg(feature = "metrics")]
     pub(crate) fn low_code(&self) -> Option<Cow<'static, str>> {
         self.code.map(Self::of_code)
     }
 
-    /// Returns the text of a reserved JSON-RPC error code, and `_OTHER` for any other code. So
-    /// there are only few values, although servers may return any code.
+    /// Returns a reserved JSON-RPC error code as a string. Returns `_OTHER` for any other code, to
+    /// keep the number of label values small although servers may return any code.
     pub(crate) fn of_code(code: i32) -> Cow<'static, str> {
         if RESERVED.contains(&code) { code.to_string().into() } else { "_OTHER".into() }
     }
