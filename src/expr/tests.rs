@@ -34,7 +34,7 @@ fn reference_keeps_the_type_of_its_value() {
     }
 }
 
-/// `.0` is a key of an object, an index of an array, or a step by its id or its position.
+/// `.0` is an object key, an array index, or a step by its ID or its position.
 #[test]
 fn reference_means_the_same_with_and_without_braces() {
     let data = json!({

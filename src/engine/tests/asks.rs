@@ -1,4 +1,4 @@
-//! Runs that suspend to ask a person, and resume.
+//! Tests of runs that are suspended for questions to a person, and resume with the answers.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,9 @@ use crate::engine::{
     state::Resume,
 };
 
-/// Returns the question of a tool that is called `asks` or `asks_twice`, or has an argument
-/// `rounds`, unless it has asked often enough: its state counts.
+/// Returns the question that a tool asks: `asks` once, `asks_twice` twice, and any tool with the
+/// argument `rounds` that many times. The state that is returned to the tool counts the questions.
+/// Returns `None` after the last question.
 pub(super) fn asks(call: &mut Call) -> Option<Questions> {
     let times = match (&*call.tool, call.arguments.get("rounds").and_then(Value::as_u64)) {
         ("asks", _) => 1,
@@ -56,12 +57,12 @@ fn question(message: &str) -> Question {
     Question::new(serde_json::from_value(request).expect("a question"))
 }
 
-/// The rounds of a plan, called by a client that can be asked.
+/// The rounds of a run whose client supports questions.
 pub(super) struct Rounds<'p> {
     plan: &'p Plan,
     pub(super) world: World,
     pub(super) state: RunState,
-    /// Whether the run moves to another instance in each round.
+    /// Whether the run moves to another process instance in each round.
     travels: bool,
 }
 
@@ -71,7 +72,7 @@ impl<'p> Rounds<'p> {
         Self::go_on(plan, state, true).await
     }
 
-    /// Resumes a state, on another instance in each round if `travels`.
+    /// Resumes a state. If `travels` is `true`, moves it to another process instance in each round.
     pub(super) async fn go_on(plan: &'p Plan, state: RunState, travels: bool) -> Self {
         let mut rounds = Self { plan, world: World::new(), state, travels };
         rounds.drive().await;
@@ -95,7 +96,7 @@ impl<'p> Rounds<'p> {
         }
     }
 
-    /// Returns the state as another instance reads it.
+    /// Returns the state after another instance has deserialized it.
     fn travelled(&self) -> RunState {
         let state = serde_json::to_string(&self.state).expect("it can be put away");
         let mut state: RunState = serde_json::from_str(&state).expect("it can be taken up");
@@ -106,7 +107,7 @@ impl<'p> Rounds<'p> {
         state
     }
 
-    /// Resumes with these results of requests.
+    /// Resumes the run with answers. Each key is that of a question.
     async fn answer(&mut self, answers: Value) {
         let answers = answers.as_object().expect("answers by their keys").clone();
         let answers = answers.into_iter().map(|(key, answer)| (key, Response::Answer(answer)));
@@ -118,7 +119,7 @@ impl<'p> Rounds<'p> {
         self.drive().await;
     }
 
-    /// Returns the pending questions, by keys.
+    /// Returns the keys and texts of the pending questions.
     pub(super) fn asked(&self) -> Vec<(String, String)> {
         let asked = self.state.questions(self.plan).into_iter();
         let text = |question: Question| match question.request {
@@ -145,7 +146,8 @@ fn accept(content: &Value) -> Value {
     json!({ "action": "accept", "content": content })
 }
 
-/// A plan with details, a question about them, and a step that runs if the answer is yes.
+/// Returns a plan with three steps: one that returns details, a question about these details, and a
+/// step that runs if the answer is yes.
 fn approval(keys: &Value) -> Plan {
     let mut ask = json!({
         "id": "ask",
@@ -184,7 +186,7 @@ async fn run_is_suspended_by_a_question_and_resumes_with_the_answer() {
 
     rounds.answer(json!({ "ask": accept(&json!({ "sure": "true" })) })).await;
     assert_eq!(rounds.statuses(), [Completed, Completed, Completed]);
-    // Each once, and with an answer that fits the form.
+    // Each tool is called once, and the answer is coerced to the type that the form declares.
     assert_eq!(rounds.world.started(), ["details", "deploy"]);
     assert_eq!(rounds.world.arguments_of("deploy"), Some(json!({ "sure": true })));
 }
@@ -205,7 +207,7 @@ async fn declined_question_ends_the_run_as_configured() {
     let cases = [
         ("decline", json!({}), [Completed, Failed, Skipped]),
         ("cancel", json!({}), [Completed, Failed, Skipped]),
-        // Errors are handled differently.
+        // `continue` has no effect on a refusal, because it applies only to errors.
         ("decline", json!({ "continue": true }), [Completed, Failed, Skipped]),
         ("decline", json!({ "on_decline": "continue" }), [Completed, Completed, Completed]),
         ("cancel", json!({ "on_cancel": "continue" }), [Completed, Completed, Completed]),
@@ -237,7 +239,7 @@ async fn unanswered_question_times_out_and_follows_on_cancel() {
         rounds.respond(BTreeMap::from([("ask".to_owned(), Response::Late)])).await;
         assert_eq!(rounds.statuses(), expected, "{keys}");
     }
-    // The same if the answer comes after the timeout of the question.
+    // The result is the same if the answer arrives after the timeout of the question.
     let (plan, input) = approve(&json!({ "timeout": 0.0 })).await;
     let mut rounds = Rounds::begin(&plan, input).await;
     rounds.answer(json!({ "ask": accept(&json!({ "sure": true })) })).await;
@@ -293,7 +295,8 @@ async fn available_questions_are_asked_together_until_answered() {
         RunOutput::Outcomes,
     );
     let mut rounds = Rounds::begin(&plan, json!({})).await;
-    // Also after slow steps, and whatever runs at the same time.
+    // All questions are asked together, even if they follow slow steps or other steps run in
+    // parallel.
     let all = asks_for(&[("a", "a?"), ("b", "b?"), ("tool:sure", "round 0")]);
     assert_eq!(rounds.asked(), all);
 
@@ -390,7 +393,7 @@ async fn abort_cancels_all_other_questions() {
     let answers = json!({ "before:sure": "yes", "stop": stop, "tool:sure": "yes" });
     rounds.answer(answers).await;
     assert_eq!(rounds.statuses(), [Cancelled, Failed, Cancelled, Cancelled]);
-    // They were not even called again, wherever they are.
+    // No tool is called again, whether it is before or after the refused question in the plan.
     assert_eq!(rounds.world.started(), ["before", "tool"]);
 }
 
@@ -422,7 +425,7 @@ async fn run_fails_before_any_call_if_a_question_cannot_be_asked() {
     assert_eq!(error(&state, 0).message, format!("step `ask` asks the user, {lacks}"));
     assert_eq!(world.started(), Vec::<String>::new());
 
-    // An optional question does not suspend the run.
+    // If the question may fail, the run is not suspended and continues.
     let (plan, _) = approve(&json!({ "continue": true })).await;
     let state = world.run(&plan, input).await;
     assert_eq!(statuses(&state), [Completed, Failed, Completed]);
@@ -440,7 +443,7 @@ async fn late_decline_counts_and_late_acceptance_does_not() {
         let mut rounds = Rounds::begin(&plan, input.clone()).await;
         rounds.answer(json!({ "ask": answer })).await;
         assert_eq!(rounds.statuses(), expected, "{answer}");
-        // A late acceptance does not count.
+        // The late answer is not used, although it accepts the question.
         assert_ne!(rounds.world.arguments_of("deploy"), Some(json!({ "sure": true })));
     }
 }
@@ -463,14 +466,15 @@ async fn answer_is_delivered_only_to_the_branch_that_asked() {
     assert_eq!([said(1), said(2)], [json!({ "sure": 2 }), json!({ "sure": 3 })]);
 }
 
-/// A question after which the run continues for every answer, or that follows `keys`.
+/// Returns a plan with a single question. By default, the run continues after every answer. `keys`
+/// are additional keys of the step.
 fn question_alone(keys: &Value) -> Plan {
     let mut ask = json!({ "id": "ask", "message": "sure?" });
     ask.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     plan(&json!([ask]), 1, RunOutput::Outcomes)
 }
 
-/// Returns the state after this response.
+/// Suspends a run at its only question, and returns the state after this response to it.
 async fn respond_alone(keys: &Value, response: Response) -> RunState {
     let plan = question_alone(keys);
     let mut rounds = Rounds::begin(&plan, json!({})).await;
@@ -521,10 +525,11 @@ async fn question_reports_the_time_left_to_answer() {
     let plan = question_alone(&json!({ "timeout": 7_200 }));
     let rounds = Rounds::begin(&plan, json!({})).await;
     let left = rounds.state.questions(&plan)["ask"].left().unwrap();
-    // The time a person takes does not count against the run.
+    // The question has its full timeout, because the time of the person does not count toward the
+    // run.
     assert!((7_100..=7_200).contains(&left.as_secs()), "{left:?}");
     assert_eq!(question("of a tool").left(), None);
-    // In milliseconds since 1970.
+    // The deadline is a Unix time in milliseconds.
     let state = serde_json::to_value(&rounds.state).unwrap();
     let until = state["asked"][0]["questions"][""]["until"].as_u64();
     assert!(until.is_some_and(|until| until > 1_700_000_000_000), "{until:?}");
@@ -573,7 +578,7 @@ async fn state_predicts_which_answer_ends_the_run() {
     }
 }
 
-/// Resumes a state as a client that can be asked.
+/// Resumes a state for a client that supports questions.
 pub(super) async fn go_on(
     plan: &Plan,
     state: RunState,
@@ -593,15 +598,15 @@ async fn call_rejected_on_resumption_keeps_its_attempt_count() {
     let plan = workflow(&json!([{ "id": "tool", "tool": "asks", "arguments": {} }]));
     let mut state = Rounds::begin(&plan, json!({})).await.state;
     state.answer(&plan, [("tool:sure".to_owned(), Response::Answer(json!("yes")))].into());
-    // As if the tool had failed twice before it asked.
+    // Simulates two failed attempts of the tool before it asked.
     state.asked[0].attempts = 3;
     let scope = Scope::new(CallLimits::default().max_calls(0), Duration::from_secs(600));
     let state = go_on(&plan, state, &scope, World::new().caller()).await;
     assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 3));
 }
 
-/// A loop with one ended element and one that waits for a person, a loop whose elements all wait,
-/// and a question before another step.
+/// Returns a plan and its suspended state. It contains a loop with one ended element and one that
+/// waits for a person, a loop whose elements all wait, and a question before another step.
 async fn loops_that_wait() -> (Plan, RunState) {
     let plan = plan(
         &json!([
@@ -615,7 +620,7 @@ async fn loops_that_wait() -> (Plan, RunState) {
         RunOutput::Outcomes,
     );
     let mut state = Rounds::begin(&plan, json!({})).await.state;
-    // As if each tool had failed once before it asked.
+    // Simulates one failed attempt of each tool before it asked.
     state.asked.iter_mut().filter(|asked| asked.is_call()).for_each(|asked| asked.attempts = 2);
     (plan, state)
 }

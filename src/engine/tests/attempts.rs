@@ -5,7 +5,7 @@ use super::{
     *,
 };
 
-/// A step with one attempt and `more` retries.
+/// Returns a step that makes at most `more` retries after its first attempt.
 fn tried(tool: &str, more: u64) -> Value {
     json!({ "id": "a", "tool": tool, "timeout": 5, "arguments": { "x": "$input" },
         "retry": { "count": more, "delay": 1, "max_delay": 4 } })
@@ -21,7 +21,7 @@ async fn call_is_retried_until_it_succeeds() {
         assert_eq!(statuses(&state), [status]);
         assert_eq!(outcome(&state, 0).attempts, attempts);
         assert_eq!(world.started().len(), attempts as usize);
-        // With the same arguments each time.
+        // Each attempt has the same arguments.
         assert!(world.events().iter().all(|event| event.arguments == json!({ "x": "in" })));
         if status == Status::Failed {
             assert_eq!(error(&state, 0).message, "no, 0 more", "of the last attempt");
@@ -41,7 +41,7 @@ async fn any_failure_is_retried_except_rejected_arguments() {
     }
 }
 
-/// Other protocol errors may be temporary.
+/// Protocol errors are retried, except those for an unknown tool and for invalid arguments.
 #[tokio::test(start_paused = true)]
 async fn temporary_protocol_errors_are_retried() {
     for (code, attempts) in [(-32601, 1), (-32602, 1), (-32603, 3), (-32000, 3)] {
@@ -62,7 +62,7 @@ async fn timeout_applies_to_each_attempt() {
     assert_eq!(error(&state, 0).message, "no answer within 5s");
     let taken = Duration::from_millis(outcome(&state, 0).duration_ms);
     assert_eq!(taken.as_secs(), world.begun.elapsed().as_secs());
-    // Three attempts, with delays of at most one second and two.
+    // Three attempts of 5 s, with delays of at most 1 s and 2 s between them.
     assert!((15.0..=18.1).contains(&taken.as_secs_f64()), "{taken:?}");
 }
 
@@ -86,10 +86,10 @@ fn retry_delay_doubles_up_to_its_maximum() {
         Retry { count: 99, delay: Duration::from_secs(1), max_delay: Duration::from_secs(60) };
     let waits = [1, 2, 3, 6, 7, 8, 99].map(|attempts| retry.longest_wait(attempts).as_secs());
     assert_eq!(waits, [1, 2, 4, 32, 60, 60, 60]);
-    // Also if the delay exceeds the range of `Duration`.
+    // The delay does not overflow if it exceeds the range of `Duration`.
     let retry = Retry { delay: Duration::MAX, max_delay: Duration::MAX, ..retry };
     assert_eq!(retry.longest_wait(3), Duration::MAX);
-    // The first delay is limited too.
+    // The maximum also applies to the first delay.
     let retry = Retry { delay: Duration::from_secs(9), max_delay: Duration::from_secs(2), ..retry };
     assert_eq!(retry.longest_wait(1).as_secs(), 2);
 }
@@ -104,7 +104,7 @@ async fn retry_delay_is_random_up_to_its_maximum() {
     }
     // The timer of a paused clock has a resolution of milliseconds.
     assert!(waited.iter().all(|wait| (0.0..=1.001).contains(wait)), "{waited:?}");
-    // All values on one side of the middle: once in 2^49 runs.
+    // All delays are on one side of the middle in only one of 2^49 test runs.
     assert!(waited.iter().any(|wait| *wait < 0.5) && waited.iter().any(|wait| *wait > 0.5));
 }
 
@@ -113,7 +113,7 @@ async fn waiting_retry_keeps_its_parallel_slot() {
     let steps = json!([tried("fails", 3), { "id": "b", "depends_on": [] }]);
     let world = World::new();
     world.run(&plan(&steps, 1, RunOutput::Last), json!({})).await;
-    // And then the run has failed.
+    // The step `b` never starts, because the run has failed after the last retry.
     assert_eq!(world.started(), ["a"; 4]);
 }
 
@@ -126,7 +126,7 @@ async fn late_result_is_not_taken_for_the_next_attempt() {
         "late"
     });
     assert!(poll_fn(|cx| Poll::Ready(branches.poll_next(cx).is_pending())).await);
-    // It ends before it is polled, and is cancelled.
+    // The branch ends before it is polled by the run, and is then aborted.
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     branches.abort(id);

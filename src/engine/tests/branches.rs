@@ -1,4 +1,4 @@
-//! The tasks of branches, and how their results return.
+//! Tests of the tasks of branches, and of how their results are returned.
 
 use std::{
     future::{pending, poll_fn},
@@ -26,9 +26,9 @@ async fn aborted_branches_are_not_returned_and_others_are() {
     let mut branches = Branches::new(false);
     (0..4).for_each(|step| branches.start(id(step), &SpawnHint::default(), async move { step }));
     assert_eq!(poll_fn(|cx| branches.poll_next(cx)).await, (id(0), Ok(0)));
-    // The others have ended too, and were not polled.
+    // The other branches have ended too, but were not returned yet.
     branches.abort(id(1));
-    // One more that has not begun.
+    // These branches have not been polled yet, and one of them is aborted.
     branches.start(id(4), &SpawnHint::default(), async { 4 });
     branches.start(id(5), &SpawnHint::default(), async { 5 });
     branches.abort(id(4));
@@ -62,7 +62,7 @@ fn branch_is_reported_as_stopped_if_its_runtime_ends() {
     assert_eq!(came_back, Some((id(0), Err(Lost::Stopped))));
 }
 
-/// A tool that waits a little, and returns whether it runs in a separate task.
+/// A tool that yields once, and then returns whether it runs in a separate task.
 async fn place(_: Call) -> Result<CallToolResult, StepError> {
     yield_now().await;
     Ok(CallToolResult::structured(json!({ "in_task": try_id().is_some() })))
@@ -118,7 +118,7 @@ async fn timed_out_call_is_dropped_before_the_next_begins() {
     assert_eq!(result.structured_content, Some(json!({ "dropped": true })));
 }
 
-/// Returns the steps `s0`, `s1` and so on, which call tools of these names.
+/// Returns `count` steps with the IDs `s0`, `s1` and so on.
 fn steps(count: usize) -> Value {
     (0..count).map(|step| json!({ "id": format!("s{step}") })).collect()
 }
@@ -156,7 +156,8 @@ async fn branches_after_one_that_computes_are_spawned() {
     assert_eq!([is_here(0), is_here(1), is_here(2)], [true, false, false]);
 }
 
-/// Returns whether the first poll of a waiting tool is in a task, at its first call and its second.
+/// Runs a plan twice, and returns whether its waiting tool is first polled in a separate task: for
+/// the first run and for the second.
 async fn waits_in_tasks() -> [bool; 2] {
     let steps = json!([{ "id": "s0", "continue": true }, { "id": "s1", "continue": true }]);
     let plan = plan(&steps, 2, RunOutput::Outcomes);
@@ -182,7 +183,7 @@ async fn waits_in_tasks() -> [bool; 2] {
 
 #[test]
 fn tool_that_waited_is_spawned_only_on_a_multi_thread_runtime() {
-    // The future passed to `block_on` has no task of its own.
+    // The future that is passed to `block_on` does not run in a task.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     assert_eq!(runtime.block_on(waits_in_tasks()), [false, true]);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();

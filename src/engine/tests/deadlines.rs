@@ -9,12 +9,12 @@ use tokio::time::advance;
 
 use super::{asks::go_on, *};
 
-/// Tools that block for a second before they reject their arguments.
+/// A caller that blocks for a second before it rejects or accepts arguments.
 struct Slow;
 
 impl Caller for Slow {
     fn prepare(&mut self, _: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
-        // Advances the clock at once.
+        // Advances the paused clock immediately.
         let _ = advance(Duration::from_secs(1)).now_or_never();
         match arguments.get("fits") {
             Some(_) => Ok(arguments),
@@ -57,7 +57,8 @@ async fn deadline_ends_a_run_that_never_waits() {
     ] {
         let begun = Instant::now();
         let state = RunState::new(input, plan.steps().len());
-        // Half a second before the deadline.
+        // The deadline is half a second before a full second, so that it does not coincide with the
+        // end of a preparation.
         let scope = Scope::new(CallLimits::default(), Duration::from_millis(seconds * 1000 - 500));
         let state = run(&plan, state, &scope, Slow).await;
         assert_eq!(statuses(&state), expected, "{what}");
@@ -135,7 +136,7 @@ async fn call_that_ends_at_the_deadline_completes_and_is_the_last() {
 
 #[tokio::test(start_paused = true)]
 async fn ended_call_is_in_time_if_preparing_the_next_takes_longer() {
-    // Each element takes a second to prepare, and ends when it is polled.
+    // Preparing each element takes a second, and its call ends at the first poll.
     let plan = workflow(&json!([{ "id": "loop", "collection": [1, 2, 3, 4],
         "arguments": { "fits": "$item" }, "timeout": 2 }]));
     let state = run(&plan, RunState::new(json!({}), 1), &scope(60), Slow).await;

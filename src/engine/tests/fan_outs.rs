@@ -1,6 +1,6 @@
 use super::*;
 
-/// A fan-out over these tools.
+/// Returns a fan-out plan over these tools.
 fn fan_out(tools: &[&str], concurrency: usize, stop: Stop) -> Plan {
     let steps: Vec<_> = tools
         .iter()
@@ -42,7 +42,7 @@ async fn every_step_finishes_once_with_an_outcome() {
             let panicked = statuses(&state)[1];
             let expected = match stop {
                 Stop::Never => vec![Status::Failed],
-                // It may not have started.
+                // The panicking branch may have been cancelled, or may not have started.
                 Stop::FirstSuccess => vec![Status::Failed, Status::Cancelled, Status::Skipped],
             };
             assert!(expected.contains(&panicked), "{panicked:?}");

@@ -1,4 +1,4 @@
-//! Branches that are polled once when they begin, on one thread and on several.
+//! Tests of the first poll of branches, on single-threaded and multi-threaded runtimes.
 
 use std::{future::poll_fn, task::Poll, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{super::limits::RunLimits, *};
 
-/// A runtime of one thread, and one of two.
+/// Returns a runtime with one thread, and a runtime with two threads.
 fn runtimes() -> [Runtime; 2] {
     [
         Builder::new_current_thread().enable_time().build().unwrap(),
@@ -19,7 +19,7 @@ fn runtimes() -> [Runtime; 2] {
     ]
 }
 
-/// Runs a fan-out over these tools on both runtimes, and passes how it ended to `check`.
+/// Runs a fan-out over these tools on both runtimes, and passes the final states to `check`.
 fn each<F, R>(tools: &[&str], scope: impl Fn() -> Scope, caller: F, check: impl Fn(RunState))
 where
     F: Fn(Call) -> R + Clone + Send + Sync + 'static,
@@ -139,7 +139,7 @@ fn branches_beside_one_that_blocks_end_before_it_on_threads() {
     };
     let [_, threads] = runtimes();
     threads.block_on(async {
-        // The first run finds out which tool takes long.
+        // The hint of the slow tool is set in the first run, and takes effect in the second run.
         for expected in [0, 3] {
             let state = run(&plan, RunState::new(json!({}), 4), &scope(600), caller).await;
             assert_eq!(state.finished[expected], 0, "{:?}", state.finished);
@@ -208,7 +208,8 @@ fn waiting_branch_times_out_beside_computing_ones() {
         |state| {
             let [late, rest @ ..] = &*statuses(&state) else { panic!("{state:?}") };
             assert_eq!((*late, rest), (Status::TimedOut, &[Status::Completed; 3][..]));
-            // On one thread it is found between the others, not after them.
+            // On a single thread, the timeout is detected between two branches, and not only after
+            // all of them.
             assert!(outcome(&state, 0).duration_ms < 200, "{state:?}");
         },
     );
@@ -247,7 +248,8 @@ fn run_that_is_dropped_between_two_branches_calls_no_other() {
     one.block_on(async {
         let scope = scope(600);
         let mut run = Run::new(&plan, RunState::new(json!({}), 2), &context, &scope, caller);
-        // A branch that took long lets other tasks run before the next.
+        // After a branch that took long, the run yields to other tasks before it polls the next
+        // branch.
         assert_eq!(run.drive().now_or_never(), None);
     });
     assert_eq!(*called.lock().unwrap(), ["a"]);
@@ -299,7 +301,8 @@ fn branches_finish_in_the_order_of_their_ends() {
         || scope(600),
         caller,
         |state| {
-            // On a busy machine, a first poll can take so long that the rest run as tasks.
+            // On a busy machine, a first poll can take so long that the remaining branches run as
+            // tasks.
             let mut finished = state.finished;
             finished[..2].sort_unstable();
             assert_eq!(finished, [1, 3, 2, 0]);

@@ -115,7 +115,7 @@ async fn evaluation_error_fails_the_step_before_its_call() {
     ];
     for (mut step, expected) in cases {
         step["id"] = "a".into();
-        // A retry would not help.
+        // Evaluation errors are not retried, because a retry would have the same error.
         step["retry"] = json!({ "count": 3 });
         let world = World::new();
         let input = json!({ "n": 1, "yes": true, "never": false });
@@ -310,7 +310,7 @@ async fn serialized_state_resumes_where_the_run_stopped() {
     let world = World::new();
     let state = RunState::new(json!({ "q": 1 }), 4);
     let mut begun = Run::new(&plan, state, &context, &scope, world.caller());
-    // The run is suspended while `hangs` runs.
+    // The run is interrupted while `hangs` runs.
     assert!(futures::poll!(std::pin::pin!(begun.drive())).is_pending());
     let begun = begun.into_state();
     assert_eq!(begun.finished, [0, 1]);

@@ -193,7 +193,8 @@ async fn collection_text_with_an_oversized_value_is_rejected() {
     );
 }
 
-/// Makes the last allowed call elsewhere, just before one is made here.
+/// A caller that uses up a call elsewhere just before each call of the run, so that the limit is
+/// reached in between.
 struct Late(Scope);
 
 impl Caller for Late {

@@ -48,8 +48,8 @@ use crate::{
     schema::{InputSchema, json_type::JsonType},
 };
 
-/// Creates a workflow from steps that are written as in a configuration file, with two differences:
-/// `continue: true` means that the step may fail, and times are numbers of seconds.
+/// Creates a workflow from steps. They are written as in a configuration file, with two
+/// differences: `continue: true` means that the step may fail, and times are numbers of seconds.
 fn workflow(steps: &Value) -> Plan {
     plan(steps, 10, RunOutput::Last)
 }
@@ -148,7 +148,7 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
     }
 }
 
-/// An output block, written as in a file.
+/// Creates an output block whose properties are written as in a configuration file.
 fn output(ids: &[&str], properties: &Value, required: &[&str]) -> Output {
     Output {
         properties: parse_properties(ids, properties),
@@ -177,8 +177,9 @@ fn parse_properties(ids: &[&str], properties: &Value) -> Vec<(String, Property)>
     properties.iter().map(parse).collect()
 }
 
-/// Returns the dependencies of each step on earlier ones in an order made from `seed`: two bits of
-/// `wanted` decide for each place.
+/// Returns the dependencies of each step on other steps, without cycles. The steps are put into a
+/// random order, made from `seed`, and each step depends on some of the steps before it: two bits
+/// of `wanted` decide about each position in the order.
 fn needs_in_some_order(wanted: &[u16], seed: u64) -> Vec<Vec<usize>> {
     let mut order: Vec<_> = (0..wanted.len()).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut order);
@@ -190,21 +191,21 @@ fn needs_in_some_order(wanted: &[u16], seed: u64) -> Vec<Vec<usize>> {
     wanted.iter().enumerate().map(needs).collect()
 }
 
-/// Tools that act as their names say, and the events of their calls.
+/// Test tools whose names describe their behavior. Records the events of their calls.
 #[derive(Clone)]
 struct World {
     begun: Instant,
     events: Arc<Mutex<Vec<Event>>>,
-    /// The remaining failures of `flaky`.
+    /// The number of times that `flaky` will still fail.
     failures: Arc<Mutex<usize>>,
 }
 
-/// The begin or end of a call, after this many seconds.
+/// The start or end of a call. Contains its time, in seconds after the start of the test.
 #[derive(Clone, Debug, PartialEq)]
 struct Event {
     seconds: u64,
     what: &'static str,
-    /// The branch: `a`, or `a[0]`.
+    /// The name of the branch, such as `a` or `a[0]`.
     branch: String,
     arguments: Value,
 }
@@ -214,7 +215,7 @@ impl World {
         Self { begun: Instant::now(), events: Arc::default(), failures: Arc::default() }
     }
 
-    /// A world in which `flaky` fails this often.
+    /// Creates a world in which `flaky` fails this number of times before it succeeds.
     fn flaky(failures: usize) -> Self {
         let world = Self::new();
         *world.failures.lock().unwrap() = failures;
@@ -281,12 +282,12 @@ impl World {
                     None => Ok(CallToolResult::structured(arguments())),
                 }
             }
-            // Fails for the items in `bad`.
+            // Fails if the argument `bad` is true.
             "picky" => match call.arguments.get("bad") {
                 Some(Value::Bool(true)) => error("bad item"),
                 _ => Ok(CallToolResult::structured(arguments())),
             },
-            // Returns its arguments, also if they are not an object.
+            // Returns the argument `value` as structured content, even if it is not an object.
             "gives" => {
                 let mut result = CallToolResult::success(vec![ContentBlock::text("given")]);
                 result.structured_content = Some(call.arguments["value"].clone());
@@ -305,19 +306,19 @@ impl World {
         self.events.lock().unwrap().clone()
     }
 
-    /// Returns the branches in the order in which they began.
+    /// Returns the names of the branches, in the order of their starts.
     fn started(&self) -> Vec<String> {
         let started = |event: &Event| event.what == "starts";
         self.events().into_iter().filter(started).map(|event| event.branch).collect()
     }
 
-    /// Returns when a branch first began.
+    /// Returns the time of the first start of a branch, in seconds.
     fn start_of(&self, branch: &str) -> Option<u64> {
         let found = |event: &&Event| event.what == "starts" && event.branch == branch;
         self.events().iter().find(found).map(|event| event.seconds)
     }
 
-    /// Returns the arguments of the last call of a branch.
+    /// Returns the arguments of the last call that a branch made.
     fn arguments_of(&self, branch: &str) -> Option<Value> {
         let found = |event: &&Event| event.what == "starts" && event.branch == branch;
         self.events().iter().rev().find(found).map(|event| event.arguments.clone())
@@ -328,7 +329,7 @@ impl World {
     }
 }
 
-/// Runs a plan with an input in a new world.
+/// Runs a plan in a new world.
 async fn run_new(plan: &Plan, input: Value) -> RunState {
     World::new().run(plan, input).await
 }
@@ -356,7 +357,7 @@ fn error(state: &RunState, step: usize) -> &StepError {
     outcome(state, step).error.as_ref().expect("it has failed")
 }
 
-/// Returns the output of a step, if it is known.
+/// Returns the output of a step. Returns `None` if the output does not exist or was not kept.
 fn output_of(state: &RunState, step: usize) -> Option<Value> {
     outcome(state, step).field(crate::expr::Field::Output).map(|output| output.into_owned())
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::expr::PathSegment;
 
-/// Evaluates an output block of these properties.
+/// Evaluates an output block that has these properties.
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better without `&`")]
 fn evaluate(properties: Value, required: &[&str], input: Value) -> Result<Value, String> {
     output(&[], &properties, required).evaluate(&RunState::new(input, 0))
@@ -96,7 +96,7 @@ fn missing_value_is_rejected_defaulted_or_omitted() {
         ("$input.no?", None, &[], Ok(json!({}))),
         ("$input.no?", None, &["x"], required),
         ("$input.no?", default(), &["x"], with_default.clone()),
-        // No declared type accepts null.
+        // No declared type accepts null, so null counts as missing.
         ("$null", None, &[], Ok(json!({}))),
         ("$null", None, &["x"], null),
         ("$null", default(), &["x"], with_default),

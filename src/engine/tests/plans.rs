@@ -9,7 +9,7 @@ fn cyclic_dependencies_are_reported_with_their_steps() {
             vec![0, 1, 0],
         ),
         (
-            // By references, beside steps that are in no cycle.
+            // The cycle consists of references. The plan also contains steps outside the cycle.
             json!([
                 { "id": "a" },
                 { "id": "b", "condition": "$steps.d.output" },

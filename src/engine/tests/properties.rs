@@ -1,4 +1,4 @@
-//! Randomly generated plans and tools.
+//! Tests with randomly generated plans and tools.
 
 use std::collections::HashMap;
 
@@ -14,15 +14,16 @@ const DEADLINE: u64 = 20;
 struct Random {
     tool: &'static str,
     seconds: u64,
-    /// The earlier steps it depends on, in a random order, as bits.
+    /// Selects the dependencies of the step among the steps before it in a random order, as bits.
     needs: u16,
-    /// Whether it refers to them, besides waiting for them.
+    /// Whether the step reads the records of its dependencies.
     reads: bool,
     may_fail: bool,
     timeout: u64,
     retries: u64,
     condition: Option<bool>,
-    /// The number of elements if it is a loop, and how many run at a time.
+    /// The number of elements, and the maximum number of elements that run in parallel. `None` if
+    /// the step is not a loop.
     elements: Option<(usize, usize)>,
 }
 
@@ -33,7 +34,7 @@ fn random_step() -> impl Strategy<Value = Random> {
         1 => Just("panics"),
         1 => Just("hangs"),
         1 => Just("breaks"),
-        // Reports success, but returns no JSON although JSON is declared.
+        // Returns a successful result without JSON, although `parse` requires JSON.
         1 => Just("says"),
     ];
     let ways = (any::<bool>(), any::<bool>(), proptest::option::weighted(0.3, any::<bool>()));
@@ -53,8 +54,8 @@ fn random_step() -> impl Strategy<Value = Random> {
     )
 }
 
-/// A plan in which steps depend on others in any direction without a cycle, and the dependencies of
-/// each step.
+/// Generates plans, together with the dependencies of each step and the concurrency limit. Steps
+/// may depend on later steps, but not in a cycle.
 pub(super) fn random_plan() -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
     let steps = proptest::collection::vec(random_step(), 1..8);
     (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
@@ -103,7 +104,7 @@ pub(super) fn input() -> Value {
     json!({ "yes": true, "no": false })
 }
 
-/// Returns the outcome of each step, without times.
+/// Returns the outcome of each step, without its times.
 pub(super) fn ends(state: &RunState) -> Vec<(Status, Option<ErrorKind>, Option<Value>)> {
     let outcomes = state.outcomes.iter().map(|outcome| outcome.as_ref().unwrap());
     let end = |outcome: &Outcome| {
@@ -133,7 +134,7 @@ proptest! {
         let mut finished = state.finished.clone();
         finished.sort_unstable();
         prop_assert_eq!(finished, (0..needs.len()).collect::<Vec<_>>());
-        // A run fails if and only if a step fails that may not.
+        // A run fails if and only if a step fails that does not allow the run to continue.
         let failed = state.failed.map(|step| outcome(&state, step).status);
         prop_assert!(matches!(failed, None | Some(Status::Failed | Status::TimedOut)));
         let may_not_fail = |(step, status): (usize, Status)| {
@@ -142,7 +143,7 @@ proptest! {
         let has_failed = statuses(&state).into_iter().enumerate().any(may_not_fail);
         prop_assert_eq!(state.failed.is_some(), has_failed && !state.timed_out);
 
-        // The begin and end of each step, by the calls that were made for it.
+        // The start and end of each step are derived from the calls that were made for it.
         let place = |step: usize| state.finished.iter().position(|&other| other == step);
         for event in world.events() {
             let id = event.branch.split('[').next().unwrap().to_owned();
@@ -161,7 +162,7 @@ proptest! {
 
     #[test]
     fn running_steps_and_elements_obey_their_limits((mut steps, needs, concurrency) in random_plan()) {
-        // Without cancelled calls: they end a little after the run continues.
+        // Excludes cancelled calls, because they end a little later than the run continues.
         for step in steps.as_array_mut().unwrap() {
             step["timeout"] = 9.into();
             step["continue"] = true.into();
@@ -170,7 +171,8 @@ proptest! {
             }
         }
         let plan = plan(&steps, concurrency, RunOutput::Outcomes);
-        // The number of running calls of each step, decremented however the call ends.
+        // Counts the running calls of each step. Dropping the guard decrements the count, however
+        // the call ends.
         struct Guard(Arc<Mutex<HashMap<usize, usize>>>, usize);
         impl Drop for Guard {
             fn drop(&mut self) {
@@ -218,7 +220,7 @@ proptest! {
         (mut steps, needs, concurrency) in random_plan(),
         pauses in proptest::collection::vec(0_u64..4_000, 1..4),
     ) {
-        // Without steps that depend on chance or on the clock of the run.
+        // Excludes steps whose outcome depends on random delays or on the clock of the run.
         for step in steps.as_array_mut().unwrap() {
             step.as_object_mut().unwrap().remove("retry");
             if step["tool"] == "hangs" {

@@ -3,7 +3,7 @@ use rmcp::model::{AudioContent, Resource, ResourceContents};
 use super::*;
 use crate::expr::Field;
 
-/// A result with every kind of content.
+/// Returns a result with every kind of content.
 fn rich() -> CallToolResult {
     let resource = |text| ContentBlock::resource(ResourceContents::text(text, "file:///a"));
     CallToolResult::success(vec![
@@ -19,8 +19,9 @@ fn rich() -> CallToolResult {
     ])
 }
 
-/// Runs a step with this result, and then a step with the arguments `reads`, which refer to the
-/// result. Returns the evaluated arguments of the second step, and the state of the run.
+/// Runs a step whose tool returns `result`, and then a step with the arguments `reads`, which refer
+/// to this result. Returns the evaluated arguments of the second step, and the final state of the
+/// run.
 async fn read(
     result: CallToolResult,
     step: Value,
@@ -47,7 +48,8 @@ async fn read(
     (seen, state)
 }
 
-/// Asserts that reads are the same whether values are in the result or were taken out of it.
+/// Asserts that expressions read the same values from a stored result as from a record whose result
+/// was dropped. Returns the values.
 async fn read_both_ways(result: CallToolResult, step: Value, reads: Value) -> Value {
     let (taken, state) = read(result.clone(), step.clone(), reads.clone(), RunOutput::Last).await;
     assert!(outcome(&state, 0).result.is_none());
@@ -82,7 +84,7 @@ async fn structured_content_of_any_json_type_is_the_output() {
         let mut result = rich();
         result.structured_content = Some(structured.clone());
         let reads = json!({ "output": "$steps.a.output", "text": "$steps.a.content.text" });
-        // It needs no parsing, so the text may be anything.
+        // Structured content needs no parsing, so the text content may be anything.
         for step in [json!({}), json!({ "parse": "json" })] {
             let seen = read_both_ways(result.clone(), step, reads.clone()).await;
             assert_eq!(seen, json!({ "output": structured, "text": "first" }));
@@ -143,7 +145,7 @@ async fn default_replaces_only_a_missing_output() {
 async fn record_keeps_only_the_parts_of_a_result_that_are_read() {
     let record = |state: &RunState| serde_json::to_value(&outcome(state, 0).record).unwrap();
     let text = json!({ "text": "first" });
-    // If the result is kept, values in it are not kept a second time.
+    // If the result is kept, the record contains no copies of its values.
     let structured = CallToolResult::structured(json!({ "a": 1 }));
     let reads = json!({ "x": "$steps.a.output" });
     let (_, state) = read(structured, json!({}), reads, RunOutput::Outcomes).await;
@@ -152,7 +154,7 @@ async fn record_keeps_only_the_parts_of_a_result_that_are_read() {
     let (_, state) = read(rich(), json!({}), reads, RunOutput::Outcomes).await;
     assert_eq!(record(&state), text);
 
-    // If it is not kept, the rest is dropped.
+    // If the result is not kept, only the values that are read are kept.
     let properties = json!({ "x": { "type": "string", "value": "$steps.a.text" } });
     let answer = RunOutput::Output(output(&["a"], &properties, &[]));
     let (_, state) = read(rich(), json!({}), json!({}), answer).await;
@@ -215,7 +217,7 @@ async fn run_keeps_only_the_last_declared_completed_result() {
         json!({ "id": id, "tool": "sleeps", "arguments": { "seconds": seconds, "id": id },
             "continue": true })
     };
-    // In every order in which they finish.
+    // Tests different orders in which the steps finish.
     for seconds in [[1, 2, 3], [3, 2, 1], [2, 3, 1], [1, 3, 2]] {
         let plan = workflow(&json!([
             step("a", seconds[0]),
@@ -243,7 +245,7 @@ async fn run_keeps_only_the_last_declared_completed_result() {
 
 #[tokio::test(start_paused = true)]
 async fn result_that_is_also_read_is_held_once() {
-    // `a` may be the output, since `b` may be skipped; otherwise it is not.
+    // The result of `a` may be the answer only if `b` may be skipped.
     let plan = workflow(&json!([
         { "id": "a", "arguments": { "x": 1 } },
         { "id": "b", "condition": "$steps.a.output.x?", "continue": true },
@@ -297,7 +299,7 @@ async fn input_is_kept_only_while_a_step_or_the_output_needs_it() {
     assert_eq!(state.input, json!({ "q": 1 }), "the answer needs it");
 }
 
-/// Returns the state of a run once only hanging calls are left.
+/// Runs a plan until only hanging calls are left, and returns the state of the run.
 async fn while_something_hangs(plan: &Plan, input: Value) -> RunState {
     let (context, scope, world) = (Context::default(), scope(600), World::new());
     let state = RunState::new(input, plan.steps().len());
@@ -353,7 +355,7 @@ async fn error_is_copied_once_however_often_it_is_read() {
     let world = World::new();
     let (context, scope) = (Context::default(), scope(600));
     let mut run = Run::new(&plan, RunState::new(json!({}), 3), &context, &scope, world.caller());
-    // The record is dropped when the last that reads it has finished.
+    // The record is dropped after the last step that reads it has finished.
     assert!(futures::poll!(Box::pin(run.drive())).is_pending());
     let state = run.into_state();
     assert_eq!(world.arguments_of("c").unwrap()["why"], json!({ "why": "so" }));
@@ -365,7 +367,7 @@ async fn error_is_copied_once_however_often_it_is_read() {
 
 #[tokio::test(start_paused = true)]
 async fn texts_are_not_parsed_beyond_the_shared_memory_limit() {
-    // Each takes about 7 KB of memory.
+    // The parsed value of each text takes about 7 KB of memory.
     let text = format!("[{}0]", r#"{"":0},"#.repeat(10));
     let plan = workflow(&json!([{ "id": "a", "tool": "says", "collection": [1, 2, 3],
         "arguments": { "texts": [text] }, "parse": "json", "continue": true, "max_parallel": 1 }]));

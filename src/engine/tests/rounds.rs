@@ -1,4 +1,4 @@
-//! Randomly generated plans that ask, and people that answer.
+//! Tests with randomly generated plans that ask questions, and people who answer them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,15 +14,15 @@ use super::{
 };
 use crate::engine::{plan::StepSet, question::Response};
 
-/// The maximum number of rounds of questions in a test. A test leaves some questions unanswered in
-/// each round, but it answers all of them long before this maximum.
+/// The maximum number of rounds of questions in a test. A test may leave questions unanswered in a
+/// round, but answers all of them long before this maximum.
 const MAX_TESTED_ROUNDS: usize = 300;
 
 /// A step of a random plan.
 #[derive(Clone, Debug)]
 struct Random {
     does: Does,
-    /// The earlier steps it depends on, in a random order, as bits.
+    /// Selects the dependencies of the step among the steps before it in a random order, as bits.
     needs: u16,
     may_fail: bool,
     retries: u64,
@@ -31,13 +31,14 @@ struct Random {
 
 #[derive(Clone, Debug)]
 enum Does {
-    /// Calls a tool that asks this often.
+    /// Calls a tool that asks a number of questions.
     Call(Tool),
-    /// The same for a number of elements, of which this many run at the same time.
+    /// Calls such a tool for each element of a loop. Contains the number of elements, and the
+    /// maximum number of elements that run in parallel.
     Loop(Tool, usize, usize),
-    /// Calls the first tool, the other one, or none.
+    /// Calls the first tool if the flag is true. Otherwise calls the second tool, if any.
     Switch(Tool, Option<Tool>, bool),
-    /// A question, and the outcomes of the run if the person declines or cancels.
+    /// Asks a question. Contains the effects on the run if the person declines or dismisses it.
     Ask(&'static str, &'static str),
 }
 
@@ -48,7 +49,7 @@ struct Tool {
     rounds: u64,
 }
 
-/// The response of a person to a question.
+/// A person's response to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Accept,
@@ -59,23 +60,23 @@ enum Says {
     Nothing,
 }
 
-/// A person whose response depends only on the question and how often it was asked.
+/// A person whose response depends only on the question, and on how many times it was asked.
 #[derive(Clone, Copy, Debug)]
 struct Whim {
     seed: u64,
-    /// How many of four questions they postpone.
+    /// The average number of questions, out of four, that the person leaves unanswered.
     leaves: u64,
-    /// Whether they accept every question of a step.
+    /// Whether the person accepts every question of a step.
     agrees: bool,
 }
 
-/// The questions of a run and their responses.
+/// The questions of a run, and the person's responses.
 struct Conversation<'p> {
     rounds: Rounds<'p>,
     written: &'p Value,
     needs: &'p [Vec<usize>],
     whim: Whim,
-    /// How often each question was asked.
+    /// The number of times that each question was asked.
     times: HashMap<String, u64>,
 }
 
@@ -115,8 +116,9 @@ fn random_step(may_end: bool) -> impl Strategy<Value = Random> {
     )
 }
 
-/// A plan in which steps depend on others in any direction without a cycle, and the dependencies of
-/// each step. Unless it may end early, all steps run regardless of failures.
+/// Generates plans, together with the dependencies of each step and the concurrency limit. Steps
+/// may depend on later steps, but not in a cycle. Unless `may_end` is true, all steps run
+/// regardless of failures.
 pub(super) fn random_plan(may_end: bool) -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
     let steps = proptest::collection::vec(random_step(may_end), 1..8);
     (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
@@ -149,7 +151,8 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
             written["arguments"]["item"] = "$item".into();
             written["collection"] = (0..*elements).collect::<Vec<_>>().into();
             written["max_parallel"] = (*max_parallel).into();
-            // Required for a loop whose collection may be invalid.
+            // A loop whose collection may be invalid needs default results, so that its failure
+            // does not fail the run.
             written["default_results"] = json!([]);
             written
         }
@@ -177,7 +180,7 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
     written["id"] = format!("s{at}").into();
     written["depends_on"] = ids.into();
     written["continue"] = step.may_fail.into();
-    // Without a delay between attempts, which would be random.
+    // Retries have no delay, because the delay would be random.
     written["retry"] = json!({ "count": step.retries, "delay": 0 });
     if !asks {
         written["timeout"] = 6.into();
@@ -200,17 +203,17 @@ fn random_whim() -> impl Strategy<Value = Whim> {
 // === impl Whim ===
 
 impl Whim {
-    /// Returns the response to a question that was asked `times` times before.
+    /// Returns the response to a question that was already asked `times` times before.
     fn says(self, key: &str, times: u64) -> Says {
         let mut rng = self.rng(key, times);
         if rng.u64(0..4) < self.leaves {
             return Says::Nothing;
         }
-        // A tool accepts every answer.
+        // The test tools accept every answer.
         if self.agrees || key.contains(':') {
             return Says::Accept;
         }
-        // Depends on the question only, however often it was postponed.
+        // The response depends only on the question, and not on how often it was left unanswered.
         match self.rng(key, 0).u64(0..10) {
             0..4 => Says::Accept,
             4..6 => Says::Decline,
@@ -258,7 +261,7 @@ impl<'p> Conversation<'p> {
         Self { rounds, written, needs, whim, times: HashMap::new() }
     }
 
-    /// Answers until the run ends.
+    /// Answers questions until the run ends.
     async fn end(mut self) -> Rounds<'p> {
         for _ in 0..MAX_TESTED_ROUNDS {
             if self.rounds.state.asked.is_empty() {
@@ -274,7 +277,7 @@ impl<'p> Conversation<'p> {
         self.rounds.asked().into_iter().map(|(key, _)| key).collect()
     }
 
-    /// Returns the responses to the pending questions.
+    /// Returns the responses to all pending questions.
     fn said(&mut self) -> BTreeMap<String, Says> {
         let says = |key: String| {
             let times = self.times.entry(key.clone()).or_default();
@@ -293,12 +296,13 @@ impl<'p> Conversation<'p> {
         self.rounds.state.finished.iter().copied().collect()
     }
 
-    /// Returns the branches that have begun and not ended.
+    /// Returns the steps that wait for answers.
     fn open(&self) -> BTreeSet<usize> {
         self.rounds.state.asked.iter().map(|asked| asked.id.step).collect()
     }
 
-    /// Returns the outcome of the run if these responses end it.
+    /// Returns the effect of these responses on the run if they end it. Returns `None` if the run
+    /// continues.
     fn ending(&self, said: &BTreeMap<String, Says>) -> Option<&'p str> {
         let endings = said.iter().filter_map(|(key, says)| {
             let step = &self.written[key.strip_prefix('s')?.parse::<usize>().ok()?];
@@ -309,12 +313,12 @@ impl<'p> Conversation<'p> {
             };
             on.filter(|&on| on != "continue")
         });
-        // A failure takes precedence.
+        // If one response aborts the run and another skips the rest, the run is aborted.
         endings.min()
     }
 
-    /// Checks that all possible questions are pending: each step that waits depends on an
-    /// unfinished one or exceeds the concurrency limit.
+    /// Checks that the run has asked all questions that it can ask. Each waiting step must depend
+    /// on an unfinished step, or exceed the concurrency limit.
     fn asks_all_it_can(&self, concurrency: usize) -> Result<(), TestCaseError> {
         let (finished, open) = (self.finished(), self.open());
         let is_question = |step: usize| self.written[step].get("message").is_some();
@@ -338,7 +342,7 @@ impl<'p> Conversation<'p> {
     }
 }
 
-/// Returns the step of a branch: 1 of `s1[0]`.
+/// Returns the index of a branch's step, for example 1 for `s1[0]`.
 fn step_of(branch: &str) -> usize {
     branch[1..].split('[').next().unwrap().parse().unwrap()
 }
@@ -382,14 +386,14 @@ proptest! {
                 if ending.is_some() {
                     prop_assert_eq!(talk.keys(), Vec::<String>::new());
                 } else if state.failed.is_none() {
-                    // An unanswered question is asked again.
+                    // A question without an answer is asked again.
                     let mut left = keys.into_iter().filter(|key| said[key] == Says::Nothing);
                     let asked = talk.keys();
                     prop_assert!(left.all(|key| asked.contains(&key)));
                 }
             }
 
-            // Each has ended once, after all its dependencies.
+            // Each step has ended once, after all its dependencies.
             let state = &talk.rounds.state;
             prop_assert!(state.outcomes.iter().all(Option::is_some));
             prop_assert_eq!(talk.finished().len(), needs.len());
@@ -425,7 +429,7 @@ proptest! {
             let branches = calls.iter().filter(|(branch, _)| step_of(branch) == step);
             let branches: Vec<_> = branches.map(|(_, calls)| *calls).collect();
             let sum = |of: fn(&[u64; 3]) -> u64| branches.iter().map(of).sum::<u64>();
-            // A cancelled call may not be repeated.
+            // A call that was cancelled may not have been repeated for all rounds.
             if outcome.is_success() && written[step].get("message").is_none() {
                 prop_assert!(branches.iter().all(|[_, asked, expected]| asked == expected));
                 let answered = sum(|[starts, asked, _]| starts - asked);
@@ -469,7 +473,7 @@ proptest! {
 
 // === Invalid states ===
 
-/// Changes one thing in a value: removes, duplicates or replaces it.
+/// Makes one random change to a JSON value: removes, duplicates or replaces a part of it.
 fn change(value: &mut Value, rng: &mut fastrand::Rng) {
     let deeper = rng.u8(0..8) > 0;
     match value {
@@ -502,7 +506,7 @@ fn change(value: &mut Value, rng: &mut fastrand::Rng) {
     }
 }
 
-/// The result of resuming a changed state.
+/// The result of resuming a state that was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fate {
     NoState,
@@ -546,7 +550,8 @@ fn change_and_go_on(
 fn changed_state_is_rejected_or_runs_to_its_end() {
     let fates = Mutex::new(HashMap::new());
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) };
-    // Without the macro, which runs as many cases as `PROPTEST_CASES` says: the fates are counted.
+    // Does not use the `proptest` macro, because the number of its cases depends on
+    // `PROPTEST_CASES`, and this test counts the fates of all cases.
     let cases = (random_plan(true), random_whim(), 1_usize..4);
     let run = TestRunner::new(config).run(&cases, |(plan, whim, changes)| {
         if let Some(fate) = change_and_go_on(&plan, whim, changes) {
@@ -555,7 +560,7 @@ fn changed_state_is_rejected_or_runs_to_its_end() {
         Ok(())
     });
     run.unwrap();
-    // All fates occur, not only unreadable states.
+    // Changed states have all possible fates. Many are not only unreadable.
     let fates = fates.into_inner().unwrap();
     for fate in [Fate::NoState, Fate::Refused, Fate::Ran] {
         assert!(fates.get(&fate).is_some_and(|&count| count > 20), "{fates:?}");

@@ -1,4 +1,5 @@
-//! The scheduler without a runtime: numbers decide which call ends next, how, and when.
+//! Tests of the scheduler without a runtime. Random numbers stand for events: they decide which
+//! call ends next, how it ends, and when.
 
 use std::collections::BTreeSet;
 
@@ -18,19 +19,19 @@ use crate::engine::{
     state::Resume,
 };
 
-/// The effects of a scheduler as texts, each beginning with the name of the effect, and the calls
-/// that it aborted.
+/// Records the effects of a scheduler as strings, each of which begins with the name of the effect.
+/// Also records which calls the scheduler has aborted.
 #[derive(Default)]
 struct Log(Vec<String>, Vec<BranchId>);
 
-/// A driver that calls no tool and has no clock.
+/// A driver of the scheduler that calls no tools and has no clock.
 struct Simulation<'p> {
     plan: &'p Plan,
     scheduler: Scheduler<'p, Log>,
     now: Duration,
-    /// The attempts that have not ended, each with the start of its call.
+    /// The attempts that have not ended. Each comes with the start time of its call.
     running: Vec<(BranchId, Duration)>,
-    /// The number of times the user was asked.
+    /// The number of times that the run was suspended for questions.
     rounds: usize,
 }
 
@@ -95,7 +96,7 @@ impl<'p> Simulation<'p> {
         self.scheduler.effects.0.push(text);
     }
 
-    /// Handles the event that a number stands for; returns `false` if the run has ended.
+    /// Processes the event that `number` stands for. Returns `false` if the run has ended.
     fn handle(&mut self, number: u16) -> bool {
         let (choice, kind) = (usize::from(number >> 3), number & 7);
         self.now += Duration::from_millis(u64::from(number % 700));
@@ -107,7 +108,7 @@ impl<'p> Simulation<'p> {
             }
             self.scheduler.effects.1.clear();
             self.scheduler.pass(due, now);
-            // An attempt that was aborted does not end.
+            // Aborted attempts do not end by themselves.
             let aborted = std::mem::take(&mut self.scheduler.effects.1);
             self.running.retain(|(id, _)| !aborted.contains(id));
         } else if !self.running.is_empty() {
@@ -142,7 +143,7 @@ impl<'p> Simulation<'p> {
         self.advance(number)
     }
 
-    /// Executes commands until the run pauses; returns `false` if it has ended.
+    /// Executes commands until the run pauses. Returns `false` if the run has ended.
     fn advance(&mut self, number: u16) -> bool {
         let now = self.now;
         let mut pending = None;
@@ -233,8 +234,8 @@ fn settings(seed: u64) -> Settings<'static> {
     }
 }
 
-/// Runs a plan with these events, and after each of them returns the length of the log and the
-/// state; and the whole log.
+/// Runs a plan with these events. Returns the state and the length of the log after each event, and
+/// the whole log.
 fn run_with(plan: &Plan, seed: u64, events: &[u16]) -> (Vec<(usize, String)>, Vec<String>) {
     let mut simulation = Simulation::new(plan, seed);
     let mut states = Vec::new();
@@ -269,7 +270,7 @@ proptest! {
         let plan = plan(&steps, concurrency, RunOutput::Last);
         let whole = run_with(&plan, seed, &events);
         prop_assert_eq!(&run_with(&plan, seed, &events), &whole);
-        // Also after a part of the events.
+        // A part of the events results in a part of the log.
         let (states, log) = whole;
         for (count, (length, state)) in states.iter().enumerate() {
             let (part, part_of_log) = run_with(&plan, seed, &events[..=count]);

@@ -1,11 +1,12 @@
-//! Suspended states: their content, and invalid ones.
+//! Tests of suspended states: their content, and the rejection of invalid states.
 
 use serde::Deserialize;
 
 use super::{asks::Rounds, *};
 use crate::engine::question::Response;
 
-/// A finished step, all kinds of pending questions, and steps that depend on those.
+/// Returns a plan with a finished step, all kinds of pending questions, and steps that depend on
+/// the answers.
 fn waiting() -> Plan {
     let asks = |key: &str| json!({ "when": key, "tool": "asks", "arguments": {} });
     plan(
@@ -31,7 +32,8 @@ async fn put_away(plan: &Plan) -> Value {
     serde_json::to_value(&rounds.state).unwrap()
 }
 
-/// Returns the pending question in the state: for `loop[1]` by the step and the element.
+/// Returns a pending question in the state, by its step and its element. For example, `loop[1]` is
+/// the element 1.
 fn asked(state: &mut Value, step: u64, element: u64) -> &mut Value {
     let all = state["asked"].as_array_mut().unwrap();
     let is_meant = |asked: &&mut Value| asked["id"] == json!({ "step": step, "element": element });
@@ -144,7 +146,8 @@ async fn state_that_the_plan_cannot_reach_is_rejected() {
         change(&mut changed);
         assert!(!fits(&changed), "{what}: {changed}");
     }
-    // As many calls as a run may make, four of which are pending besides this one and a question.
+    // The maximum number of calls in a state. Four of these calls belong to other pending
+    // questions.
     let mut changed = state;
     asked(&mut changed, TOOL, 0)["attempts"] = json!((1 << 30) - 3);
     assert!(fits(&changed), "{changed}");
@@ -189,7 +192,7 @@ async fn attempts_before_a_question_are_counted() {
     let plan = workflow(&json!([{ "id": "asks", "arguments": {} }]));
     let rounds = Rounds::go_on(&plan, RunState::new(json!({}), 1), true).await;
     let mut state = serde_json::to_value(&rounds.state).unwrap();
-    // As if the tool had failed twice before it asked.
+    // Simulates two failed attempts of the tool before it asked.
     asked(&mut state, 0, 0)["attempts"] = json!(3);
     let state = serde_json::from_value(state).unwrap();
     let mut rounds = Rounds::go_on(&plan, state, true).await;

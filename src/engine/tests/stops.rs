@@ -1,4 +1,4 @@
-//! Stops, which end a run early.
+//! Tests of stops, which are steps that end a run early.
 
 use proptest::prelude::*;
 
@@ -71,7 +71,8 @@ proptest! {
                     prop_assert!(matches!(status, Status::Cancelled | Status::Skipped), "{status:?}");
                 }
             }
-            // Another step has failed the run, the deadline has passed, or the condition is false.
+            // The stop was skipped because another step has failed the run, the deadline has
+            // passed, or its condition is false.
             None => {
                 prop_assert_eq!(ended.status, Status::Skipped);
                 prop_assert!(!holds || state.failed.is_some() || state.timed_out);

@@ -1,4 +1,5 @@
-//! The events that observers of a run receive, also of a random one, and with limits.
+//! Tests of the events that observers receive, including those of random runs and of runs with
+//! limits.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::observe::{self, Observer, Observers, What};
 
-/// How often each run and branch began and ended, by name, and how often each was skipped.
+/// Counts how often each run and branch, by name, has started, ended or been skipped.
 #[derive(Default)]
 struct Told {
     begun: Mutex<BTreeMap<String, [usize; 2]>>,
@@ -43,14 +44,14 @@ impl Observer for Told {
         if counts[1] > counts[0] {
             self.mistakes.lock().unwrap().push(format!("{what} ends before it begins"));
         }
-        // All other events happen within the run.
+        // All other events occur between the start and the end of the run.
         if what != "run" && begun.get("run") != Some(&[1, 0]) {
             self.mistakes.lock().unwrap().push(format!("{what} is told outside of the run"));
         }
     }
 }
 
-/// The events of branches as text.
+/// Records the events of branches as strings.
 #[derive(Default)]
 struct Words(Mutex<Vec<String>>);
 
@@ -66,7 +67,7 @@ impl Observer for Words {
     }
 }
 
-/// Returns the events of the branches of a run.
+/// Runs a workflow, and returns the events of its branches.
 async fn told_of(steps: &Value, limits: RunLimits) -> Vec<String> {
     let plan = workflow(steps);
     let words = Arc::new(Words::default());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{filters::FILTERS, *};
 use crate::expr::{Collection, Condition, Expression, Field, Previous, RESERVED};
 
-/// A run with all data that expressions can refer to.
+/// A run that has data for every root.
 #[derive(Clone, Debug)]
 struct Everything(Value);
 
@@ -556,7 +556,7 @@ fn evaluation_over_a_resource_limit_is_an_error() {
 
 #[test]
 fn large_lists_with_common_prefixes_are_ordered() {
-    // Shuffled numbers, each after a common prefix.
+    // Shuffled numbers. Each comes after parts that are equal in all rows.
     let shuffled = (0..20_000_u64).map(|n| n * 7919 % 20_000);
     let rows: Vec<_> = shuffled.map(|n| json!([1, { "same": [1, 2] }, n])).collect();
     let data = json!({ "input": { "rows": rows } });
@@ -602,7 +602,7 @@ fn sorting_compares_values_of_one_kind_only() {
         ("[true, 0]|min", no("min", "a boolean", "a number")),
         ("{'a': 1, 'b': '2'}|dictsort(by='value')", no("dictsort", "a string", "a number")),
         ("{'a': 1, 'b': '2'}|dictsort|length", json!(2)),
-        // Equality is defined for all values.
+        // Equality is defined for any two values.
         ("input.mixed|unique|length", json!(11)),
         ("input.partly|select('mapping')|groupby('k')|length", json!(5)),
         ("[input.mixed[1], [2]]|unique", json!([[2]])),
@@ -633,7 +633,7 @@ fn sorting_compares_values_of_one_kind_only() {
     }
 }
 
-/// Returns the reason for which two values cannot be ordered.
+/// Returns the error message if two values cannot be ordered.
 fn no(symbol: &str, left: &str, right: &str) -> Value {
     let why = match [left, right].contains(&"null") {
         true => ": compare null with `==` or `!=`",
@@ -673,14 +673,14 @@ fn comparing_values_of_different_kinds_is_an_error() {
         ("input.nothing == none", json!(true)),
         ("input.three == 3", json!(false)),
         ("1 in [input.three, none, 1]", json!(true)),
-        // Values of the same kind can be ordered.
+        // Values of the same type can be ordered.
         ("5 > 4.5", json!(true)),
         ("9007199254740993 > 9007199254740992.0", json!(true)),
         ("'b' >= 'a'", json!(true)),
         ("false < true", json!(true)),
         ("[1, 2] < [1, 3]", json!(true)),
         ("[1] < [1, none]", json!(true)),
-        // After a false comparison, the following ones are not evaluated.
+        // After the first false comparison, the operands that follow are not evaluated.
         ("5 < 1 < input.missing", json!(false)),
         ("1 < (input.five if 1 < 2 else 3) <= 5 != 6", json!(true)),
         ("1 < 2 < (1 if 1 < 2 < 3 else 0)", json!(false)),
@@ -915,7 +915,8 @@ fn template_processes_ten_thousand_elements() {
     assert_eq!(evaluate_with(text, data), Ok(json!(expected)));
 }
 
-/// Unread data costs nothing, wherever the read data is.
+/// Data that a template does not read costs nothing, even if it is next to data that the template
+/// reads.
 #[test]
 fn evaluation_cost_does_not_depend_on_unread_data() {
     let texts = [
@@ -944,7 +945,7 @@ fn evaluation_cost_does_not_depend_on_unread_data() {
     }
 }
 
-/// JSON of any shape.
+/// Generates JSON values of any shape.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -963,7 +964,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Parts of templates, combined in any order.
+/// Generates templates from parts in any order.
 fn any_template() -> impl Strategy<Value = String> {
     let piece = proptest::sample::select(vec![
         "{{",
@@ -1042,8 +1043,8 @@ fn any_template() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.join(" "))
 }
 
-/// Expressions that parse, over `input.x` (a text), `input.y` (a list), `input.o`
-/// (an object) and numbers.
+/// Generates valid expressions over `input.x` (a string), `input.y` (a list), `input.o` (an object)
+/// and numbers.
 fn any_expression() -> impl Strategy<Value = String> {
     let leaf = proptest::sample::select(vec![
         "input.x",
@@ -1064,7 +1065,7 @@ fn any_expression() -> impl Strategy<Value = String> {
         "range(99999)",
         "0.5",
     ]);
-    // `search` needs a literal pattern.
+    // The filter `search` requires a literal regular expression.
     let names = FILTERS.iter().map(|filter| filter.name).filter(|name| *name != "search");
     let filters = proptest::sample::select(names.collect::<Vec<_>>());
     leaf.prop_map(str::to_owned).prop_recursive(6, 24, 3, move |inner| {
@@ -1149,10 +1150,11 @@ proptest! {
 }
 
 proptest! {
-    // Each case takes long, since values are large.
+    // Each case takes long, because its values are large.
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// At most a few times the limit of all created values; it does not panic either.
+    /// The memory is at most a few times the limit for all created values. The evaluation does not
+    /// panic either.
     #[test]
     fn memory_of_random_templates_is_bounded(first in any_expression(), second in any_expression(), x in 0..2_000_000_usize) {
         let record = json!({ "a": 1, "text": "some text of which there is more" });
@@ -1163,7 +1165,8 @@ proptest! {
         let loops = format!("{{% for z in ({first}) %}}{{{{ {second} }}}}{{{{ z }}}}{{% endfor %}}");
         for text in [format!("{{{{ {first} }}}}"), loops] {
             let template = match Template::parse(&text, &NAMES) {
-                // Between known kinds, which is detected before evaluation.
+                // An error that is detected before the evaluation, because the types of the
+                // operands are known.
                 Err(ExpressionError::Template { reason, .. }) if reason.contains("` cannot compare ") => continue,
                 template => template,
             };
@@ -1175,7 +1178,7 @@ proptest! {
     }
 }
 
-/// The most expensive known ways to create values.
+/// Tests the most expensive known ways to create values.
 #[test]
 fn memory_of_hostile_templates_is_bounded() {
     let small: Vec<_> = (0..100_000).map(|n| json!({ "a": n })).collect();

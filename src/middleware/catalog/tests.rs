@@ -76,7 +76,8 @@ async fn catalogs_of_callers_are_bounded_in_bytes() {
     list(9).await;
     list(1).await;
     assert_eq!(kept(), ["1", "3", "4", "9"]);
-    // A caller whose list is in use does not prevent others from getting theirs.
+    // A large catalog that a request still uses does not prevent other callers from getting their
+    // catalogs.
     let in_use = varied.holding.hold(2 * MAX_VARIED_BYTES);
     list(5).await;
     assert_eq!(kept(), ["5"]);
@@ -140,7 +141,7 @@ fn expired_list_is_not_reused_without_a_runtime() {
     assert!(matches!(catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true), AtHand::Unknown));
 }
 
-/// Lists tools of a server whose pages never end.
+/// Lists the tools of a server whose pages never end.
 async fn list_forever(
     page: impl Fn(usize) -> (Vec<Tool>, String) + Clone,
 ) -> (Result<Tools, ListError>, usize) {

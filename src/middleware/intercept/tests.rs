@@ -1,4 +1,4 @@
-//! The data that rules receive, and the state kept for them.
+//! Tests of the data that rules receive, and of the state that is kept for rules.
 
 use std::{
     convert::Infallible,
@@ -21,7 +21,8 @@ use crate::{
     message::{Context, Reply, Request},
 };
 
-/// Awaits the replies to calls of `awaited`, and counts their outcomes.
+/// A rule that awaits the replies to calls of the tool `awaited`. Counts its clones and the replies
+/// that it receives.
 #[derive(Debug, Default)]
 struct Counting(Arc<Counts>);
 
@@ -128,7 +129,7 @@ async fn rule_is_not_shown_an_unawaited_reply_after_listing_tools() {
     assert_eq!(counts.replies.load(Ordering::Relaxed), 0);
 }
 
-/// A rule that takes long to decide about calls.
+/// A rule that takes long to decide about tool calls.
 #[derive(Clone)]
 struct Slow;
 
@@ -151,7 +152,7 @@ impl InterceptInformed for Slow {
     }
 }
 
-/// It does so without a runtime.
+/// The future yields without a runtime.
 #[test]
 fn long_rule_lets_other_tasks_run_before_the_call() {
     let called = Arc::new(AtomicUsize::new(0));
@@ -163,7 +164,7 @@ fn long_rule_lets_other_tasks_run_before_the_call() {
             server(request)
         }),
     );
-    // The first call lists the tools, the second one reuses the list.
+    // The first call lists the tools, and the second call uses the cached list.
     for expected in [1, 2] {
         assert!(tokio_test::task::spawn(service.ready()).poll().is_ready());
         let mut call = tokio_test::task::spawn(service.call(Request::call_tool("any")));
@@ -185,7 +186,7 @@ async fn informed_rule_lists_tools_once_per_key_and_epoch() {
         counted.fetch_add(usize::from(request.lists_tools()), Ordering::Relaxed);
         server(request)
     });
-    // Each setter keeps what the other one has set.
+    // Each setter keeps the setting of the other.
     for service in [
         Informed::new(Counting::default(), inner.clone()).epoch(epoch.clone()).vary_by(key),
         Informed::new(Counting::default(), inner).vary_by(key).epoch(epoch.clone()),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The names that have not been seen.
+/// The names that have not been seen yet.
 #[derive(Debug)]
 struct Names(Vec<&'static str>);
 
@@ -18,10 +18,11 @@ fn pattern_watch<const N: usize>(names: [&'static str; N]) -> PatternWatch<Names
     PatternWatch::new(Names(names.into()))
 }
 
-/// A request for a page and its response: the cursor, the next cursor, and its names.
+/// A request for a page, and its response: the cursor of the page, the cursor of the next page, and
+/// the names.
 type Turn<'t> = (Option<&'t str>, Option<&'t str>, &'t [&'t str]);
 
-/// Returns the unmatched names after each turn.
+/// Returns the unmatched names after each page.
 fn turns(
     pattern_watch: &PatternWatch<Names>,
     turns: &[Turn<'_>],

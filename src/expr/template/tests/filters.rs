@@ -1,4 +1,4 @@
-//! The filters that are not those of Jinja.
+//! Tests of the filters that Jinja does not have.
 
 use super::*;
 

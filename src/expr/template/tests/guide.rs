@@ -1,4 +1,4 @@
-//! Checks the tables of the guide to expressions.
+//! Checks the tables in the guide to expressions: the examples must have the documented values.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use crate::expr::template::{filters::FILTERS, predicates::TESTS};
 
 const GUIDE: &str = include_str!("../../../guide/expressions.md");
 
-/// The run that the examples of the guide refer to.
+/// The data of the run to which the examples in the guide refer.
 #[derive(Debug)]
 struct Run(Value);
 
@@ -43,7 +43,7 @@ impl Data for Run {
     }
 }
 
-/// Returns the rows of the table under a heading, cell by cell.
+/// Returns the rows of the table under a heading, as lists of cells.
 fn rows(heading: &str) -> Vec<Vec<String>> {
     let section = GUIDE.split(&format!("# {heading}\n")).nth(1).unwrap();
     let section = section.split("\n# ").next().unwrap();

@@ -1,4 +1,4 @@
-//! Values just within a limit are accepted, values just beyond it are rejected.
+//! Tests of limits: values at a limit are accepted, and values just beyond it are rejected.
 
 use super::{
     value::{MAX_ELEMENTS, MAX_MADE_BYTES},
@@ -14,12 +14,12 @@ fn repeated(text: &str, count: usize) -> Value {
     text.repeat(count).into()
 }
 
-/// A list that repeats an expression `count` times.
+/// Returns a list expression that contains `expression` `count` times.
 fn list_of(expression: &str, count: usize) -> String {
     format!("[{}]", vec![expression; count].join(", "))
 }
 
-/// Data whose values just fit the limits.
+/// Returns data whose values are exactly at the limits.
 fn data() -> Value {
     json!({ "input": {
         "full": repeated("x", MAX_RENDERED_BYTES),
@@ -35,7 +35,7 @@ fn data() -> Value {
     } })
 }
 
-/// Evaluates each case with the same data, and asserts its result.
+/// Evaluates each case with the same data, and compares its result.
 fn assert_all<'c>(data: Value, cases: impl IntoIterator<Item = (String, Result<Value, &'c str>)>) {
     let data = Everything(data);
     for (written, expected) in cases {
@@ -61,7 +61,7 @@ fn text_is_accepted_up_to_the_length_limit() {
         ("{{ input.full|replace('x', 'y')|length }}", length()),
         ("{{ input.fours|replace('abcd', 'efgh')|length }}", length()),
         ("{{ input.full|replace('x', 'yy')|length }}", Err(TOO_MUCH_TEXT)),
-        // Two lines of four bytes, the second of which is indented.
+        // The string has two lines of four bytes, and the second line is indented.
         ("{{ 'ab\nb'|indent(524286)|length }}", Ok(json!(524_290))),
         ("{{ 'ab\nb'|indent(524287)|length }}", Err(TOO_MUCH_TEXT)),
     ];
@@ -74,7 +74,7 @@ fn list_is_accepted_up_to_the_element_limit() {
     let cases = [
         ("input.most|reverse|length", length()),
         ("input.more|reverse|length", Err(TOO_MANY_ELEMENTS)),
-        // They read few of the elements, or return all of them unchanged.
+        // These filters read few of the elements, or return all of them unchanged.
         ("input.more|length", Ok(json!(MAX_ELEMENTS + 1))),
         ("input.more|count", Ok(json!(MAX_ELEMENTS + 1))),
         ("input.more|default([])|length", Ok(json!(MAX_ELEMENTS + 1))),
@@ -96,25 +96,25 @@ fn values_created_by_filters_count_toward_the_memory_limit() {
         (format!("{{{{ {}|length }}}}", list_of(expression, count)), expected)
     };
     let cases = [
-        // Texts of the data are not copied.
+        // Strings from the data are not copied.
         of("input.full", 100, true),
-        // A text that a filter creates is.
+        // A string that a filter creates takes memory.
         of("input.full|upper", 15, true),
         of("input.full|upper", 17, false),
-        // A text, and nothing else.
+        // A single string is created, and nothing else.
         of("input.full|default('x')", 15, true),
-        // A list of parts.
+        // A list of substrings takes memory.
         of("input.commas|split(',')", 4, true),
         of("input.commas|split(',')", 6, false),
         of("input.full|split(',')", 5, true),
-        // A list of keys, in the same way.
+        // A list of keys takes memory, like a list of substrings.
         of("input.members|keys", 5, true),
         of("input.members|keys", 6, false),
-        // A part of the data, without a copy.
+        // A part of the data is not copied.
         of("input.lists|first", 9, true),
     ];
     assert_all(data(), cases);
-    // Counted when it is created, and not on each use.
+    // A value is counted when it is created, and not each time it is used.
     let reversed = |count| format!("{{{{ {}|length }}}}", list_of("input.most|reverse", count));
     assert_all(data(), [(reversed(3), Ok(json!(3))), (reversed(8), Err(TOO_MUCH_MEMORY))]);
 }
@@ -142,16 +142,16 @@ fn dropped_parts_of_the_data_do_not_count_as_memory() {
     assert_all(data, cases);
 }
 
-/// Evaluates an expression `count` times.
+/// Returns a template that evaluates an expression `count` times.
 fn each(count: usize, expression: &str) -> String {
     format!("{{% for n in range({count}) %}}{{{{ '' if {expression} }}}}{{% endfor %}}")
 }
 
 #[test]
 fn evaluation_steps_count_by_the_size_of_the_expression() {
-    // A little more than 200 steps.
+    // The list takes a little more than 200 steps.
     let list = list_of("1", 100);
-    // Forty signs, and one number.
+    // The expression consists of forty signs and one number.
     let signs = format!("{}1", "-".repeat(40));
     let cases = [
         (each(7_000, &list), Ok(json!(""))),

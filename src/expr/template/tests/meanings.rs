@@ -1,4 +1,4 @@
-//! The meaning of expressions: cases with a plausible alternative.
+//! Tests of expressions whose meaning could plausibly be different.
 
 use super::*;
 
@@ -12,24 +12,24 @@ fn operators_and_filters_return_the_expected_values() {
         ("input.list|sum(start=10)", json!(16)),
         ("input.object|list", json!(["x"])),
         ("input.people|sum('age', 5)", json!(85)),
-        // A group has named parts, also after a filter.
+        // A group has named parts, even after a filter.
         ("(input.people|groupby('age')|first).grouper", json!(20)),
         ("(input.people|groupby('age')|last)[0]", json!(30)),
         ("[{'k': 'x'}, {}]|groupby('k', default='x')|length", json!(1)),
         ("[1.5, 0.5, 1]|sort", json!([0.5, 1, 1.5])),
         ("[true, false]|sort", json!([false, true])),
-        // Later parts are compared only if earlier ones are equal.
+        // A part of an object is compared only if the parts before it are equal.
         ("[{'a': 1}, {'b': 'x'}]|sort|length", json!(2)),
-        // A slice reads the elements that it has.
+        // A negative start of a slice counts from the end of the list.
         ("input.list[-1:]", json!([3])),
         ("{1: 'a'}", json!({ "1": "a" })),
         ("{'a': 1, 'b': [2]} ~ ''", json!("{\"a\":1,\"b\":[2]}")),
         ("[1]|tojson(indent=true)", json!("[\n  1\n]")),
-        // A slice or range includes its start and excludes its end.
+        // A slice or range includes its start, and excludes its end.
         ("input.list[0:2]", json!([1, 2])),
         ("input.list[:0]", json!([])),
         ("range(3, 0, -1)", json!([3, 2, 1])),
-        // Integers combined with floats.
+        // Integers can be combined with floats.
         ("1 + 0.5", json!(1.5)),
         ("0.5 + 1", json!(1.5)),
         ("[input.empty is empty, input.list is empty]", json!([true, false])),
@@ -39,7 +39,7 @@ fn operators_and_filters_return_the_expected_values() {
         ("2E+2", json!(200.0)),
         // An optional value is used if it is present.
         ("(input.people|first)['name']|default('z')", json!("Ann")),
-        // A `-` is an operator except in the names of steps.
+        // A `-` is an operator, except in the names of steps.
         ("input.n-1", json!(2)),
         ("steps.a.output.items[0]-1", json!(0)),
         // A list can be longer than the nesting limit of brackets.
@@ -61,7 +61,7 @@ fn loop_variable_provides_the_parts_of_an_element() {
     for (written, expected) in cases {
         assert_eq!(evaluate(written), Ok(json!(expected)), "{written}");
     }
-    // A text has no elements.
+    // A string has no elements.
     let told = "`word[0]` has no value".to_owned();
     assert_eq!(evaluate("{% for word in input.words %}{{ word[0] }}{% endfor %}"), Err(told));
 }
@@ -109,7 +109,7 @@ fn errors_quote_the_text_at_their_position() {
             ),
         ),
         ("{% if true %}{{ 1 }}{% endif x %}", at("expected nothing after `endif`", 30)),
-        // `loop` has a value in the body only.
+        // The name `loop` is defined only in the body of a loop.
         (
             "{% for one in [1] if loop.first %}{{ one }}{% endfor %}",
             at(
@@ -168,9 +168,9 @@ fn numbers_are_compared_by_their_values_however_large() {
     let cases = [
         (format!("[{least}, -1e40]|sort|first"), json!(-1e40)),
         (format!("[1e40, {greatest}]|sort|last"), json!(1e40)),
-        // The same number twice.
+        // Two different texts of the same number are equal.
         (format!("[{least}, -1.7014118346046923e38]|unique|length"), json!(1)),
-        // NaN comes last.
+        // NaN is sorted last.
         ("[1e308 * 10 - 1e308 * 10, 5]|sort|first".to_owned(), json!(5)),
     ];
     for (written, expected) in cases {
