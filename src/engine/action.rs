@@ -18,7 +18,7 @@ pub(crate) enum Action {
     Call(CallSite),
     /// Calls a tool for each element of a collection.
     ForEach(ForEach),
-    /// Calls the tool of the first case whose condition holds.
+    /// Calls the tool of the first case whose condition is true.
     Switch(Switch),
     /// Asks the user.
     Elicit(Elicitation),

@@ -49,8 +49,8 @@ const CALLS_AFTER_WAIT: u8 = 2;
 /// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
     place: Executor,
-    /// The runtime in which the run was created. Tasks are spawned on this runtime even if another
-    /// executor polls the run. `None` if the run spawns no tasks or was created outside a runtime.
+    /// The runtime in which the run was created. Tasks are spawned on this runtime, even if another
+    /// executor polls the run. `None` if the run needs no tasks, or was created outside a runtime.
     runtime: Option<Handle>,
     /// Whether new branches are spawned as tasks without a first poll, because the first poll of
     /// another branch took long.
@@ -95,7 +95,7 @@ pub(crate) struct SpawnHint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
-    /// The index of the element within the step's loop; 0 if the step is not a loop.
+    /// The index of the loop element. Zero if the step is not a loop.
     pub(crate) element: usize,
 }
 

@@ -101,7 +101,7 @@ pub(crate) type Called = Result<ToolReply, StepError>;
 pub(crate) enum ToolReply {
     /// A tool result, which may be an error (`isError`).
     Result(ToolResult),
-    /// Questions that must be answered before the tool returns a result.
+    /// Questions. The tool returns a result only after they are answered.
     Asks(Box<Questions>),
 }
 
@@ -143,7 +143,7 @@ impl From<CallToolResult> for ToolReply {
 // === impl Scope ===
 
 impl Scope {
-    /// Counts the size of a tool's reply against the limits of the run.
+    /// Counts the size of a tool reply toward the limits of the run.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! The engine, which runs plans.
 //!
-//! A [`Plan`](plan::Plan) is a checked set of steps with their dependencies. A run of a plan begins
-//! with a [`RunState`](state::RunState) in which some steps may already be finished, and ends when
-//! all steps are finished. The engine does not depend on Tower, services or files: it calls tools
-//! only through a [`Caller`](caller::Caller).
+//! A [`Plan`](plan::Plan) is a validated set of steps with their dependencies. A run of a plan
+//! starts from a [`RunState`](state::RunState), in which some steps may already be finished, and
+//! ends when all steps are finished. The engine does not depend on Tower, services or files: it
+//! calls tools only through a [`Caller`](caller::Caller).
 //!
 //! Suggested reading order: `action`, `plan` (with `step_set`), `record` and `outcome` (the
 //! outcomes of steps), `step_output` (the stored parts of tool results), `preserved_outputs` (step

@@ -416,7 +416,7 @@ impl Drop for Observation<'_> {
 // === impl ObservedRun ===
 
 impl ObservedRun {
-    /// Reports that the run and all of its branches are dropped.
+    /// Reports the run as dropped, and all of its running branches as cancelled.
     fn end_all(&mut self) {
         // In reverse order of their start, so that loop elements end before their loops.
         for open in mem::take(&mut self.open).iter().rev() {

@@ -26,7 +26,7 @@ pub(crate) struct Outcome {
     /// outcome for each step, and most steps have no error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
-    /// The index of the call site that a switch has chosen. `None` if the step is not a switch.
+    /// The index of the call site that was chosen, if the step is a switch. `None` for other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
     /// The number of tool calls that were made for the step, including retries.

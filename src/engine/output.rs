@@ -111,8 +111,8 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 
 impl Property {
     /// Returns the value of the property. If the value is null, missing or of another type, returns
-    /// the default. Without a default, returns `None` if the value is null or an optional reference
-    /// has no value, and otherwise an error.
+    /// the default instead. If the property has no default, returns `None` for null and for an
+    /// optional reference without a value, and an error in all other cases.
     fn evaluate(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),
@@ -125,8 +125,9 @@ impl Property {
         Ok(Some(default.clone()))
     }
 
-    /// Returns the reason why a required property has no value: a referenced step did not complete,
-    /// the value is null, or the evaluation failed. Returns `None` if there is no such reason.
+    /// Returns the reason why a required property has no value, for the error message: a step to
+    /// which it refers did not complete, its value is null, or its evaluation failed. Returns
+    /// `None` if none of these applies.
     fn why_empty(&self, data: &dyn Data) -> Option<String> {
         let Source::Value(expression) = &self.source else { return None };
         let uses = expression.uses();
@@ -157,7 +158,7 @@ impl Property {
             }
         };
         let value = expression.evaluate_in(data).map_err(|error| format!("{place}: {error}"))?;
-        // Null is treated as no value, because no output type includes it.
+        // Null counts as a missing value, because no output type includes null.
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
         let found = found(&value, self.kind);
         match self.kind.coerce(value) {

@@ -25,7 +25,7 @@ pub struct Wave {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepPreview {
-    /// The id of the step or target.
+    /// The ID of the step or target.
     pub id: String,
     /// The condition of the step. `None` if the step has no condition and always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ pub struct ElicitationPreview {
     pub error: Option<String>,
     /// The effect on the run if the user declines.
     pub on_decline: OnRefusal,
-    /// The effect on the run if the user does not answer.
+    /// The effect on the run if the user dismisses the question or does not answer it.
     pub on_cancel: OnRefusal,
     /// The time that the user has to answer the question, in milliseconds.
     pub timeout_ms: u64,

@@ -46,7 +46,8 @@ impl Question {
         Self { request, until: None }
     }
 
-    /// Returns the time left to answer, or `None` if the time is not limited.
+    /// Returns the time that is left to answer the question. Returns `None` if the time is not
+    /// limited.
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until?;
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))

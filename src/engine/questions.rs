@@ -113,7 +113,7 @@ impl Elicitation {
     ///
     /// # Errors
     ///
-    /// Returns an error if a referenced value does not exist.
+    /// Returns an error if an expression in the question refers to a value that does not exist.
     pub(super) fn question(&self, state: &RunState, until: u64) -> Result<Question, StepError> {
         let evaluate = |expression: &Expression, data: &dyn Data| {
             expression.evaluate_in(data).map(Option::unwrap_or_default)

@@ -356,8 +356,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns the earliest of these times: the deadlines of the calls, the deadline of the run,
-    /// and the next heartbeat.
+    /// Returns the time until which the run can wait: the earliest deadline of a call or of the
+    /// run, or the time of the next heartbeat.
     fn due(&self) -> Instant {
         let beat = self.scheduler.effects.progress.as_deref().and_then(RunProgress::due);
         let due = after(self.begun, self.scheduler.due()).min(self.scope.deadline);

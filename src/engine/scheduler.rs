@@ -104,7 +104,7 @@ pub(super) struct Settings<'p> {
 
 /// The settings for questions to the user, for a run whose steps can ask.
 pub(super) struct Asking<'p> {
-    /// The start of the run, in milliseconds of Unix time.
+    /// The start of the run, as Unix time in milliseconds.
     pub(super) started_unix_ms: u64,
     /// Whether the client supports forms, with which it asks the user a question.
     pub(super) has_forms: bool,

@@ -104,7 +104,7 @@ pub(crate) struct PendingQuestion {
     pub(super) attempts: u32,
     /// The start of the call or step, in milliseconds after the start of the run.
     pub(super) started_ms: u64,
-    /// The index of the call site that a switch has chosen. `None` if the step is not a switch.
+    /// The index of the call site that was chosen, if the step is a switch. `None` for other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) site: Option<usize>,
     /// The questions by their keys.

@@ -22,7 +22,7 @@ pub(crate) struct Unchecked {
 // === impl Plan ===
 
 impl Plan {
-    /// Returns a step and all steps that wait for it, directly or indirectly.
+    /// Returns the set of a step and all steps that depend on it, directly or indirectly.
     pub(crate) fn with_dependents(&self, step: usize) -> StepSet {
         let mut found: StepSet = [step].into_iter().collect();
         loop {

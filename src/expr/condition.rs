@@ -18,7 +18,7 @@ use super::{
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 
-/// The collection that a loop iterates over: an array, or an expression that evaluates to an array.
+/// The collection of a loop: an array, or an expression that evaluates to an array.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collection(Expression);
 

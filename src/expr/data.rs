@@ -1,4 +1,4 @@
-//! The values of a run that expressions can refer to.
+//! The data of a run to which expressions can refer.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub(crate) enum Root {
     Item,
     /// The index of the current element of a loop, starting at zero.
     Index,
-    /// The id of the run.
+    /// The ID of the run.
     WorkflowId,
     /// The name of the composite.
     WorkflowName,

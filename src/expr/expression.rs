@@ -1,4 +1,4 @@
-//! Expressions, which are JSON values with references and templates in their strings.
+//! Expressions: JSON values with references and templates in their strings.
 
 use std::fmt;
 

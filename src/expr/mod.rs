@@ -14,11 +14,11 @@
 //! | `"$steps.search"`, `"$steps[0]"` | the output of a step |
 //! | `"$steps.search.output.x"` | a part of the output; other fields of a step are `content`, `text`, `status` and `error` |
 //! | `"$item"`, `"$index"` | in a loop, the current element and its index, from zero |
-//! | `"$workflow.id"`, `"$workflow.name"` | the id of the run, and the name of the composite |
-//! | `"$input.tone?"` | the value, if there is one; otherwise the key or element with this reference is omitted |
+//! | `"$workflow.id"`, `"$workflow.name"` | the ID of the run, and the name of the composite |
+//! | `"$input.tone?"` | the value if it exists; otherwise the key or element with this reference is omitted |
 //! | `"$null"` | JSON null, which TOML lacks |
 //! | `"$$5.00"` | the literal `$5.00` |
-//! | `"Dear {{ input.name }}"` | a text with inserted values |
+//! | `"Dear {{ input.name }}"` | a string with inserted values |
 //! | `"{{ input.a + 1 }}"` | the value of one expression, with its type |
 //!
 //! References and templates may appear anywhere inside objects and arrays, but not in keys. All of

@@ -185,7 +185,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// Truncates a text to [`MAX_DISPLAYED_TEMPLATE`] characters, for an error message.
+/// Truncates a string to [`MAX_DISPLAYED_TEMPLATE`] characters, for an error message.
 fn shorten(text: &str) -> String {
     let end = text.char_indices().nth(MAX_DISPLAYED_TEMPLATE).map(|(end, _)| end);
     end.map_or_else(|| text.to_owned(), |end| format!("{}…", &text[..end]))

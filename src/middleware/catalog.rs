@@ -1,8 +1,8 @@
 //! Caches the list of tools that the service behind a layer offers.
 //!
-//! A catalog contains the tools with the names, schemas and annotations with which the service
-//! behind the layer lists them. When the tools are needed for the first time, the catalog lists all
-//! pages of tools. All clones of the layer's service share one catalog.
+//! A catalog contains the tools as the service behind the layer lists them: their names, schemas
+//! and annotations. When the tools are needed for the first time, the catalog lists all pages of
+//! tools. All clones of the layer's service share one catalog.
 //!
 //! - Concurrent requests share one listing. If the request that performs the listing is dropped,
 //!   one of the waiting requests performs it instead.

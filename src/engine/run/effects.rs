@@ -21,9 +21,9 @@ pub(super) enum Ended {
 /// stops branches.
 pub(super) struct RunEffects<'p> {
     pub(super) branches: Branches<Ended>,
-    /// The progress of the steps; `None` if the client sent no progress token.
+    /// The progress of the steps. `None` if the client sent no progress token.
     pub(super) progress: Option<Box<RunProgress>>,
-    /// The observation of the run; `None` if it is not observed.
+    /// The observation of the run. `None` if the run is not observed.
     pub(super) watching: Option<Box<Observation<'p>>>,
 }
 

@@ -136,7 +136,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_branch(id, site, outcome, now);
     }
 
-    /// Returns the call site of a call, or `None` if the call has ended.
+    /// Returns the call site of a pending call. Returns `None` if the call has ended.
     pub(in crate::engine) fn site_of(&self, id: BranchId) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id == id).map(|call| call.site)
     }
@@ -260,8 +260,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the index of the call site that a switch has chosen. Returns `None` if the step is
-    /// not a switch.
+    /// Returns the index of the call site that was chosen, if the step is a switch. Returns `None`
+    /// for other steps.
     pub(super) fn chosen(&self, step: usize, site: &CallSite) -> Option<usize> {
         let action = &self.plan.steps()[step].action;
         matches!(action, Action::Switch(_)).then_some(site.site)

@@ -217,9 +217,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.asked.push(asked);
     }
 
-    /// Rejects a call to a tool that is not read-only if a later question is certain to fail, so
-    /// that the run changes nothing in vain. A question fails if the client does not allow
-    /// questions, or if the state of the suspended run would be too large to store.
+    /// Rejects a call to a tool that is not read-only if a later question is certain to fail,
+    /// because the call could have side effects although the run cannot succeed. A question fails
+    /// if the client does not allow questions, or if the state of the suspended run would be too
+    /// large to store.
     pub(super) fn check_questions(
         &mut self,
         step: usize,

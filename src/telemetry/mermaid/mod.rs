@@ -14,11 +14,11 @@
 //!   composite is drawn only once, even if several steps call it.
 //! - A dashed border marks a step that has a condition, or whose failure does not fail the run.
 //!
-//! A [`Recorder`] is an [`Observer`](crate::observe::Observer) that records the outcome of runs.
-//! Add a recorded [`Run`] to a flowchart to show the status of each step, with a color and a line
-//! of text. Steps can also be running or waiting for a person. The flowchart then also shows the
-//! duration of each step, and the outcomes of loop elements. Arguments and results are not
-//! recorded.
+//! A [`Recorder`] is an [`Observer`](crate::observe::Observer) that records the outcomes of runs.
+//! Add a recorded [`Run`] to a flowchart to show the status of each step by a color and a line of
+//! text, for example that the step has failed, is running or waits for a person. The flowchart then
+//! also shows the duration of each step, and the outcomes of loop elements. Arguments and results
+//! are not recorded.
 //!
 //! Names, conditions and questions are truncated to 80 characters, and are never interpreted as
 //! markup. The same composite and run always produce the same text.
