@@ -1,8 +1,8 @@
--- Makes an item count against its caller's share no longer than a while from now.
+-- Shortens the time for which an item counts towards its caller's share.
 --
--- KEYS[1]  the caller's items, as `share.lua` describes them
+-- KEYS[1]  the caller's items, as described in `share.lua`
 -- ARGV[1]  the item, `id:bytes`
--- ARGV[2]  the while, in milliseconds
+-- ARGV[2]  the maximum time from now, in milliseconds
 
 local clock = redis.call('TIME')
 local expiry = clock[1] * 1000 + math.floor(clock[2] / 1000) + ARGV[2]

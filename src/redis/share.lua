@@ -1,13 +1,13 @@
--- Reserves part of the share of one caller for an item.
+-- Reserves a part of a caller's share for an item.
 --
--- KEYS[1]  a sorted set of the caller's items, `id:bytes`, by when they expire in
---          milliseconds of the server's clock; and `total`, whose score is minus their bytes
+-- KEYS[1]  a sorted set of the caller's items, `id:bytes`, with their expiry times in milliseconds
+--          of the server's clock; also contains `total`, whose score is the negative total size
 -- ARGV[1]  the item, `id:bytes`
--- ARGV[2]  how long it is kept, in milliseconds
--- ARGV[3]  the maximum of the bytes of the caller's items
+-- ARGV[2]  the lifetime of the item, in milliseconds
+-- ARGV[3]  the maximum total size of the caller's items, in bytes
 -- ARGV[4]  `evict` to make room by removing the caller's oldest items
 --
--- Returns {1, removed items that have not expired ...}, or {0} if there is no room.
+-- Returns {1, evicted items ...}, or {0} if there is no room.
 
 local items, item, ttl, max = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
@@ -24,7 +24,7 @@ local function remove(removed)
   redis.call('ZINCRBY', items, bytes(removed), 'total')
 end
 
--- The command is repeated because its answer was lost.
+-- The request is repeated if its response was lost.
 if redis.call('ZSCORE', items, item) then
   return {1}
 end
@@ -47,6 +47,6 @@ end
 
 redis.call('ZADD', items, string.format('%.0f', now + ttl), item)
 redis.call('ZINCRBY', items, -bytes(item), 'total')
--- Replicas can keep items for different times.
+-- The key must not expire before any item. Replicas can use different lifetimes.
 redis.call('PEXPIRE', items, string.format('%.0f', math.max(ttl, redis.call('PTTL', items))))
 return answer

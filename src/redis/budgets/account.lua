@@ -1,30 +1,31 @@
--- What is left of one budget, of one caller or of all. Every script about budgets
--- begins with this.
+-- Computes the remaining amount of a budget, which belongs to one caller or is shared by all
+-- callers. This is the beginning of every script about budgets.
 --
 -- KEYS[1]  a hash:
---          used      what was charged and has not come back; above the limit, a debt
---          reserved  what the leases hold together
---          tick      when something came back last, or was first used
---          amount, every   how it came back then
---          name      what the budget is called, for people who look at it
--- KEYS[2]  a sorted set of leases, `id:amount`, by when they end
--- KEYS[3]  a sorted set of leases that ended before they were settled, and of those,
---          `settled:` before them, of which a reservation may arrive that was settled
---          already, by when they are forgotten
+--          used      the charged amount that was not refilled yet; above the limit, it is a debt
+--          reserved  the total amount of all leases
+--          tick      the time of the last refill, or of the first use
+--          amount, every   the refill settings at that time
+--          name      the name of the budget, for operators who inspect the data
+-- KEYS[2]  a sorted set of leases, `id:amount`, with their expiry times
+-- KEYS[3]  a sorted set with the times at which its entries are removed. An entry is a lease that
+--          expired before it was settled, or `settled:` and a lease that was settled, but whose
+--          reservation may still arrive
 -- ARGV[1]  the limit
--- ARGV[2], ARGV[3]  this much comes back each time; how long that takes, or 0: never
+-- ARGV[2], ARGV[3]  the amount of each refill, and the interval between refills, or 0 if there
+--          are no refills
 -- ARGV[4]  the name
 --
--- Times are microseconds of the server's clock, so that all its clients agree.
+-- Times are in microseconds of the server's clock, so that all replicas agree.
 
 local account, leases, ended = KEYS[1], KEYS[2], KEYS[3]
 local limit, amount, every = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- The largest number that is exact here.
+-- The largest integer that Lua represents exactly.
 local MAX = 9007199254740991
--- For how long a lease that has ended can be settled: a day.
+-- How long an expired lease can still be settled: one day.
 local REMEMBERED = 86400000000
--- No key has to live longer: ten years.
+-- The maximum lifetime of a key: ten years.
 local FOREVER = 315360000000000
 
 local clock = redis.call('TIME')
@@ -33,20 +34,20 @@ local now = clock[1] * 1000000 + clock[2]
 local before = redis.call('HMGET', account, 'used', 'reserved', 'tick', 'amount', 'every')
 local used = tonumber(before[1] or 0)
 local reserved = tonumber(before[2] or 0)
--- Another server that has taken over can have another clock.
+-- The tick may be in the future, because another server with another clock may have taken over.
 local tick = math.min(tonumber(before[3] or now), now)
 
 local function text(number)
   return string.format('%.0f', number)
 end
 
--- What a lease is called that shall not be made again.
+-- Returns the entry for a settled lease, whose reservation must be rejected if it arrives later.
 local function settled(lease)
   return 'settled:' .. lease
 end
 
--- What has come back since the last tick, debts first. Only whole ticks move it, so
--- that no time is lost.
+-- Applies all refills since the last tick. The tick moves by whole intervals, so that no part of
+-- an interval is lost.
 local function come_back(amount, every)
   if every == 0 then
     tick = now
@@ -57,7 +58,7 @@ local function come_back(amount, every)
   tick = tick + ticks * every
 end
 
--- Until now it came back as it was set then; from now on, as it is set here.
+-- Refills until now use the previous settings, and later refills use the current settings.
 local every_before = tonumber(before[5] or every)
 come_back(tonumber(before[4] or amount), every_before)
 if every ~= every_before then
@@ -65,7 +66,7 @@ if every ~= every_before then
 end
 come_back(amount, every)
 
--- What leases hold whose process did not come back.
+-- Releases the amounts of expired leases, which their processes have not settled.
 for _, lease in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', text(now), 'LIMIT', 0, 1000)) do
   redis.call('ZREM', leases, lease)
   redis.call('ZADD', ended, text(now + REMEMBERED), lease)
@@ -73,7 +74,7 @@ for _, lease in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', text(now), 'L
 end
 redis.call('ZREMRANGEBYSCORE', ended, '-inf', text(now))
 
--- The time begins to count with the first use of what was full.
+-- The first interval begins when a full budget is first used.
 if used == 0 and reserved == 0 then
   tick = now
 end
@@ -82,8 +83,8 @@ local function left()
   return limit - used - reserved
 end
 
--- The keys go by themselves when they say nothing more: nothing is used or held. What
--- never comes back stays.
+-- Stores the amounts. The keys expire when the budget is full again. The keys of a budget without
+-- refills stay while an amount is used.
 local function save()
   used = math.min(used, MAX)
   redis.call('HSET', account, 'used', text(used), 'reserved', text(reserved),

@@ -1,4 +1,4 @@
--- Gives what is left, or 0.
+-- Returns the remaining amount, which is at least 0.
 
 save()
 return math.max(0, left())

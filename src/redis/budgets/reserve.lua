@@ -1,10 +1,11 @@
--- Reserves an amount, as a lease.
+-- Reserves an amount as a lease.
 --
 -- ARGV[5]  the lease, `id:amount`
--- ARGV[6]  the amount; 0 if anything is left
--- ARGV[7]  how long the lease lasts, in microseconds
+-- ARGV[6]  the amount; 0 succeeds if any amount remains
+-- ARGV[7]  the duration of the lease, in microseconds
 --
--- Gives {1, 0}, or {0, microseconds until it is worth to ask again, or -1}.
+-- Returns {1, 0} if the amount was reserved. Otherwise, returns {0, microseconds until a retry can
+-- succeed}, or {0, -1} if this time is unknown.
 
 local lease, wanted = ARGV[5], tonumber(ARGV[6])
 
@@ -13,12 +14,11 @@ local function answer(...)
   return {...}
 end
 
--- It is asked again, since the answer was lost.
+-- The request is repeated if its response was lost.
 if redis.call('ZSCORE', leases, lease) then
   return answer(1, 0)
 end
--- Whoever asked has given up before this arrived, or is done: this is a copy that came
--- late.
+-- The lease was already settled or has expired, so this is a late copy of the request.
 if redis.call('ZSCORE', ended, lease) or redis.call('ZSCORE', ended, settled(lease)) then
   return answer(0, -1)
 end
@@ -29,7 +29,7 @@ if missing <= 0 then
   redis.call('ZADD', leases, text(now + ARGV[7]), lease)
   return answer(1, 0)
 end
--- What others hold is used in the end, or given back before.
+-- Assumes that all other leases are charged in full. They may also be released earlier.
 if every > 0 and math.max(wanted, 1) <= limit then
   return answer(0, tick + math.ceil(missing / amount) * every - now)
 end

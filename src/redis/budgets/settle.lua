@@ -1,9 +1,9 @@
--- Ends a lease, and charges what it really was. Told twice, it does nothing.
+-- Ends a lease, and charges the amount that was actually used. Repeating this has no effect.
 --
 -- ARGV[5]  the lease, `id:amount`
--- ARGV[6]  what it really was
--- ARGV[7]  1 if the reservation may still arrive, for the first time or once more
--- ARGV[8]  the most that counts as used of what comes back
+-- ARGV[6]  the amount that was actually used
+-- ARGV[7]  1 if the server may still receive the reservation, or a copy of it
+-- ARGV[8]  the maximum used amount of a budget with refills
 
 local lease, actual = ARGV[5], tonumber(ARGV[6])
 
@@ -17,7 +17,7 @@ if every > 0 then
   used = math.min(used, tonumber(ARGV[8]))
 end
 if ARGV[7] == '1' then
-  -- It can be on its way, on a connection that was lost: for a minute it is refused.
+  -- The reservation may still arrive from a lost connection. It is rejected for one minute.
   redis.call('ZADD', ended, text(now + 60000000), settled(lease))
 end
 save()
