@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, sync::OnceLock};
 
-use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use rmcp::model::{ContentBlock, MetaObject};
 use serde_json::{Map, Value};
 
 use super::strategy::Labels;
@@ -13,7 +13,10 @@ use crate::{
         state::RunState,
         step_output::output_text,
     },
-    message::branch::{BRANCH, LABEL, TOOL, is_label},
+    message::{
+        ToolResult,
+        branch::{BRANCH, LABEL, TOOL, is_label},
+    },
 };
 
 /// Templates for the parts of a result that are the same in every result of a composite. Created
@@ -40,6 +43,8 @@ pub(super) struct Template {
     /// The `_meta` that names the branch and its tool. It is cloned into content blocks that have
     /// no `_meta` of their own.
     attribution: MetaObject,
+    /// The label that precedes the content of the branch.
+    label: ContentBlock,
     /// The trace entry of a branch that has completed.
     trace: Map<String, Value>,
 }
@@ -78,7 +83,11 @@ impl Template {
         let call = step.action.as_call()?;
         let mut attribution = MetaObject(Map::with_capacity(2));
         write_branch(&mut attribution, &step.id, &call.tool);
-        Some(Self { attribution, trace: trace_of(step, Some(&call.tool), Status::Completed) })
+        Some(Self {
+            attribution,
+            label: label(&step.id, &call.tool),
+            trace: trace_of(step, Some(&call.tool), Status::Completed),
+        })
     }
 }
 
@@ -109,10 +118,10 @@ pub(super) fn add_content(
     // them.
     let has_labels = completed && labels == Labels::Text;
     if has_labels && blocks.first().is_some_and(|first| !(is_composite && is_label(first))) {
-        let mut label = label(&step.id, tool);
-        attribute(&mut label, template, &step.id, tool);
-        mark(&mut label);
-        content.push(label);
+        content.push(match template {
+            Some(template) => template.label.clone(),
+            None => label(&step.id, tool),
+        });
     }
     // The blocks are edited in place, because they are large.
     for block in blocks.iter_mut() {
@@ -134,10 +143,13 @@ pub(super) fn add_content(
 /// Returns the label of a branch: the name of the branch and, if it is different, the name of the
 /// tool.
 fn label(branch: &str, tool: &str) -> ContentBlock {
-    ContentBlock::text(match tool == branch {
+    let mut label = ContentBlock::text(match tool == branch {
         true => format!("{branch}:"),
         false => format!("{branch} (tool `{tool}`):"),
-    })
+    });
+    attribute(&mut label, None, branch, tool);
+    mark(&mut label);
+    label
 }
 
 /// Marks a text block as the label of a branch, in its `_meta`.
@@ -229,7 +241,7 @@ pub(super) fn report_of(templates: &Cached, state: &mut RunState) -> Value {
             is_complete = false;
             continue;
         };
-        let output = outcome.result.as_mut().and_then(|result| output(result));
+        let output = outcome.result.as_mut().and_then(output);
         let place = match branch {
             Value::Object(branch) if outcome.is_success() => {
                 branch.values_mut().find(|value| value.is_null())
@@ -265,9 +277,11 @@ pub(super) fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<St
 
 /// Removes the output from the result of a branch, and returns it. The output is the structured
 /// content or, if there is none, the text.
-fn output(result: &mut CallToolResult) -> Option<Value> {
-    if let Some(structured) = result.structured_content.take() {
-        return Some(structured);
+fn output(result: &mut ToolResult) -> Option<Value> {
+    // Accesses the result mutably only to take a value, because mutable access to a shared result
+    // is slower.
+    if result.structured_content.is_some() {
+        return result.structured_content.take();
     }
     if result.is_error == Some(true) {
         // The text is already reported as the error message.

@@ -136,7 +136,7 @@ impl RunState {
     pub(crate) fn new(input: Value, steps: usize) -> Self {
         Self {
             input,
-            outcomes: vec![None; steps],
+            outcomes: (0..steps).map(|_| None).collect(),
             finished: Vec::with_capacity(steps),
             ..Self::default()
         }

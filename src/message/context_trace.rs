@@ -73,17 +73,22 @@ impl Context {
 
     /// Replaces the trace context in `_meta` with that of `span`, so that requests made with this
     /// context become children of the span.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn call_within(&mut self, span: &Span) {
         if self.is_untraced(span) {
             return;
         }
+        self.call_within_traced(span);
+    }
+
+    #[inline(never)]
+    fn call_within_traced(&mut self, span: &Span) {
         self.pass_on(self.trace().as_ref(), span);
     }
 
     /// Returns `true` if neither the client nor this process traces the request, which is the case
     /// for most requests.
-    #[inline]
+    #[inline(always)]
     fn is_untraced(&self, span: &Span) -> bool {
         self.meta.is_empty() && self.propagate().is_none() && span.is_none()
     }

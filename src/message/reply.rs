@@ -34,7 +34,7 @@ pub struct Reply(
     Arc<Body>,
 );
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one allocation around it, and results are the rule"
@@ -61,6 +61,22 @@ pub enum ToolAnswer {
     Refused(Refusal),
     /// A result of another type, which is not a valid answer to a `tools/call` request.
     Invalid,
+}
+
+// === impl Body ===
+
+impl Clone for Body {
+    // A reply is rarely copied, because its clones share it. Not inlined, so that mutable access
+    // to a reply that is not shared stays small.
+    #[cold]
+    #[inline(never)]
+    fn clone(&self) -> Self {
+        match self {
+            Self::Result(result) => Self::Result(result.clone()),
+            Self::Error(error) => Self::Error(error.clone()),
+            Self::Refused(refusal) => Self::Refused(refusal.clone()),
+        }
+    }
 }
 
 // === impl Reply ===
