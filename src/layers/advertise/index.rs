@@ -12,46 +12,48 @@ use rmcp::model::Tool;
 use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
-/// Limits of a search query. A search uses only the first `MAX_QUERY` bytes of the query, and the
-/// first `MAX_QUERY_WORDS` distinct words in them.
+/// Limits on the length of a search query. A search ignores everything after the first `MAX_QUERY`
+/// bytes of the query, and after the first `MAX_QUERY_WORDS` distinct words.
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
-/// Limits of an indexed text. The index contains only the first `MAX_INDEXED_TEXT` bytes and the
-/// first `MAX_TEXT_WORDS` words of a name, title or description.
+/// Limits on the indexed text of a tool. Only the first `MAX_INDEXED_TEXT` bytes and the first
+/// `MAX_TEXT_WORDS` words of each name, title or description are indexed.
 const MAX_INDEXED_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
-/// Maximum number of indexed words of all tools together. Tools that are listed after this limit is
-/// reached are found only by their full names.
+/// Maximum number of words in the search index, counted over all tools. Once the index contains
+/// this many words, further tools are found only by their full names.
 const MAX_WORDS: usize = 1_000_000;
-/// Minimum number of characters of a word that matches longer words of which it is a prefix.
+/// Minimum length, in characters, of a word that is compared as a prefix. Shorter words match only
+/// equal words.
 const MIN_BEGINNING: usize = 3;
 
-/// Minimum weight of a word in a tool's name. In a name of *n* words, each word has the weight
-/// `IN_NAME + 2/n`, so that words of short names weigh more.
+/// Base weight of a word that occurs in a tool's name. The full weight is `IN_NAME + 2/n` for a
+/// name of *n* words, so that a word of a short name weighs more.
 const IN_NAME: f32 = 3.0;
 const IN_TITLE: f32 = 2.0;
 const IN_DESCRIPTION: f32 = 1.0;
-/// If one word is a prefix of another, their closeness is this factor times the ratio of the words'
-/// lengths.
+/// Factor for prefix matches. If one word is a prefix of another, the closeness of the two words is
+/// this factor times the ratio of their lengths.
 const BEGINNING: f32 = 0.5;
 
 /// A search index of the advertised tools.
 #[doc(hidden)]
 #[derive(Default)]
 pub struct Index {
-    /// The advertised tools in listing order, as indices into the list of all tools.
+    /// The advertised tools in listing order. Each tool is stored as an index into the list of all
+    /// tools.
     tools: Vec<usize>,
-    /// The advertised tools that contain a word, by word.
+    /// The search index: maps each word to the advertised tools that contain it.
     words: BTreeMap<String, Vec<Posting>>,
-    /// The advertised tools with a given name, as indices into `tools`. The key is the name in the
-    /// form that [`plain`] returns, so that `create_issue` and `createIssue` have the same key.
+    /// The advertised tools by name, as indices into `tools`. The names are normalized with
+    /// [`plain`], so that `create_issue` and `createIssue` have the same key.
     names: HashMap<String, Vec<u32>>,
     /// The number of words indexed so far, including repetitions.
     read: usize,
 }
 
-/// An entry of the search index: a tool that contains a word, and the weight of the word in this
-/// tool.
+/// An entry of the search index: a tool that contains the indexed word, and the weight of the word
+/// in that tool.
 #[derive(Clone, Copy)]
 struct Posting {
     /// The index of the tool in the list of advertised tools.
@@ -71,13 +73,15 @@ pub(super) struct SearchResult {
 struct Scores {
     /// The score of each tool. Zero if the tool does not match the query.
     scores: Vec<f32>,
-    /// For the current query word, the highest *weight × closeness* of each tool.
+    /// The highest *weight × closeness* of each tool for the current query word. Zero if the tool
+    /// does not match the word.
     weights: Vec<f32>,
     /// The tools that match the current query word.
     matched: Vec<u32>,
 }
 
-/// How well the name of a tool matches the whole query, from the worst match to the best.
+/// How well the name of a tool matches the whole query. The variants are ordered from the worst
+/// match to the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameFits {
     NotAtAll,
@@ -132,9 +136,8 @@ impl Index {
         }
     }
 
-    /// Returns the tools that best match a query, up to `limit` tools. `exact` is the tool whose
-    /// name equals the query, as an index into the list of all tools, or `None` if there is no such
-    /// tool.
+    /// Returns up to `limit` tools that best match a query. `exact` is the tool whose name equals
+    /// the query, as an index into the list of all tools. It is `None` if no tool has this name.
     pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
         let wanted = wanted(query);
@@ -169,7 +172,8 @@ impl Index {
         }
     }
 
-    /// Returns the tools whose names match the whole query, and how well each name matches.
+    /// Returns the tools whose names match the whole query, not only a word of it, together with
+    /// the quality of each match.
     fn names_that_fit(&self, query: &str, exact: Option<usize>) -> HashMap<u32, NameFits> {
         let words = plain(query);
         let in_words = self.names.get(&words).filter(|_| !words.is_empty());
@@ -179,15 +183,15 @@ impl Index {
         in_words.chain(exact.map(|tool| (tool, NameFits::Exactly))).collect()
     }
 
-    /// Converts an index into the list of all tools to an index into the list of advertised tools.
-    /// Returns `None` if the tool is not advertised.
+    /// Converts an index into the list of all tools into an index into the list of advertised
+    /// tools. Returns `None` if the tool is not advertised.
     fn number(&self, place: usize) -> Option<u32> {
         self.tools.binary_search(&place).ok().and_then(|number| number.try_into().ok())
     }
 
     /// Finds the indexed words that match a query word: the word itself, its prefixes, and longer
-    /// words that begin with it. Returns the postings of each of these words, and the closeness of
-    /// the word to the query word.
+    /// words that begin with it. For each of these words, returns the closeness to the query word,
+    /// and the tools that contain the indexed word.
     fn like<'i>(&'i self, word: &'i str) -> impl Iterator<Item = (f32, &'i [Posting])> {
         let same = self.words.get(word).map(|postings| (1.0, postings.as_slice()));
         let ends = word.char_indices().map(|(end, _)| end).skip(MIN_BEGINNING);
@@ -222,8 +226,7 @@ fn wanted(query: &str) -> Vec<String> {
     wanted
 }
 
-/// Returns the closeness of a word and its prefix `beginning`, which is half the ratio of their
-/// lengths.
+/// Returns the closeness of `word` and its prefix `beginning`: half the ratio of their lengths.
 fn closeness(beginning: &str, word: &str) -> f32 {
     BEGINNING * beginning.len() as f32 / word.len() as f32
 }
@@ -244,8 +247,8 @@ impl Scores {
         Self { scores: vec![0.0; tools], weights: vec![0.0; tools], matched: Vec::new() }
     }
 
-    /// Adds the scores of a query word to all tools that match the word. The fewer tools match the
-    /// word, the higher the scores.
+    /// Adds a query word to the scores. Increases the score of every tool that matches the word.
+    /// The increase is larger if the word is rare, that is, if only a few tools match it.
     fn add(&mut self, word: &str, index: &Index) {
         for (counts, postings) in index.like(word) {
             for Posting { tool, weight } in postings {
@@ -265,8 +268,9 @@ impl Scores {
     }
 }
 
-/// Returns the rarity of a query word that `matched` of `all` tools match. The fewer tools match,
-/// the higher the rarity. The rarity is always positive.
+/// Returns the rarity of a query word that matches `matched` of `all` tools. Rare words have a
+/// higher rarity, so that they contribute more to the score of a tool. The rarity is always
+/// positive.
 fn rarity(matched: usize, all: usize) -> f32 {
     let (matched, all) = (matched as f32, all as f32);
     (1.0 + (all - matched + 0.5) / (matched + 0.5)).ln()

@@ -48,36 +48,38 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Adds the names of composites, which are advertised even if the [patterns](Self::tools)
-    /// exclude them. A composite is hidden only if its exact name is denied. Defaults to no names.
+    /// Adds the names of composite tools. Composite tools are advertised even if the
+    /// [patterns](Self::tools) do not allow them, unless a pattern denies the exact name of the
+    /// composite tool. Defaults to no names.
     #[must_use]
     pub fn composites<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         Arc::make_mut(&mut self.policy).composites.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets whether the layer rejects or forwards calls of tools that are not advertised. Defaults
-    /// to [`Calls::Refuse`], which rejects these calls.
+    /// Sets whether calls to tools that are not advertised are rejected or forwarded. Defaults to
+    /// [`Calls::Refuse`], which rejects them.
     #[must_use]
     pub fn calls(mut self, calls: Calls) -> Self {
         Arc::make_mut(&mut self.policy).calls = calls;
         self
     }
 
-    /// Sets whether clients see a list of the tools, or search them. Defaults to [`Mode::List`],
-    /// which lists all advertised tools.
+    /// Sets whether clients receive a list of all advertised tools, or a tool that searches them.
+    /// Defaults to [`Mode::List`].
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         Arc::make_mut(&mut self.policy).mode = mode;
         self
     }
 
-    /// Returns warnings for the operator about patterns that match no tool, and about tools that
-    /// clients cannot call because search mode has a tool of the same name.
+    /// Returns warnings for the operator about patterns that match no tool. In search mode, also
+    /// returns warnings about tools that clients cannot call because they are named `search_tools`
+    /// or `call_tool`.
     ///
-    /// The layer checks the patterns and names whenever a client or a search has listed all tools.
-    /// Each warning is logged once. The returned list contains at most 1000 warnings, including
-    /// those whose cause has been resolved.
+    /// The layer updates the warnings whenever it has seen a complete list of tools, for a client
+    /// or for a search. Each warning is logged once. At most 1000 warnings are returned, including
+    /// warnings whose cause has been resolved.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()
@@ -85,8 +87,8 @@ impl AdvertiseLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, a search may miss changes of the tools for up to a minute. Only searches
-    /// use the cached list of tools.
+    /// If no epoch is set, searches can return results from a list of tools that is up to a minute
+    /// old. Only searches use the cached list of tools.
     AdvertiseLayer: catalogs
 }
 

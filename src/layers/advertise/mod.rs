@@ -1,8 +1,8 @@
 //! Controls which tools clients see, and whether they see a list of tools or a search tool.
 //!
-//! Place an [`AdvertiseLayer`] above the layer that runs composites, to list a composite but hide
-//! the tools that the composite calls. The layer controls only which tools clients see. To restrict
-//! access to tools, put a [filter](crate::filter) below the composites.
+//! To list a composite tool but hide the tools that it calls, place an [`AdvertiseLayer`] above the
+//! layer that runs composites. The layer controls only which tools clients see. To restrict access
+//! to tools, place a [filter](crate::filter) below the composites.
 //!
 //! - Tools that the [`Selection`](crate::pattern::Selection) excludes are not listed. If a client
 //!   calls such a tool, the layer rejects the call as if the tool did not exist, unless
@@ -25,14 +25,14 @@
 //! | `search_tools` | `query`, a string; `limit`, 1 to 50, by default 10 | `{ "tools": [{ "name", "title"?, "description"?, "inputSchema", "annotations"? }], "total" }`, best first |
 //! | `call_tool` | `name`, a string; `arguments`, an object, if it takes any | the result of the tool |
 //!
-//! Both tools cover all advertised tools, including composites. The layer replaces a call of
-//! `call_tool` with a call of the named tool, so the layers below treat it like a direct call.
-//! Clients can still call the advertised tools directly. If a tool below the layer is named
-//! `search_tools` or `call_tool`, clients cannot call that tool, and the layer logs a warning.
+//! Searches and calls cover all advertised tools, including composites. The layer replaces a call
+//! to `call_tool` with a call to the named tool, so the layers below treat it like a direct call.
+//! Clients can still call the advertised tools directly. If a tool below the layer is itself named
+//! `search_tools` or `call_tool`, clients cannot call it, and the layer logs a warning.
 //!
-//! The layer lists the searchable tools at the first search, and caches the list in a
+//! The layer lists the searchable tools when a client first searches, and caches the list in a
 //! [catalog](crate::catalog). If listing fails, the layer rejects the search as temporarily
-//! unavailable. Calls of other tools still work.
+//! unavailable. Calls to tools other than `search_tools` still work.
 //!
 //! # Search results
 //!

@@ -17,14 +17,14 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Whether clients can call tools that are not advertised.
+/// Whether clients can call a tool that is not advertised to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
-    /// The call is rejected as if the tool did not exist.
+    /// Rejects the call with the same error as a call to a tool that does not exist.
     #[default]
     Refuse,
-    /// The call is forwarded. Tools that are not advertised are only missing from lists.
+    /// Forwards the call. The tool is callable, although it is missing from the list of tools.
     Allow,
 }
 
@@ -35,8 +35,8 @@ pub enum Mode {
     /// Clients see all advertised tools in the list of tools.
     #[default]
     List,
-    /// The list of tools contains only two tools: one that searches the advertised tools, and one
-    /// that calls them.
+    /// Clients see only two tools: one that searches the advertised tools, and one that calls a
+    /// tool that was found.
     Search,
 }
 
@@ -57,28 +57,30 @@ pub(super) struct Policy {
     pub(super) warnings: Warnings,
 }
 
-/// The state that an [`AdvertiseRule`] stores for a request until the reply arrives.
+/// The state of a request that an [`AdvertiseRule`] needs when the reply to the request arrives.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Memo(Forwarded);
 
-/// How the layer changes the reply to a forwarded request.
+/// How the layer must change the reply to a forwarded request.
 #[derive(Debug)]
 enum Forwarded {
     /// The reply is forwarded unchanged.
     Passes,
-    /// The reply contains the capabilities of the server. The layer adds the tools capability.
+    /// The reply contains the capabilities of the server. The layer adds the `tools` capability to
+    /// it.
     Declares,
-    /// The reply is a list of tools. The layer removes hidden tools. If `Some`, the names on the
-    /// page are also compared with the patterns that have not matched any tool yet.
+    /// The reply is a page of the list of tools. The layer removes hidden tools from it. If the
+    /// page is `Some`, the layer also checks whether the tools on it match patterns that have not
+    /// matched any tool so far.
     Lists(Option<Page>),
-    /// The request was a call of [`CALL`]. If the reply rejects arguments of the called tool, the
-    /// layer prepends [`ARGUMENTS`] to their paths, because the arguments are nested in the
-    /// client's call.
+    /// The client called [`CALL`], and the layer forwarded the call to the tool named in the
+    /// arguments. If the reply rejects an argument, the layer prepends [`ARGUMENTS`] to its path,
+    /// because the client sent the argument inside of [`ARGUMENTS`].
     Calls,
 }
 
-/// Creates a watch that finds the patterns in `tools` that match no tool.
+/// Creates a [`PatternWatch`] that reports the patterns in `tools` that match no listed tool.
 pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());
@@ -88,7 +90,8 @@ pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
 // === impl Policy ===
 
 impl Policy {
-    /// Returns `true` if the layer forwards all requests and replies unchanged.
+    /// Returns `true` if the layer has nothing to change, and forwards all requests and replies as
+    /// they are.
     #[inline]
     fn is_identity(&self) -> bool {
         self.mode == Mode::List && self.tools.selects_all()
@@ -123,8 +126,8 @@ impl Policy {
 // === impl AdvertiseRule ===
 
 impl AdvertiseRule {
-    /// Processes a request. Not called if the layer forwards [all requests](Policy::is_identity)
-    /// unchanged.
+    /// Processes a request. This method is not called if the layer forwards [all
+    /// requests](Policy::is_identity) unchanged.
     fn inspect(
         &self,
         request: &mut Request,
@@ -155,7 +158,8 @@ impl AdvertiseRule {
         }
     }
 
-    /// Replaces a call of [`CALL`] with a call of the tool that is named in its arguments.
+    /// Replaces a call to the tool [`CALL`] with a direct call to the tool that the client named in
+    /// the arguments.
     fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         let Some(call) = request.tool_call_mut() else {
             return ControlFlow::Continue(Memo(Forwarded::Passes));

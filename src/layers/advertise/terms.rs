@@ -56,7 +56,8 @@ fn parts(run: &str) -> Vec<&str> {
     parts
 }
 
-/// Returns `true` if a part of a run ends at `before`, and the next part begins at `character`.
+/// Returns `true` if a new part of a word begins between the characters `before` and `character`,
+/// for example between `e` and `I` in `createIssue`.
 fn begins_part(before: char, character: char, after: Option<char>) -> bool {
     before.is_numeric() != character.is_numeric()
         || before.is_lowercase() && character.is_uppercase()
@@ -66,7 +67,7 @@ fn begins_part(before: char, character: char, after: Option<char>) -> bool {
         || is_word_alone(character)
 }
 
-/// Returns `true` if the character belongs to a script that is written without spaces.
+/// Returns `true` if the script of the character is usually written without spaces between words.
 const fn is_word_alone(character: char) -> bool {
     matches!(character,
         '\u{3040}'..='\u{30ff}' // Kana.

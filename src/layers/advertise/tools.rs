@@ -16,15 +16,15 @@ use crate::{
 pub(super) const SEARCH: &str = "search_tools";
 /// The name of the tool that calls an advertised tool.
 pub(super) const CALL: &str = "call_tool";
-/// The JSON Pointer, in the arguments of [`CALL`], to the arguments of the called tool.
+/// The JSON Pointer to the arguments of the called tool within the arguments of [`CALL`].
 pub(super) const ARGUMENTS: &str = "/arguments";
 
 const MAX_LIMIT: u64 = 50;
 const DEFAULT_LIMIT: u64 = 10;
-/// Maximum number of unknown arguments in an error.
+/// Maximum number of unknown arguments that an error message lists.
 const MAX_UNKNOWN: usize = 64;
-/// Maximum length, in bytes, of the name of an unknown argument in an error. Longer names are
-/// omitted from the error message.
+/// Maximum length, in bytes, of an unknown argument's name in an error message. The error message
+/// does not contain longer names.
 const MAX_DISPLAYED_ARGUMENT: usize = 64;
 
 /// The arguments of [`SEARCH`].
@@ -155,7 +155,7 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     ///
-    /// If arguments are invalid, returns a refusal that lists all of them.
+    /// Returns a refusal that lists all invalid arguments.
     pub(super) fn read(arguments: Option<&'a JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments, ["query", "limit"]);
         let given = |key| arguments.and_then(|arguments| arguments.get(key));
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches the known tools. Returns a tool result that contains the best matches.
+    /// Runs the search, and returns the best matches as a tool result.
     pub(super) fn answer(&self, known: &Known<Index>) -> CallToolResult {
         let tools = known.tools();
         let exact = tools.place(self.query.trim());
@@ -209,7 +209,8 @@ fn summary(tool: &Tool) -> Value {
     Value::Object(told)
 }
 
-/// Returns the value if it is a non-negative integer. In JSON Schema, `5.0` is an integer, too.
+/// Returns the value as an integer if it is a non-negative integer. As in JSON Schema, a number
+/// such as `5.0` also counts as an integer.
 fn whole(value: &Value) -> Option<u64> {
     let whole = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     value.as_u64().or_else(|| whole.map(|number| number as u64))
@@ -222,7 +223,7 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// If arguments are invalid, returns a refusal that lists all of them.
+    /// Returns a refusal that lists all invalid arguments.
     pub(super) fn take(arguments: Option<JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments.as_ref(), ["name", "arguments"]);
         let mut given = arguments.unwrap_or_default();
@@ -253,7 +254,8 @@ fn violation(path: impl Into<String>, message: impl Into<String>) -> Violation {
     Violation { path: path.into(), message: message.into() }
 }
 
-/// Returns the violation of a required string argument that is missing or not a string.
+/// Returns the violation for a required string argument that is missing, or whose value is not a
+/// string.
 fn no_string(key: &str, value: Option<&Value>) -> Violation {
     match value {
         None => violation("", format!("`{key}` is missing: expected a string")),
