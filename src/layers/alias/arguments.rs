@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::{json_pointer, message::Violation};
 
-/// The error message of a call that sets a hidden argument, or that sets a renamed argument by its
-/// original name.
+/// The error message for an argument that clients cannot set: a hidden argument, or the original
+/// name of a renamed argument.
 const NOT_KNOWN: &str = "is not known to the tool";
-/// The error message of a call whose client did not send the rejected value, for example because
-/// the value is a default.
+/// The error message if a tool rejects a value that the client did not send, for example the
+/// default of a hidden argument.
 const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 
 /// The aliases of all arguments of a tool.
@@ -19,38 +19,38 @@ const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 pub(super) struct Arguments {
     list: Vec<Argument>,
     by_original: HashMap<String, usize>,
-    /// Maps the client's name of each argument to its index in `list`. Contains no hidden
-    /// arguments, because clients have no name for them.
+    /// Maps client names of arguments to indices into `list`. Hidden arguments are not in the map,
+    /// because clients have no name for them.
     by_name: HashMap<String, usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Argument {
     pub(super) original: String,
-    /// The client's name of the argument, or `None` if the argument is hidden.
+    /// The argument name that clients use, or `None` if the argument is hidden from clients.
     pub(super) name: Option<String>,
     pub(super) default: Option<Value>,
     pub(super) description: Option<String>,
 }
 
-/// How the aliases change the way clients see an argument of a tool.
+/// The effect of argument aliases on an argument of a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate<'a> {
-    /// The argument has no alias. Clients see it under its original name.
+    /// No alias affects the argument. Clients see it under its original name.
     Kept,
     /// Clients see the argument under this name.
     Named(&'a Argument, &'a str),
-    /// Clients do not see the argument, because its alias hides it.
+    /// The alias of the argument hides it from clients.
     Hidden(&'a Argument),
-    /// Clients cannot set the argument, because the alias of another argument has its name.
+    /// Clients cannot set the argument, because the alias of another argument uses its name.
     Shadowed,
 }
 
 // === impl Arguments ===
 
 impl Arguments {
-    /// Creates a lookup table of argument aliases. Original names and client names must each be
-    /// unique.
+    /// Creates a lookup table from argument aliases. No two aliases may have the same original name
+    /// or the same client name.
     pub(super) fn new(list: Vec<Argument>) -> Self {
         let places = list.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -66,8 +66,8 @@ impl Arguments {
         self.list.is_empty()
     }
 
-    /// Returns the strings that a rewritten schema must not contain: the original names of hidden
-    /// and renamed arguments, and the defaults of hidden arguments if they are strings.
+    /// Returns the strings that clients must not find in the rewritten schema: the original names
+    /// of hidden and renamed arguments, and the string defaults of hidden arguments.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let unseen = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
         let texts = unseen.flat_map(|argument| {
@@ -77,7 +77,7 @@ impl Arguments {
         texts.flatten().filter(|text| !text.is_empty())
     }
 
-    /// Returns how the aliases change the argument that the tool calls `original`.
+    /// Returns the effect of the aliases on the argument that the tool calls `original`.
     pub(super) fn fate(&self, original: &str) -> Fate<'_> {
         let at = |place: &usize| &self.list[*place];
         match self.by_original.get(original).map(at) {
@@ -90,8 +90,8 @@ impl Arguments {
         }
     }
 
-    /// Translates the arguments of a tool call: changes the client's argument names to the tool's,
-    /// and adds the defaults.
+    /// Translates the arguments of a tool call before it is forwarded: replaces the client's
+    /// argument names with the tool's, and adds the defaults of missing arguments.
     ///
     /// # Errors
     ///
@@ -130,9 +130,9 @@ impl Arguments {
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
-    /// Translates the argument names in violations from the tool's names to the client's. Removes
-    /// and returns violations about arguments that clients cannot set. If any were removed, adds a
-    /// single general violation instead.
+    /// Translates violations for the client: replaces the tool's argument names with the client's.
+    /// Violations of arguments that clients cannot set are removed and returned, so that they can
+    /// be logged. In their place, the client receives a single general violation.
     pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {
@@ -162,7 +162,7 @@ impl Arguments {
 // === impl Argument ===
 
 impl Argument {
-    /// Returns `true` if clients see the argument under another name.
+    /// Returns `true` if clients see the argument under a name other than the original one.
     pub(super) fn is_renamed(&self) -> bool {
         self.name.as_ref().is_some_and(|name| *name != self.original)
     }

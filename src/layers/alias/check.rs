@@ -14,8 +14,8 @@ use crate::{
     names::{is_separator, is_tool_name},
 };
 
-/// Checks all aliases of one kind of item, and converts them to their internal form. Collects the
-/// errors of all aliases instead of stopping at the first error.
+/// Checks the aliases for one kind of item, such as tools, and converts them to the internal form
+/// of the layer. Collects the errors of all aliases instead of stopping at the first error.
 pub(super) struct Checking {
     list: ItemKind,
     /// The number of aliases checked so far.
@@ -82,9 +82,9 @@ impl Checking {
         }
     }
 
-    /// Creates an alias from the server's name `original` and the client's name `name`, which
-    /// defaults to `original`. Records an error if one of the names is blank, or if an earlier
-    /// alias has the same original name or the same client's name.
+    /// Creates an alias for the item `original`. Clients see the item under `name`, which defaults
+    /// to `original`. Records an error if one of the two names is blank, or if an earlier alias
+    /// already uses one of them.
     fn known_as(&mut self, key: &str, original: String, name: Option<String>) -> Alias {
         let given = name.is_some();
         let name = name.unwrap_or_else(|| original.clone());

@@ -5,8 +5,8 @@ use std::fmt;
 use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
-/// An alias that changes the name, texts, annotations or arguments of a tool. The tool keeps each
-/// property that the alias does not set.
+/// An alias for a tool, which changes its name, texts, annotations or arguments. A property that is
+/// not set in the alias is left unchanged.
 ///
 /// # Examples
 ///
@@ -31,7 +31,8 @@ pub struct ToolAlias {
     pub(super) arguments: Vec<(String, ArgumentAlias)>,
 }
 
-/// An alias that hides or renames an argument of a tool, or that sets its default or description.
+/// An alias for an argument of a tool. Hides or renames the argument, or sets its default or
+/// description.
 ///
 /// The `Debug` output does not contain the default, which may be secret.
 #[derive(Clone, Default)]
@@ -43,8 +44,8 @@ pub struct ArgumentAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias that changes the name or texts of a prompt. The prompt keeps each property that the
-/// alias does not set.
+/// An alias for a prompt, which changes its name or texts. A property that is not set in the alias
+/// is left unchanged.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PromptAlias {
@@ -54,8 +55,8 @@ pub struct PromptAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias that changes the URI, name or texts of a resource or URI template. The resource keeps
-/// each property that the alias does not set.
+/// An alias for a resource or URI template, which changes its URI, name or texts. A property that
+/// is not set in the alias is left unchanged.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ResourceAlias {
@@ -69,7 +70,7 @@ pub struct ResourceAlias {
 // === impl ToolAlias ===
 
 impl ToolAlias {
-    /// Creates an alias of the tool with the name `original` on the server.
+    /// Creates an alias for the tool that has the name `original` on the server.
     pub fn new(original: impl Into<String>) -> Self {
         Self {
             original: original.into(),
@@ -100,18 +101,18 @@ impl ToolAlias {
         self
     }
 
-    /// Sets annotations of the tool. The tool keeps the annotations that are `None` in
-    /// `annotations`.
+    /// Sets the annotations of the tool. Annotations that are `None` in `annotations` are not
+    /// changed.
     ///
-    /// Set only annotations that are true of the tool. The layer does not verify them, but layers
-    /// above rely on them: for example, composites derive their own annotations from those of the
-    /// tools that they call.
+    /// Set only annotations that are true for the tool. The layer does not verify them, but the
+    /// layers above rely on them: for example, composites derive their own annotations from those
+    /// of the tools that they call.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = Some(annotations);
         self
     }
 
-    /// Adds an alias of the argument with the name `original` on the server.
+    /// Adds an alias for the argument that has the name `original` on the server.
     pub fn argument(mut self, original: impl Into<String>, argument: ArgumentAlias) -> Self {
         self.arguments.push((original.into(), argument));
         self
@@ -121,12 +122,12 @@ impl ToolAlias {
 // === impl ArgumentAlias ===
 
 impl ArgumentAlias {
-    /// Creates an alias that does not change the argument.
+    /// Creates an alias for the argument `original` that does not change anything yet.
     pub fn new() -> Self {
         <Self as Default>::default()
     }
 
-    /// Hides the argument from clients, which then cannot set it. If the argument has a
+    /// Hides the argument, so that clients can neither see nor set it. If the argument has a
     /// [default](Self::default), the server always receives the default.
     pub fn hide(mut self) -> Self {
         self.hide = true;
@@ -168,7 +169,7 @@ impl fmt::Debug for ArgumentAlias {
 // === impl PromptAlias ===
 
 impl PromptAlias {
-    /// Creates an alias of the prompt with the name `original` on the server.
+    /// Creates an alias for the prompt that has the name `original` on the server.
     pub fn new(original: impl Into<String>) -> Self {
         Self { original: original.into(), name: None, title: None, description: None }
     }
@@ -195,16 +196,16 @@ impl PromptAlias {
 // === impl ResourceAlias ===
 
 impl ResourceAlias {
-    /// Creates an alias of the resource or URI template with the URI `original` on the server.
+    /// Creates an alias for the resource or URI template that has the URI `original` on the server.
     pub fn new(original: impl Into<String>) -> Self {
         Self { original: original.into(), uri: None, name: None, title: None, description: None }
     }
 
     /// Sets the URI under which clients list and read the resource.
     ///
-    /// If `original` is a URI template, `uri` must be a template, too, and may differ from
-    /// `original` only in its prefix, before the first `{`. If a client then reads a URI that
-    /// matches `uri`, the server receives the URI with the original prefix.
+    /// If `original` is a URI template, `uri` must be a URI template with a different prefix: only
+    /// the part before the first `{` may differ. When a client reads a URI that matches `uri`, the
+    /// layer replaces the prefix with that of `original` before it forwards the request.
     pub fn uri(mut self, uri: impl Into<String>) -> Self {
         self.uri = Some(uri.into());
         self

@@ -26,7 +26,7 @@ pub enum AliasErrorKind {
     /// A name or URI is blank.
     #[error("a blank name")]
     Blank,
-    /// The protocol does not allow the name for a tool.
+    /// The protocol does not allow this name for tools.
     #[error(
         "illegal tool name {name:?}: expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.`{}",
         Between(separator)
@@ -34,16 +34,16 @@ pub enum AliasErrorKind {
     IllegalName {
         /// The illegal name.
         name: String,
-        /// The separator that may occur in tool names, or an empty string if no separator is set.
+        /// The separator that the layer allows in tool names, or an empty string if none is set.
         separator: String,
     },
-    /// An earlier alias in the list is for the same item or argument.
+    /// Two aliases in the list are for the same item or argument.
     #[error("`{original}` has an alias already")]
     DuplicateOriginal {
         /// The server's name of the item or argument.
         original: String,
     },
-    /// An earlier alias in the list has the same name.
+    /// Two aliases in the list have the same client name.
     #[error("another alias gives the name `{name}`")]
     DuplicateName {
         /// The name that both aliases have.
@@ -68,7 +68,7 @@ pub enum AliasErrorKind {
     },
 }
 
-/// The separator that tool names may contain, displayed as part of an error message.
+/// The separator that the layer allows in tool names, formatted for an error message.
 struct Between<'a>(&'a str);
 
 // === impl AliasErrors ===
@@ -133,8 +133,9 @@ impl AliasError {
         self.index
     }
 
-    /// Returns the path to the invalid property in the alias, such as `name`, or `arguments`, `q`
-    /// and `rename`. The path is `original` if the name on the server is invalid.
+    /// Returns the keys that lead to the invalid property in the alias, for example `["name"]`, or
+    /// `["arguments", "q", "rename"]`. If the name of the item on the server is invalid, returns
+    /// `["original"]`.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys

@@ -38,7 +38,7 @@ struct Aliases {
     warnings: Warnings,
 }
 
-/// The state that an [`AliasLayer`] stores for a request until the reply arrives.
+/// The state of a request that an [`AliasLayer`] needs to translate the reply to the request.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Asked(Remembered);
@@ -49,17 +49,17 @@ enum Remembered {
     Nothing,
     /// The reply can be translated without information about the request.
     Little,
-    /// The request lists items of this kind. If `Some`, the items on the requested page are
-    /// compared with the aliases, to find aliases of items that do not exist.
+    /// The request lists items of this kind. If the page is `Some`, the layer compares the listed
+    /// items with the aliases, to find aliases for items that do not exist.
     List(ItemKind, Option<Page>),
-    /// The request is for an item with an alias. The number is the index of this alias.
+    /// The request refers to an item with an alias. The number is the index of the alias.
     Alias(ItemKind, usize),
     /// The request is for a resource whose URI matches an aliased URI template. Boxed because the
     /// value is large and such requests are rare.
     Expanded(Box<Expanded>),
 }
 
-/// The URI of a resource as the client sent it, and as the server knows it.
+/// The URI of a requested resource in two forms: as the client sent it, and as the server knows it.
 #[derive(Debug)]
 struct Expanded {
     asked: String,
@@ -75,9 +75,9 @@ impl AliasLayer {
         Self::default()
     }
 
-    /// Sets a separator that tool names may contain, such as the `/` in `github/search`. The
-    /// protocol does not allow all separators in names, so the layer accepts this one in addition.
-    /// Use the separator of the [`Router`](crate::adapter::Router) below this layer.
+    /// Sets a separator that is allowed in tool names, such as the `/` in `github/search`. Without
+    /// this setting, the layer rejects names with a separator that the protocol does not allow. Use
+    /// the separator of the [`Router`](crate::adapter::Router) below this layer.
     ///
     /// Call this method before [`tools`](Self::tools). A separator consists of 1 to 8 visible ASCII
     /// characters. The layer ignores any other separator. Defaults to no separator.
@@ -91,11 +91,11 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors if an alias is invalid. The alias of a tool is invalid if its name is
+    /// Returns all errors if any alias is invalid. The alias for a tool is invalid if its name is
     /// blank or illegal, or if an earlier alias is for the same tool or has the same name. The
-    /// alias of an argument is invalid if its name is blank, if an earlier alias is for the same
-    /// argument or has the same name, or if it sets a property that has no effect on a hidden
-    /// argument.
+    /// alias for an argument is invalid if its name is blank, if an earlier alias is for the same
+    /// argument or has the same name, or if it hides the argument and sets a property that has no
+    /// effect on hidden arguments.
     pub fn tools(
         mut self,
         aliases: impl IntoIterator<Item = ToolAlias>,
@@ -112,7 +112,7 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors if an alias is invalid: if its name is blank, or if an earlier alias is
+    /// Returns all errors if any alias is invalid: if its name is blank, or if an earlier alias is
     /// for the same prompt or has the same name.
     pub fn prompts(
         mut self,
@@ -125,11 +125,11 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Sets the aliases of resources and URI templates.
+    /// Sets the aliases for resources and URI templates.
     ///
     /// # Errors
     ///
-    /// Returns all errors if an alias is invalid: if its URI is blank, if an earlier alias is for
+    /// Returns all errors if any alias is invalid: if its URI is blank, if an earlier alias is for
     /// the same resource or has the same URI, or if it changes more of a URI template than the
     /// prefix before the first `{`.
     pub fn resources(
@@ -143,8 +143,9 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Sets how [warnings](Self::warnings) refer to the server whose items have aliases, for
-    /// example ``backend `github` ``.
+    /// Sets a description of the server below this layer, for example ``backend `github` ``.
+    /// [Warnings](Self::warnings) contain it, so that operators know which server's items have the
+    /// aliases.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
@@ -153,20 +154,19 @@ impl AliasLayer {
 
     /// Returns warnings for the operator about aliases that do not match the server's items.
     ///
-    /// The layer warns about an alias whose item or argument does not exist, an alias that has the
-    /// name of another item, and a required argument that no tool call can set. It checks the
-    /// aliases whenever a client lists items. Each warning is logged once, and at most 1000
-    /// warnings are kept.
+    /// The layer warns if the item or argument of an alias does not exist, if an alias has the name
+    /// of another item, and if no tool call can set a required argument. It checks the aliases
+    /// whenever a client lists items. Each warning is logged once. At most 1000 warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
     }
 
-    /// Returns the client's name of an item that the server calls `original`. For an item without
-    /// an alias, this is `original`.
+    /// Translates a server's name to the client's name. Returns the name in the alias for the item
+    /// `original`, or `original` itself if the item has no alias.
     ///
-    /// Returns `None` if clients cannot request the item, because the alias of another item has its
-    /// name. Does not translate the URIs of resources that match an aliased template.
+    /// Returns `None` if clients cannot request the item because an alias for a different item uses
+    /// its name. Does not translate URIs that match a URI template with an alias.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -183,12 +183,11 @@ impl AliasLayer {
         self.0.of_kind(kind).name_of(original)
     }
 
-    /// Returns the server's name of an item that clients call `name`. This is the inverse of
+    /// Translates a client's name to the server's name. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// Returns `None` if clients cannot request an item by this name, because an alias renames the
-    /// item that has this name on the server. Does not translate the URIs of resources that match
-    /// an aliased template.
+    /// Returns `None` if the name is the original name of a renamed item, because clients cannot
+    /// use this name. Does not translate URIs that match a URI template with an alias.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -198,18 +197,20 @@ impl AliasLayer {
         }
     }
 
-    /// Returns all URIs under which clients may know the server's resource `uri`.
+    /// Returns all URIs by which clients can know the resource that has the URI `uri` on the
+    /// server.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.0.resources.uris_of(uri)
     }
 
-    /// Returns a handle on `changes` whose listeners, above this layer, receive the URIs of updated
-    /// resources as clients know them.
+    /// Returns a handle to `changes` for the listeners above this layer. If a server reports an
+    /// update of a renamed resource to `changes`, these listeners receive the resource's URI as
+    /// clients know it.
     ///
     /// Pass the returned handle to
     /// [`ServeService::changes`](crate::adapter::ServeService::changes), so that clients are
-    /// notified about renamed resources.
+    /// notified about updates of renamed resources.
     #[must_use]
     pub fn changes(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {
@@ -219,11 +220,12 @@ impl AliasLayer {
         changes.for_listeners(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a handle on `changes` for the server below this layer. If the server reports an
-    /// updated resource to the handle, listeners receive the URI that clients know.
+    /// Returns a handle to `changes` for the server below this layer. If the server reports an
+    /// updated resource to this handle, the layer translates the URI of the resource, so that all
+    /// listeners receive the URI that clients know.
     ///
-    /// Use this method instead of [`changes`](Self::changes) if servers without this layer report
-    /// to the same `changes`. Pass the returned handle to the
+    /// Use this method instead of [`changes`](Self::changes) if `changes` also receives reports
+    /// from servers that are not below this layer. Pass the returned handle to the
     /// [`RemoteService`](crate::adapter::RemoteService) below this layer.
     #[must_use]
     pub fn changes_below(&self, changes: &Changes) -> Changes {
@@ -234,8 +236,8 @@ impl AliasLayer {
         changes.for_reporters(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a mutable reference to the aliases. Changes do not affect services that the layer
-    /// has created before.
+    /// Returns a mutable reference to the aliases. Services that the layer has already created keep
+    /// the earlier aliases.
     fn aliases(&mut self) -> &mut Aliases {
         Arc::make_mut(&mut self.0)
     }
@@ -383,7 +385,7 @@ impl Aliases {
         }
     }
 
-    /// Translates the server's names in a refusal to the client's names.
+    /// Replaces the server's names in a refusal with the client's names.
     fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)
@@ -417,7 +419,8 @@ impl Aliases {
         }
     }
 
-    /// Translates an item in a list for clients. Returns `false` if clients must not see the item.
+    /// Translates a listed item for clients. Returns `false` if the item must be removed from the
+    /// list.
     fn show(&self, mut item: ItemMut<'_>) -> bool {
         let kind = item.kind();
         let names = self.of_kind(kind);
@@ -470,8 +473,8 @@ impl Aliases {
         true
     }
 
-    /// Returns the input schema of a tool for clients. Warns about conflicts between the schema and
-    /// the argument aliases.
+    /// Returns the input schema of a tool as clients see it. Logs a warning if the argument aliases
+    /// conflict with the schema.
     fn show_arguments(&self, alias: &Known, schema: &JsonObject) -> JsonObject {
         let rewritten = schema::rewrite(schema, &alias.arguments);
         let declared: Vec<_> = rewritten.declared.iter().map(String::as_str).collect();
@@ -523,14 +526,14 @@ fn set<T: From<String>>(text: &mut T, given: Option<&String>) {
     }
 }
 
-/// Replaces the optional `text` if the alias sets a text.
+/// Sets `text` to the text of an alias, if the alias has one.
 fn put<T: From<String>>(text: &mut Option<T>, given: Option<&String>) {
     if let Some(given) = given {
         *text = Some(given.clone().into());
     }
 }
 
-/// Replaces the annotations that are `Some` in `given`.
+/// Overwrites each annotation that is `Some` in `given`, and leaves the others unchanged.
 fn merge(annotations: &mut ToolAnnotations, given: &ToolAnnotations) {
     fn over<T: Clone>(annotation: &mut Option<T>, given: Option<&T>) {
         if given.is_some() {

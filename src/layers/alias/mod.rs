@@ -7,27 +7,29 @@
 //!
 //! # Names
 //!
-//! If an alias renames an item, a request for the original name is rejected as unknown. If an alias
-//! has the name of another item, the name refers to the aliased item, and the other item is not
-//! listed. Two aliases can therefore swap two names.
+//! A request that uses the original name of a renamed item is rejected as unknown. An alias can
+//! have the name of another item. The name then refers to the item with the alias, and the other
+//! item is not listed, unless it has an alias with a different name. Two aliases can therefore swap
+//! two names.
 //!
 //! The alias of a tool must be a name that the protocol allows. If a
 //! [separator](AliasLayer::separator) is set, the name may also consist of several valid parts with
 //! the separator between them.
 //!
-//! An alias of a URI template renames all resources whose URIs match the template. Clients list,
-//! request and receive links to these resources under the prefix that the alias sets. They are not
-//! available under the server's prefix. A resource that also has its own alias is available under
-//! the URI of that alias instead.
+//! An alias for a URI template renames all resources whose URIs match the template. For clients,
+//! the URIs of these resources begin with the prefix in the alias instead of the server's prefix,
+//! in lists, requests and links. They are not available under the server's prefix. If a resource
+//! also has its own alias, it is available under the URI in that alias instead.
 //!
 //! URIs can be spelled in several ways. A renamed resource is not available under any spelling of
 //! its original URI. The docs of the filter layer [list the spellings](crate::filter#uris).
 //!
-//! The layer translates names in requests to call a tool, get a prompt, read or subscribe to a
-//! resource, and complete an argument, and in the errors with which the layers below refuse such
-//! requests. It also translates the URIs of resource contents, embedded resources and resource
-//! links, including those in the results of finished tasks. It does not translate names in the
-//! server's requests for user input, in JSON-RPC errors, in texts and in structured content.
+//! In requests, the layer translates the names of tools, prompts, resources and arguments if the
+//! request calls a tool, gets a prompt, reads or subscribes to a resource, or completes an
+//! argument. It also translates the names in the errors with which the layers below refuse these
+//! requests. In results, including those of finished tasks, it translates the URIs of resource
+//! contents, embedded resources and resource links. It does not translate names in a server's
+//! requests for user input, in JSON-RPC errors, in texts and in structured content.
 //!
 //! # Arguments
 //!

@@ -20,12 +20,13 @@ pub(super) struct AliasTable {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
-    /// The URI templates that aliases rename, each with the index of its alias.
+    /// The URI templates that aliases rename. Each template comes with the index of its alias.
     templates: Vec<(usize, Template)>,
-    /// All spellings of the original URIs of renamed resources.
+    /// The original URIs of all renamed resources, in all of their equivalent spellings. Clients
+    /// must not reach a renamed resource by any of these URIs.
     readings: HashSet<String>,
-    /// Watches that find aliases whose items are missing from the server's lists. Resources and URI
-    /// templates have separate watches, because the server lists them separately.
+    /// Find aliases for items that are missing from the server's lists. Resources and URI templates
+    /// are watched separately, because servers list them separately.
     lookouts: Arc<PatternWatches>,
 }
 
@@ -35,8 +36,8 @@ struct PatternWatches {
     templates: PatternWatch<Originals>,
 }
 
-/// The original names of aliased items that the server has not listed so far. Each name comes with
-/// the index of its alias.
+/// The original names of items that have an alias but have not been listed by the server so far.
+/// Each name comes with the index of the alias.
 #[derive(Debug)]
 pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
@@ -53,34 +54,33 @@ pub(super) struct Alias {
     pub(super) description: Option<String>,
     pub(super) annotations: Option<ToolAnnotations>,
     pub(super) arguments: Arguments,
-    /// The last input schema of the tool, and its rewritten form.
+    /// The most recent input schema of the tool, and the schema that clients receive instead.
     pub(super) schema: AliasedSchema,
 }
 
-/// A cache of the last input schema of a tool and the rewritten form of the schema. Avoids
-/// rewriting an unchanged schema whenever tools are listed.
+/// Caches the most recent input schema of a tool and its rewritten form, so that listing the tools
+/// again does not rewrite an unchanged schema.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasedSchema(Arc<Mutex<Option<SchemaPair>>>);
 
 type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
-/// The item that a name in a client's request refers to.
+/// The item to which a name in a client's request refers.
 pub(super) enum Meaning<'a> {
-    /// The name refers to the item that has this alias. The number is the index of the alias in the
-    /// table.
+    /// The name refers to the item with this alias. The number is the index of the alias.
     Alias(usize, &'a Alias),
-    /// The name refers to no item, because an alias renames the item that has this name on the
-    /// server.
+    /// The name refers to no item. It is the original name of a renamed item, which clients cannot
+    /// use.
     Nothing,
-    /// No alias changes the meaning of the name. It refers to the item that has this name on the
-    /// server, if there is one.
+    /// No alias affects the name. It refers to the server's item of this name, if there is one.
     Same,
 }
 
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Creates a lookup table of aliases. Original names and client names must each be unique.
+    /// Creates a lookup table from aliases. No two aliases may have the same original name or the
+    /// same client name.
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
         let places = aliases.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -95,8 +95,9 @@ impl AliasTable {
         Self { aliases, by_original, by_name, templates, readings: HashSet::new(), lookouts }
     }
 
-    /// Creates a lookup table of aliases of URIs. Unlike [`new`](Self::new), also stores the other
-    /// spellings of the renamed URIs.
+    /// Creates a lookup table from aliases for resources. Unlike [`new`](Self::new), also stores
+    /// all spellings of each renamed URI, so that clients cannot bypass the alias with a different
+    /// spelling.
     pub(super) fn of_uris(aliases: Vec<Alias>) -> Self {
         let renamed = aliases.iter().filter(|alias| alias.is_renamed());
         let readings = renamed.filter_map(|alias| Readings::of(&alias.original));
@@ -118,8 +119,8 @@ impl AliasTable {
         &self.aliases[place]
     }
 
-    /// Returns the watch that finds aliases whose items of this kind are missing from the server's
-    /// lists.
+    /// Returns the [`PatternWatch`] that finds aliases for items of this kind that the server does
+    /// not list.
     pub(super) fn pattern_watch(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
@@ -127,7 +128,7 @@ impl AliasTable {
         }
     }
 
-    /// Returns what a name in a client's request refers to.
+    /// Returns the item to which a name in a client's request refers.
     pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
         match self.by_name.get(name) {
             Some(&place) => Meaning::Alias(place, &self.aliases[place]),
@@ -136,15 +137,14 @@ impl AliasTable {
         }
     }
 
-    /// Returns the alias of the item that the server calls `original`, and the index of the alias.
+    /// Returns the alias for the item that the server calls `original`, and the index of the alias.
     pub(super) fn of_original(&self, original: &str) -> Option<(usize, &Alias)> {
         let place = *self.by_original.get(original)?;
         Some((place, &self.aliases[place]))
     }
 
-    /// Returns the alias that gives the name of the server's item `original` to another item, and
-    /// so hides `original`. Returns `None` if no alias has this name, or if `original` has its own
-    /// alias.
+    /// Returns the alias that hides the item `original`, because it gives the name of this item to
+    /// another item. Returns `None` if no alias uses the name, or if `original` has its own alias.
     pub(super) fn instead_of(&self, original: &str) -> Option<&Alias> {
         if self.by_original.contains_key(original) {
             return None;
@@ -152,8 +152,8 @@ impl AliasTable {
         self.by_name.get(original).map(|&place| &self.aliases[place])
     }
 
-    /// Returns the client's name of the item that the server calls `original`. Returns `None` if
-    /// clients cannot request the item.
+    /// Returns the name by which clients know the item that the server calls `original`. Returns
+    /// `None` if clients cannot request the item.
     pub(super) fn name_of<'a>(&'a self, original: &'a str) -> Option<&'a str> {
         match self.of_original(original) {
             Some((_, alias)) => Some(&alias.name),
@@ -162,21 +162,23 @@ impl AliasTable {
         }
     }
 
-    /// Translates a client's URI that matches a renamed template to the server's URI. Also returns
-    /// the index of the alias of the template.
+    /// Translates a client's URI to the server's URI if it matches a renamed URI template. Also
+    /// returns the index of the alias for the template.
     pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
         let mut templates = self.templates.iter();
         templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
     }
 
-    /// Returns `true` if a server may treat a client's URI as another spelling of a renamed
-    /// resource's original URI. Does not check the URI as it is written, which the caller must do.
+    /// Returns `true` if `uri` may be a different spelling of the original URI of a renamed
+    /// resource, so that a server could resolve it to this resource. Does not compare the exact
+    /// text of `uri`, which the caller must do.
     pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
         self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
-    /// Checks a URI that was translated with a template's alias. Returns `true` if a server may
-    /// treat `uri` as the original URI of a resource that its own alias renames.
+    /// Returns `true` if `uri` may be a spelling of the original URI of a resource that has its own
+    /// alias and is renamed by it. Used for URIs that were translated with the alias for a URI
+    /// template.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());
@@ -195,8 +197,8 @@ impl AliasTable {
                 .any(|reading| self.readings.contains(&reading) || is_renamed(&reading))
     }
 
-    /// Returns the client's URI of the resource that has the URI `original` on the server. Returns
-    /// `None` if no alias changes the URI.
+    /// Returns the URI by which clients know the server's resource `original`. Returns `None` if no
+    /// alias changes the URI.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         match self.of_original(original) {
             Some((_, alias)) => alias.is_renamed().then(|| alias.name.clone()),
@@ -204,8 +206,7 @@ impl AliasTable {
         }
     }
 
-    /// Returns all URIs under which clients may know the resource that has the URI `original` on
-    /// the server.
+    /// Returns all URIs by which clients can know the server's resource `original`.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
         let shown = self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
         let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
@@ -259,8 +260,9 @@ impl Alias {
 // === impl AliasedSchema ===
 
 impl AliasedSchema {
-    /// Returns the rewritten form of an input schema. If the schema equals the last one, returns
-    /// the cached form. Otherwise calls `make` to rewrite the schema, without holding the lock.
+    /// Returns the rewritten form of an input schema. If the schema equals the previous one,
+    /// returns the cached form. Otherwise, calls `make` without holding the lock, and caches the
+    /// schema that it returns.
     pub(super) fn of(
         &self,
         schema: &Arc<JsonObject>,

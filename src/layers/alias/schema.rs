@@ -1,18 +1,17 @@
 //! Rewrites a tool's input schema so that it contains the argument names that clients use.
 //!
-//! The rewritten schema contains the properties and required arguments at the root of the tool's
-//! schema, under their client names, and the root's `additionalProperties`. Other keywords at the
-//! root, such as `anyOf`, are omitted.
+//! The rewritten schema contains the properties and required arguments that the tool's schema
+//! declares at its root, under the client's names, and the `additionalProperties` of the root.
+//! Other keywords at the root, such as `anyOf`, are omitted.
 //!
 //! If every part of an argument's schema is understood, the schema is copied with the definitions
 //! that it refers to. Otherwise only the argument's type, title and description are copied. The
 //! rewritten schema can therefore allow more than the tool accepts, but never less. The tool, or a
 //! layer below, checks the arguments of each call again.
 //!
-//! The rewritten schema must not reveal hidden arguments and original names. For this reason,
-//! unknown keywords are omitted, and definitions that describe the whole arguments object are not
-//! copied. A schema contains such definitions if it is recursive, for example if a tool accepts a
-//! tree.
+//! The rewritten schema must not reveal hidden arguments and original names. For this reason, it
+//! contains no unknown keywords. It also contains no definitions that describe the whole arguments
+//! object. Such definitions occur in recursive schemas, for example if a tool accepts a tree.
 //!
 //! The number of visited schemas and the number of copied bytes are limited. If an argument's
 //! schema exceeds a limit, only its type, title and description are copied.
@@ -60,12 +59,13 @@ const PLAIN: [&str; 26] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// The keyword that names the HTTP header in which clients repeat the value of an argument.
+/// The keyword for mirrored arguments. Its value is the name of an HTTP header in which clients
+/// repeat the value of the argument.
 const HEADER: &str = "x-mcp-header";
-/// The keywords of an argument's schema that are copied even if the rest of the schema is not.
+/// Keywords that are copied even if the rest of an argument's schema cannot be copied.
 const OUTLINE: [&str; 3] = ["type", "title", "description"];
-/// Keywords that restrict a value in a way that this module does not understand. An argument's
-/// schema that contains one of them is not copied.
+/// Keywords that restrict a value in ways that this module does not understand. A schema with one
+/// of these keywords is not copied.
 const FOREIGN: [&str; 8] = [
     "$dynamicRef",
     "$id",
@@ -77,58 +77,61 @@ const FOREIGN: [&str; 8] = [
     "id",
 ];
 
-/// Maximum number of visited schemas that describe the whole arguments object, such as the schemas
-/// in `allOf`.
+/// Maximum number of visited schemas that describe the whole arguments object, for example as parts
+/// of an `allOf`.
 const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
 /// Maximum depth of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
 /// Maximum total size of all copied schemas, in approximate bytes of JSON.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-/// The size of a schema's braces, in bytes of JSON.
+/// The size of the braces of a JSON object, in bytes.
 const BRACES: usize = 2;
 
-/// The input schema for clients, and the arguments that conflict with the aliases.
+/// The input schema that clients receive, and the arguments that conflict with the aliases.
 pub(super) struct Rewritten {
     pub(super) schema: JsonObject,
     /// All arguments that the tool's schema declares, by their original names.
     pub(super) declared: BTreeSet<String>,
-    /// Arguments that clients cannot set, because the alias of another argument has their name.
+    /// Arguments that clients cannot set, because the alias for another argument uses their name.
     pub(super) shadowed: BTreeSet<String>,
     /// Required arguments that no tool call can set.
     pub(super) unset: BTreeSet<String>,
 }
 
-/// The arguments that a tool's input schema declares. They are collected from the root, and from
-/// all other schemas that describe the whole arguments object, such as those in `allOf` and the
-/// targets of `$ref`.
+/// The arguments that a tool's input schema declares. They are collected from the root schema and
+/// from all nested schemas that describe the same object, such as those in `allOf` and the targets
+/// of `$ref`.
 struct InPlace<'a> {
     root: &'a JsonObject,
     arguments: &'a Arguments,
     declared: BTreeSet<String>,
     shadowed: BTreeSet<String>,
     unset: BTreeSet<String>,
-    /// The visited definitions, by reference. The value is `true` if the definition applies to
-    /// every tool call, and `false` if it may apply only to some calls, for example because it
-    /// occurs in `anyOf`.
+    /// The definitions visited so far, indexed by reference. The value is `true` if the definition
+    /// applies to every tool call. It is `false` if the definition may apply only to some calls,
+    /// for example because it is an alternative in `anyOf`.
     definitions: BTreeMap<&'a str, bool>,
-    /// Whether all schemas that describe the whole arguments object were found and visited.
+    /// Whether all schemas that declare arguments were visited. `false` if a limit was exceeded or
+    /// a reference could not be resolved.
     is_complete: bool,
-    /// The number of schemas that may be visited before the limit is reached.
+    /// The number of further schemas that may be visited.
     left: usize,
 }
 
 /// Copies the schemas of arguments to the rewritten schema.
 struct Copier<'a> {
     root: &'a JsonObject,
-    /// The definitions that describe the whole arguments object, by reference. They are not copied.
+    /// References to the definitions that describe the whole arguments object. These definitions
+    /// are not copied.
     in_place: BTreeMap<&'a str, bool>,
     /// Argument names and values that clients must not see.
     secrets: Vec<&'a str>,
-    /// References to all definitions that the copied schemas need, including those not copied yet.
+    /// References to all definitions that the copied schemas use, whether or not they are already
+    /// copied.
     definitions: BTreeSet<&'a str>,
-    /// References to the definitions that must still be copied.
+    /// References to the definitions that are not copied yet.
     wanted: Vec<&'a str>,
-    /// The number of bytes that may be copied before the limit is reached.
+    /// The number of further bytes that may be copied.
     left: BoundedCounter,
 }
 
@@ -203,15 +206,15 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     Rewritten { schema: shown, declared, shadowed, unset }
 }
 
-/// Returns the value of `additionalProperties`, which is the schema of undeclared arguments.
-/// Returns `None` if the root has no `additionalProperties`, or if its other keywords may also
+/// Returns the value of `additionalProperties`, the schema for undeclared arguments. Returns `None`
+/// if the root does not contain it, or contains `patternProperties` or `$ref`, which may also
 /// describe undeclared arguments.
 fn additional_properties(root: &JsonObject) -> Option<&Value> {
     let is_alone = !root.contains_key("patternProperties") && !root.contains_key("$ref");
     root.get("additionalProperties").filter(|_| is_alone)
 }
 
-/// Returns the client names of the arguments that clients must set.
+/// Returns the client's names of the arguments that clients must set.
 fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     if root.contains_key("$ref") {
         return Vec::new();
@@ -225,8 +228,8 @@ fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     names.map(Value::from).collect()
 }
 
-/// Returns only the type, title and description of an argument's schema. Used if the whole schema
-/// cannot be copied.
+/// Returns a schema that contains only the type, title and description of an argument's schema.
+/// Used if the whole schema cannot be copied.
 fn outline(schema: &Value) -> Value {
     let mut shown = Map::new();
     if let Value::Object(members) = schema {
@@ -240,7 +243,7 @@ fn outline(schema: &Value) -> Value {
     shown.into()
 }
 
-/// Adds the description and the default from an argument's alias to the argument's schema.
+/// Adds the description and the default of an alias to the schema of the argument.
 fn described(schema: Value, argument: &Argument) -> Value {
     let mut shown = match schema {
         Value::Object(shown) => shown,
@@ -284,7 +287,7 @@ impl<'a> InPlace<'a> {
 
     /// Collects the arguments that a schema declares. Also visits nested schemas that describe the
     /// same arguments, such as those in `allOf`. `applies` is `true` if the schema applies to every
-    /// tool call.
+    /// tool call, and `false` if it is only one of several alternatives.
     fn visit(&mut self, schema: &'a JsonObject, depth: usize, applies: bool) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             self.is_complete = false;
@@ -362,7 +365,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies a schema. Returns `None` if a part of the schema is not understood, if the schema is
-    /// nested too deeply, or if it exceeds the number of bytes left.
+    /// nested too deeply, or if its copy would exceed the remaining number of bytes.
     fn copy_schema(&mut self, schema: &'a Value, refers: &mut bool) -> Option<Value> {
         if is_deeper(schema, MAX_SCHEMA_DEPTH) { None } else { self.copy(schema, refers) }
     }
@@ -402,13 +405,14 @@ impl<'a> Copier<'a> {
         Some(copied.into())
     }
 
-    /// Copies a value that is not a schema. Returns `None` if it exceeds the number of bytes left.
+    /// Copies a value that is not a schema. Returns `None` if the copy would exceed the remaining
+    /// number of bytes.
     fn copy_data(&mut self, data: &Value) -> Option<Value> {
         self.left.holds(data).then(|| data.clone())
     }
 
-    /// Returns a reference for a copied schema, and queues the referenced definition to be copied,
-    /// too. Returns `None` if the definition does not exist or must not be copied.
+    /// Returns the reference for the copied schema, and schedules its target to be copied, too.
+    /// Returns `None` if the target does not exist or must not be copied.
     fn refer(&mut self, reference: &'a str) -> Option<Value> {
         let (keyword, name) = definition(reference)?;
         let exists = self.root.get(keyword).is_some_and(|all| all.get(name).is_some());
@@ -422,8 +426,9 @@ impl<'a> Copier<'a> {
         Some(reference.into())
     }
 
-    /// Copies all definitions that the copied schemas refer to. Returns the copies, grouped by
-    /// keyword, such as `$defs`. Returns `None` if a definition cannot be copied.
+    /// Copies all definitions that the copied schemas refer to. Returns the copies, grouped by the
+    /// keyword that contains them, such as `$defs`. Returns `None` if a definition cannot be
+    /// copied.
     fn copy_definitions(&mut self) -> Option<BTreeMap<&'a str, JsonObject>> {
         let mut copied: BTreeMap<_, JsonObject> = BTreeMap::new();
         while let Some(reference) = self.wanted.pop() {

@@ -2,7 +2,8 @@
 
 use regex::Regex;
 
-/// Operators of URI templates whose expansion may contain several path segments.
+/// The operators of template expressions, such as `+` in `{+path}`, whose expansions may contain
+/// several path segments.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
 /// A URI template with different prefixes on the server and for clients. The prefix of a template
