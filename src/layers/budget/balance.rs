@@ -7,13 +7,13 @@ use tokio::time::Instant;
 use super::{Budget, Refill};
 use crate::message::Tally;
 
-/// The amounts of a budget that are spent and reserved. The default value is the balance of an
-/// unused budget.
+/// The amounts of a budget that are currently spent and reserved. `Default` returns the balance of
+/// an unused budget.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     tally: Tally,
-    /// The state of the refill. `None` if the budget has no refill, in which case the current time
-    /// is never read.
+    /// The refill and the time of the last refill. `None` if the budget has no refill. The balance
+    /// then never reads the current time.
     clock: Option<Clock>,
 }
 
@@ -21,23 +21,23 @@ pub(super) struct Balance {
 #[derive(Debug)]
 struct Clock {
     refill: Refill,
-    /// The maximum of the spent amount, as in [`Budget::most_spent`].
+    /// Maximum spent amount. Charges beyond it are ignored. See [`Budget::most_spent`].
     most: u64,
-    /// The time of the last refill. Advances by whole intervals, so that an interval that has begun
-    /// counts toward the next refill.
+    /// The time of the last refill. It advances only by whole intervals, so that the time since the
+    /// last complete interval counts toward the next refill.
     since: Instant,
 }
 
 // === impl Balance ===
 
 impl Balance {
-    /// Reserves an amount of the balance. If the limit or refill of `budget` has changed since the
-    /// last reservation, the balance uses the new values from now on.
+    /// Reserves an amount of the balance. Also adopts the limit and the refill of `budget`, which
+    /// may have changed since the last reservation.
     ///
     /// # Errors
     ///
-    /// If too little is left, returns the time until refills have added enough. The time is `None`
-    /// if it is unknown, or if refills will never add enough.
+    /// If too little is left, returns the time until refills will have added enough. Returns `None`
+    /// if this time is unknown, or if refills can never add enough.
     pub(super) fn reserve(&mut self, budget: &Budget, amount: u64) -> Result<(), Option<Duration>> {
         // Read the current time only once.
         if self.clock.is_some() || budget.refilled().is_some() {
@@ -55,7 +55,7 @@ impl Balance {
         }
     }
 
-    /// Charges the actual amount of a call, and releases `held`, the amount that was reserved for
+    /// Charges the actual amount of a call. Releases `held`, the amount that was reserved before
     /// the call.
     pub(super) fn close(&mut self, held: u64, actual: u64) {
         // Add the refills that are due first, so that they do not offset this charge.
@@ -72,7 +72,7 @@ impl Balance {
         self.tally.left(limit)
     }
 
-    /// Returns `true` if nothing is spent or reserved, as in a new balance.
+    /// Returns `true` if the whole budget is available, because nothing is spent or reserved.
     pub(super) fn is_full(&mut self) -> bool {
         self.tick();
         self.tally.is_full()
@@ -91,7 +91,7 @@ impl Balance {
         }
     }
 
-    /// Adopts the current refill settings of `budget`. If the balance is full, the first refill
+    /// Adopts the refill of `budget`, which may have changed. If the balance is full, a new refill
     /// interval starts at `now`.
     fn wind(&mut self, budget: &Budget, now: Instant) {
         let most = budget.most_spent();
@@ -107,8 +107,8 @@ impl Balance {
 // === impl Clock ===
 
 impl Clock {
-    /// Returns the amount to refill for all intervals that have passed since the last refill.
-    /// Records the end of the last of these intervals as the time of the last refill.
+    /// Returns the amount that is due for all complete intervals since the last refill. Sets the
+    /// time of the last refill to the end of the last complete interval.
     fn due(&mut self, now: Instant) -> u128 {
         // If the clock went backward, assume that no time has passed.
         let passed = now.saturating_duration_since(self.since);

@@ -10,9 +10,9 @@ use crate::{json_pointer, pattern::Selection};
 /// A function that reads the actual cost of a tool call from the tool result.
 type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 
-/// The cost of each call of the selected tools, in a unit of your choice, such as cents, tokens or
-/// rows. Costs are charged to budgets with the unit [`Unit::Cost`](super::Unit::Cost), and to the
-/// cost limits of runs.
+/// The cost of each call to the selected tools, in a unit of your choice, such as cents, tokens or
+/// rows. Costs are charged to budgets with the unit [`Unit::Cost`](super::Unit::Cost), and count
+/// toward the cost limits of runs.
 ///
 /// ```
 /// use mcp_composite::{budget::Cost, pattern::Selection};
@@ -31,7 +31,7 @@ pub struct Cost {
 /// The estimated cost of a tool call, and the function that reads the actual cost. The default is
 /// an estimate of one unit.
 ///
-/// The type is as small as a pointer, because the future of every charged call contains a price.
+/// The type is as small as a pointer, because it is stored in the future of every charged call.
 #[derive(Clone, Default)]
 pub(super) struct Price(Option<Arc<Known>>);
 
@@ -45,20 +45,21 @@ struct Known {
 enum CostLocation {
     /// In the structured content, at this JSON Pointer.
     Structured(String),
-    /// In the member of `_meta` with the first string as its name, at the JSON Pointer in the
-    /// second string.
+    /// In `_meta`: the first string is the name of the `_meta` member, and the second string is a
+    /// JSON Pointer into this member.
     Meta(String, String),
-    /// In any other part of the result, at this JSON Pointer into the JSON of the whole result.
+    /// In another part of the result: the string is a JSON Pointer into the whole result, which
+    /// must be converted to JSON for this purpose.
     Any(String),
 }
 
 // === impl Cost ===
 
 impl Cost {
-    /// Creates a cost of `units` for each call of the selected tools.
+    /// Creates a cost of `units` for each call to the selected tools.
     ///
-    /// If `units` is zero and no [actual](Self::actual) cost is set, calls of the tools are free,
-    /// and are not charged to budgets with the unit cost.
+    /// If `units` is zero and no [actual](Self::actual) cost is set, calls to the tools are free.
+    /// Free calls are not charged to budgets with the unit [`Unit::Cost`](super::Unit::Cost).
     #[must_use]
     pub const fn new(tools: Selection, units: u64) -> Self {
         Self { tools, known: Known { estimate: units, actual: None } }
@@ -78,7 +79,8 @@ impl Cost {
     /// Reads the actual cost of a tool call from the tool result, at a JSON Pointer ([RFC 6901])
     /// such as `/_meta/usage/total`.
     ///
-    /// If the result has no non-negative integer at the pointer, the estimated cost is charged.
+    /// If the result does not contain a non-negative integer at this position, the estimated cost
+    /// is charged.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]
@@ -87,7 +89,7 @@ impl Cost {
         self.actual(move |result| place.amount(result))
     }
 
-    /// Returns the price of each call of the selected tools.
+    /// Returns the price of each call to the selected tools.
     pub(super) fn price(&self) -> Price {
         Price(Some(Arc::new(self.known.clone())))
     }
@@ -110,19 +112,19 @@ impl fmt::Debug for Cost {
 // === impl Price ===
 
 impl Price {
-    /// Returns the estimated cost, which is reserved before the call.
+    /// Returns the estimated cost of a call. Budgets reserve it before the call.
     pub(super) fn estimate(&self) -> u64 {
         self.0.as_ref().map_or(1, |known| known.estimate)
     }
 
-    /// Returns `true` if calls are free, because the estimated cost is zero and no actual cost is
-    /// read from the result.
+    /// Returns `true` if calls are free: the estimated cost is zero, and results do not report an
+    /// actual cost.
     pub(super) fn is_nothing(&self) -> bool {
         self.0.as_ref().is_some_and(|known| known.estimate == 0 && known.actual.is_none())
     }
 
-    /// Returns the actual cost of a call from its result. If there is no actual cost, returns the
-    /// estimate.
+    /// Returns the actual cost that the result reports. Returns the estimate if the result does not
+    /// report a cost, or if there is no result.
     pub(super) fn actual(&self, result: Option<&CallToolResult>) -> u64 {
         let actual = self.0.as_ref().and_then(|known| known.actual.as_ref());
         let actual = actual.zip(result).and_then(|(actual, result)| actual(result));

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::pattern::Selection;
 
-/// The name of the setting that limits the cost of a run.
+/// The name by which errors refer to the cost limit of a run. It is the name of the setting for
+/// this limit.
 pub(super) const MAX_COST: &str = "max_cost";
 
 /// A limit on the total number, size or cost of tool calls.
@@ -68,8 +69,8 @@ pub enum Per {
 /// full again.
 ///
 /// The first interval starts when a call is charged to a full budget. If calls have spent more than
-/// the limit, refills must first make up for the excess before new calls are allowed.
-/// [`Budget::most_spent`] caps the excess.
+/// the limit, refills must make up for the excess before further calls are allowed.
+/// [`Budget::most_spent`] bounds the excess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
     amount: u64,
@@ -95,7 +96,7 @@ pub enum BudgetError {
     /// The refill amount is zero, so that refills would add nothing.
     #[error("the refill of budget `{0}` is 0: expected at least 1")]
     RefillsNothing(String),
-    /// The refill interval is zero, so that the budget would never be exhausted.
+    /// The refill interval is zero. Such a budget would refill continuously and never be exhausted.
     #[error("the refill of budget `{0}` has an interval of 0 s: expected more")]
     RefillsAlways(String),
 }
@@ -105,8 +106,8 @@ pub enum BudgetError {
 impl Budget {
     /// Creates a global budget of `limit` units, without a refill.
     ///
-    /// If `limit` is zero, the budget rejects all calls of the selected tools, except for free
-    /// calls if the unit is [cost](Unit::Cost).
+    /// If `limit` is zero, the budget rejects all calls to the selected tools. If its unit is
+    /// [cost](Unit::Cost), it still allows free calls.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, unit: Unit, limit: u64) -> Self {
         Self {
@@ -120,8 +121,8 @@ impl Budget {
         }
     }
 
-    /// Sets the tools whose calls are charged to the budget. The patterns match the names that
-    /// tools have below all alias layers. Defaults to all tools.
+    /// Sets the tools whose calls are charged to the budget. The patterns match the server's names
+    /// of tools, before an alias layer renames them. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         self.tools = tools;
@@ -160,8 +161,8 @@ impl Budget {
         self.unit
     }
 
-    /// Returns the limit of the budget: the amount that calls can spend in total before they depend
-    /// on a [refill](Self::refill).
+    /// Returns the limit of the budget. Calls can spend this amount in total. Further calls must
+    /// wait for a [refill](Self::refill).
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
@@ -176,18 +177,18 @@ impl Budget {
     /// Sets the maximum amount that a single call is charged, even if the server reports a higher
     /// cost.
     ///
-    /// Defaults to the limit of the budget, so that a single call cannot spend more than the whole
-    /// budget. If the budget has a [refill](Self::refill), the total spent amount is capped as
-    /// well, at the larger of `units` and the limit. The budget therefore always recovers in
-    /// foreseeable time.
+    /// Defaults to the limit of the budget, so that a single call cannot be charged more than the
+    /// whole budget. `units` also bounds the total debt of a budget with a [refill](Self::refill):
+    /// its total spent amount never exceeds the larger of `units` and the limit. The budget
+    /// therefore always recovers in foreseeable time.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
         self.max_per_call = Some(units);
         self
     }
 
-    /// Returns the maximum amount that a single call is charged:
-    /// [`max_per_call`](Self::max_per_call) if set, or else the limit.
+    /// Returns the maximum amount that a single call is charged. This is
+    /// [`max_per_call`](Self::max_per_call) if set, and the limit of the budget otherwise.
     #[must_use]
     pub const fn most_per_call(&self) -> u64 {
         match self.max_per_call {
@@ -196,11 +197,12 @@ impl Budget {
         }
     }
 
-    /// Returns the cap on the total spent amount of a budget with a [refill](Self::refill): the
-    /// larger of the limit and the maximum charge of a single call.
+    /// Returns the maximum total amount that a budget with a [refill](Self::refill) counts as
+    /// spent. This is the limit or the maximum charge of a single call, whichever is larger.
     ///
-    /// If concurrent calls spend more than this amount, stores ignore the excess. Otherwise, each
-    /// of these calls could delay the recovery of the budget by a whole refill.
+    /// If concurrent calls spend more than this amount, stores ignore the excess. Otherwise, many
+    /// concurrent calls could exhaust the budget for a long time, because refills would have to
+    /// make up for all of them.
     #[must_use]
     pub const fn most_spent(&self) -> u64 {
         let most_per_call = self.most_per_call();
@@ -246,7 +248,8 @@ impl Budget {
 // === impl Refill ===
 
 impl Refill {
-    /// Creates a refill that adds `amount` at each interval `every`, up to the limit of the budget.
+    /// Creates a refill that adds `amount` to the budget once per interval `every`. Refills never
+    /// raise the available amount above the limit of the budget.
     ///
     /// If `amount` or `every` is zero, the refill adds nothing.
     /// [`try_budget`](super::BudgetLayer::try_budget) rejects such a refill.

@@ -21,16 +21,16 @@ use super::{
     store::{BudgetPermit, BudgetStore, BudgetUsage, Denied, OpenBudget, ReserveReply},
 };
 
-/// Default maximum number of callers of each budget whose balances are kept.
+/// Default maximum number of callers per budget for which a store keeps balances.
 const MAX_CALLERS: usize = 100_000;
-/// Number of shards of the callers of a budget. Each shard has its own lock, so that callers in
-/// different shards do not wait for each other.
+/// Number of shards into which the callers of a budget are divided. Each shard has its own lock,
+/// which reduces contention between callers.
 const SHARDS: usize = 16;
-/// Number of callers that are checked for eviction when a caller is added. This is more than one,
-/// so that callers can be evicted faster than new callers arrive.
+/// Number of callers that are checked for eviction whenever a caller is added. It is greater than
+/// one so that the number of callers can shrink, even while new callers arrive.
 const LOOKS: usize = 2;
-/// Number of callers in each shard that are checked for eviction when the maximum number of callers
-/// is reached.
+/// Number of callers per shard that are checked for eviction when a new caller would exceed the
+/// maximum number of callers.
 const LOOKS_FOR_ROOM: usize = 8;
 
 /// A [`BudgetStore`] in the memory of the process.
@@ -38,12 +38,12 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// All clones of a `MemoryBudgets` share the balances. To share balances between layers, give each
 /// layer a clone as its [store](super::BudgetLayer::store).
 ///
-/// For each budget, the store keeps a balance per caller. It evicts a caller whose balance is full
-/// again and who has no running call. The callers of a budget without a refill are kept for the
-/// lifetime of the process. To bound its memory, the store [limits](Self::max_callers) the number
-/// of callers of a budget, and rejects calls from further callers. It does not evict other callers
-/// to make room, because this would reset their balances, and an attacker could cause it with
-/// forged identities.
+/// For each budget, the store keeps one balance per caller. It evicts a caller that has no running
+/// call and whose balance is full again. Without a refill, a balance never becomes full again after
+/// a charge, so the caller is kept for the lifetime of the process. To bound memory usage, the
+/// store [limits](Self::max_callers) the number of callers per budget, and rejects calls from
+/// further callers. It does not evict other callers to make room, because an attacker with forged
+/// identities could use this to reset balances.
 ///
 /// # Examples
 ///
@@ -57,13 +57,13 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// ```
 #[derive(Clone)]
 pub struct MemoryBudgets {
-    /// The balances of each budget. Stored in a list, which is faster than a map for only a few
-    /// budgets. The lock is held only while the budget is looked up.
+    /// The balances of each budget, by budget name. A list is faster than a map here, because there
+    /// are only a few budgets. The lock is held only while a budget is looked up or added.
     budgets: Arc<RwLock<Vec<Named>>>,
     max_callers: usize,
 }
 
-/// The error of a call from a new caller if the maximum number of callers is reached.
+/// The error returned to a new caller if the maximum number of callers is reached.
 #[derive(Debug, thiserror::Error)]
 #[error("the budget has the maximum number of callers: {max_callers} (`max_callers`)")]
 struct TooManyCallers {
@@ -72,7 +72,8 @@ struct TooManyCallers {
 
 type Named = (Arc<str>, Arc<Usage>);
 
-/// A budget opened in the store, with a reference to its balances.
+/// A budget that was opened in the store. Refers directly to the balances, so that reservations
+/// need no lookup.
 struct Open {
     budget: Budget,
     kept: Arc<Usage>,
@@ -81,8 +82,8 @@ struct Open {
 
 /// The balances of a budget: a shared balance, and a balance for each identified caller.
 struct Usage {
-    /// The balance of a global budget. For a budget per caller, the balance that all unidentified
-    /// callers share.
+    /// The balance of a global budget. For a budget per caller, this is the balance that all
+    /// unidentified callers share.
     shared: Shared,
     callers: [Mutex<Callers>; SHARDS],
     /// The number of callers in all shards.
@@ -93,8 +94,7 @@ struct Usage {
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,
-    /// The callers, in the order in which they will be checked for eviction. Contains each caller
-    /// once.
+    /// All callers, in the order in which they are checked for eviction. Each caller occurs once.
     round: VecDeque<Arc<str>>,
 }
 
@@ -107,8 +107,8 @@ impl MemoryBudgets {
         Self { budgets: Arc::default(), max_callers: MAX_CALLERS }
     }
 
-    /// Sets the maximum number of callers of each budget. A caller takes 100 to 200 bytes of
-    /// memory. Defaults to 100 000.
+    /// Sets the maximum number of callers per budget. The store uses 100 to 200 bytes of memory for
+    /// each caller. Defaults to 100 000.
     #[must_use]
     pub const fn max_callers(mut self, callers: usize) -> Self {
         self.max_callers = callers;
@@ -129,7 +129,7 @@ impl MemoryBudgets {
         balance.map_or(budget.limit(), |balance| lock(&balance).left(budget.limit()))
     }
 
-    /// Returns the number of callers of a budget whose balances are kept.
+    /// Returns the number of callers for which the store keeps a balance of the budget.
     #[must_use]
     pub fn callers(&self, budget: &Budget) -> usize {
         self.kept(budget).count.load(Ordering::Relaxed)
@@ -278,7 +278,8 @@ impl Default for Usage {
 // === impl Callers ===
 
 impl Callers {
-    /// Returns the balance of a caller, and whether this call added the caller.
+    /// Returns the balance of a caller. If the caller is new, adds it. The second value is `true`
+    /// if the caller was added.
     fn get_or_insert(&mut self, caller: &str) -> (Shared, bool) {
         if let Some(balance) = self.balances.get(caller) {
             return (balance.clone(), false);
@@ -289,8 +290,8 @@ impl Callers {
         (balance, true)
     }
 
-    /// Checks the next `looks` callers, and evicts those whose balance is full and who have no
-    /// running call. Returns the number of evicted callers.
+    /// Checks the next `looks` callers. Evicts those that have a full balance and no running call,
+    /// and returns their number.
     fn forget_some(&mut self, looks: usize) -> usize {
         let mut forgotten = 0;
         for _ in 0..looks.min(self.round.len()) {

@@ -16,29 +16,29 @@ use crate::{
     pattern::Selection,
 };
 
-/// The settings of a budget layer, with its budgets opened in the store.
+/// The settings of a budget layer, and the budgets that were opened in its store.
 pub(super) struct Charged {
     rules: Arc<Rules>,
-    /// The opened budgets, in the order of `rules.budgets`.
+    /// The opened budgets, in the same order as `rules.budgets`.
     budgets: Box<[Open]>,
-    /// The prices of tool calls, in the order of `rules.costs`.
+    /// The prices of tool calls, in the same order as `rules.costs`.
     prices: Box<[(Selection, Price)]>,
 }
 
-/// A budget, and its opened form if the store supports opening budgets.
+/// A budget. If the store supports opening budgets, also contains the opened budget.
 struct Open {
     budget: Budget,
     store: Option<Box<dyn OpenBudget>>,
 }
 
-/// A tool call for which budgets are being reserved.
+/// A tool call whose budgets are being reserved, one after another.
 ///
-/// Dropping this value releases the reservations that were already made.
+/// Dropping this value releases all reservations made so far.
 pub(super) struct Charging {
-    /// The index of the budget that is reserved next.
+    /// The index of the next budget to reserve.
     next: usize,
-    /// The identity of the caller. `None` if it has not been determined yet, and `Some(None)` if
-    /// the caller is unidentified.
+    /// The identity of the caller, which is determined when it is first needed. `None` if it is not
+    /// determined yet. `Some(None)` if the caller is unidentified.
     caller: Option<Option<String>>,
     charges: Charges,
 }
@@ -47,7 +47,7 @@ pub(super) struct Charging {
 /// value charges the estimated amounts, because the tool may have run. Otherwise, dropping it
 /// releases the reservations.
 ///
-/// The type is kept small, because it is stored in the future of the call.
+/// The size of this type is kept small, because it is stored in the future of each tool call.
 #[derive(Default)]
 pub(super) struct Charges {
     price: Price,
@@ -59,7 +59,7 @@ pub(super) struct Charges {
 #[derive(Clone, Copy)]
 struct Count {
     unit: Unit,
-    /// The maximum amount that a single call is charged.
+    /// The maximum amount that the budget charges for a single call.
     max: u64,
 }
 
@@ -67,8 +67,8 @@ struct Count {
 enum Amounts {
     #[default]
     Nothing,
-    /// A reservation of a single budget. Stored without an allocation, because this is the common
-    /// case.
+    /// A single reservation. Most calls are charged to only one budget, so this common case avoids
+    /// an allocation.
     One(Count, BudgetPermit),
     Several(Vec<(Count, Reserved)>),
 }
@@ -80,7 +80,7 @@ enum Reserved {
     Permitted(BudgetPermit),
 }
 
-/// The pending reply of a budget store to a reservation.
+/// A future that resolves to the reply of a budget store to a reservation.
 pub(super) type StoreReply = BoxFuture<'static, Result<BudgetPermit, Denied>>;
 
 // === impl Charged ===
@@ -104,8 +104,8 @@ impl Charged {
         &self.rules
     }
 
-    /// Returns the price of a tool's calls: the price of the first cost that selects the tool, or
-    /// one unit if no cost selects it.
+    /// Returns the price of a call to the tool. This is the price of the first cost that selects
+    /// the tool. If no cost selects it, the price is one unit.
     fn price(&self, tool: &str) -> Price {
         let price = self.prices.iter().find(|(tools, _)| tools.selects(tool));
         price.map(|(_, price)| price.clone()).unwrap_or_default()
@@ -126,12 +126,12 @@ impl Open {
 // === impl Charging ===
 
 impl Charging {
-    /// Begins to charge a tool call. If the call belongs to a run, reserves the estimated cost of
+    /// Starts to charge a tool call. If the call belongs to a run, reserves the estimated cost of
     /// the call from the cost limit of the run.
     ///
     /// # Errors
     ///
-    /// Returns a refusal if the cost limit of the run, or of an outer run, does not have enough
+    /// Returns a refusal if the run, or a run that contains it, has too little of its cost limit
     /// left.
     pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
         let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
@@ -149,8 +149,8 @@ impl Charging {
         Ok(Self { next: 0, caller: None, charges })
     }
 
-    /// Reserves the remaining budgets in order. If a store does not reply immediately, stops and
-    /// returns the store's pending reply. Returns `None` if all budgets are reserved.
+    /// Reserves the remaining budgets in order. If a store does not reply immediately, returns a
+    /// future for the reply and pauses. Returns `None` when all budgets are reserved.
     pub(super) fn go_on(
         &mut self,
         charged: Option<&Charged>,
@@ -187,7 +187,8 @@ impl Charging {
         Ok(None)
     }
 
-    /// Adds the reservation from a store's reply that had been pending.
+    /// Adds the reservation that a store returned after a delay. Called with the output of the
+    /// future that [`go_on`](Self::go_on) returned.
     pub(super) fn answered(
         &mut self,
         charged: Option<&Charged>,
@@ -201,7 +202,7 @@ impl Charging {
     }
 
     /// Returns the reservations of the call. Call this method only after [`go_on`](Self::go_on) has
-    /// returned `None`.
+    /// returned `None`, which means that all budgets are reserved.
     pub(super) fn done(self) -> Charges {
         self.charges
     }
@@ -210,26 +211,26 @@ impl Charging {
 // === impl Charges ===
 
 impl Charges {
-    /// Marks the call as forwarded. From then on, the tool may run even if the caller cancels the
-    /// call.
+    /// Marks the call as forwarded. If the caller cancels the call later, the reservations are
+    /// charged, because the tool may have run.
     pub(super) const fn forwarded(&mut self) {
         self.is_forwarded = true;
     }
 
-    /// Returns `true` if nothing is reserved, in which case nothing must be settled after the
+    /// Returns `true` if there are no reservations, so that nothing has to be settled after the
     /// reply.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         matches!(self.amounts, Amounts::Nothing)
     }
 
-    /// Releases all reservations, because the call did not reach the tool.
+    /// Releases all reservations without a charge, because the call did not reach the tool.
     pub(super) fn give_back(mut self) {
         self.is_forwarded = false;
     }
 
-    /// Settles all reservations after a reply. Charges the actual amounts if the tool has run, and
-    /// otherwise releases the reserved amounts.
+    /// Settles all reservations after a reply. If the tool has run, charges the actual amounts.
+    /// Otherwise, releases the reserved amounts.
     pub(super) fn settle(mut self, reply: &Reply) {
         self.is_forwarded = false;
         // A refused call did not reach the tool, and a tool that requests input has not run yet.
@@ -245,14 +246,15 @@ impl Charges {
         });
     }
 
-    /// Returns `true` if calls of the tool are charged to the budget. Free calls are not charged to
-    /// budgets with the unit cost.
+    /// Returns `true` if a call to the tool is charged to the budget. Free calls are not charged to
+    /// budgets whose unit is cost.
     fn are_of(&self, budget: &Budget, tool: &str) -> bool {
         let is_free = budget.unit() == Unit::Cost && self.price.is_nothing();
         !is_free && budget.selects(tool)
     }
 
-    /// Returns the amount to reserve before the call, while the actual amount is unknown.
+    /// Returns the amount that is reserved before the call, when the actual amount is not known
+    /// yet.
     fn estimate(&self, unit: Unit) -> u64 {
         match unit {
             Unit::Calls => 1,
@@ -347,8 +349,8 @@ impl Amounts {
         };
     }
 
-    /// Settles all reservations. `actual` returns the actual amount in a unit, which is capped at
-    /// the maximum charge of a single call.
+    /// Settles all reservations. `actual` returns the actual amount of the call in the given unit.
+    /// No reservation is charged more than its maximum for a single call.
     fn settle(self, actual: impl Fn(Unit) -> u64) {
         let actual = |count: Count| actual(count.unit).min(count.max);
         match self {

@@ -53,15 +53,16 @@
 //! after which to retry. The time is an estimate: it assumes that no other call comes first, and
 //! that each running call consumes exactly the amount reserved for it.
 //!
-//! If a budget store is unavailable, it may grant or deny calls. If it denies a call, the client
-//! receives the error that the tool is temporarily unavailable. The layer logs the reason as a
-//! warning at most once in ten seconds, and at debug level otherwise.
+//! If a budget store is unavailable, the store decides whether calls are allowed or rejected. If a
+//! call is rejected for this reason, the client receives the error that the tool is temporarily
+//! unavailable. The layer logs the reason as a warning at most once in ten seconds. It logs all
+//! further rejections at debug level.
 //!
 //! # The cost limit of a run
 //!
-//! If a tool call belongs to a run, the layer charges the cost of the call to the run, even if no
-//! budget has the unit [`Cost`](Unit::Cost). To limit the cost of the runs of a composite, set its
-//! `max_cost`.
+//! If a tool call belongs to a run, the cost of the call always counts toward the cost limit of the
+//! run, even if no budget has the unit [`Cost`](Unit::Cost). To limit the cost of a composite's
+//! runs, set its `max_cost`.
 //!
 #![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/budgets.md")]
@@ -131,19 +132,17 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// A layer that charges tool calls to budgets, and rejects a call if too little of a budget is
-/// left.
+/// A layer that charges tool calls to budgets. Rejects a call if a budget has too little left.
 ///
-/// By default there are no budgets. The layer then only charges the cost of each tool call in a run
-/// to the run's cost limit, and forwards all requests.
+/// By default, the layer has no budgets and forwards all requests. It only counts the cost of each
+/// tool call in a run toward the run's cost limit.
 ///
-/// All clones of the layer, and all services that the clones wrap, share the balances of the
-/// budgets.
+/// All clones of the layer, and all services created by them, share the balances of the budgets.
 ///
-/// See the [module docs](crate::budget) for the charges of a call and an example.
+/// See the [module docs](crate::budget) for an example, and for the amounts that calls are charged.
 #[derive(Clone, Default)]
 pub struct BudgetLayer {
-    /// The settings. `None` if no budget, cost, store or caller function is set.
+    /// The settings. `None` if nothing has been set, so that all defaults apply.
     rules: Option<Arc<Rules>>,
 }
 
@@ -185,8 +184,8 @@ impl BudgetLayer {
         Ok(self.budget(budget))
     }
 
-    /// Sets the cost of each call of the tools that `cost` selects. If several costs select a tool,
-    /// the first added cost applies. If no cost selects a tool, each call of the tool costs one
+    /// Sets the cost of each call to the tools that `cost` selects. If several costs select a tool,
+    /// the one that was added first applies. If no cost selects a tool, each call to it costs one
     /// unit.
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
@@ -194,17 +193,18 @@ impl BudgetLayer {
         self
     }
 
-    /// Sets the store that keeps the balances of global budgets and budgets per caller. Defaults to
-    /// a store in [memory](MemoryBudgets) that only this layer and its clones use. Use another
-    /// store to share budgets between processes.
+    /// Sets the store for the balances of global budgets and budgets per caller. Use a remote store
+    /// to share budgets between processes. Defaults to a store in [memory](MemoryBudgets) that only
+    /// this layer and its clones use.
     #[must_use]
     pub fn store(mut self, store: impl BudgetStore + 'static) -> Self {
         self.rules().store = Store(Arc::new(store));
         self
     }
 
-    /// Sets the function that returns the identity of the caller of a request, for budgets [per
-    /// caller](Per::Caller). All callers for which the function returns `None` share one balance.
+    /// Sets the function that identifies callers, for budgets [per caller](Per::Caller). It returns
+    /// the identity of the caller of a request, or `None` if the caller is unidentified. All
+    /// unidentified callers share one balance.
     ///
     /// Use an identity that clients cannot forge, such as an authenticated subject. Otherwise, a
     /// client that poses as another caller can use up the other caller's balance.
@@ -223,7 +223,7 @@ impl BudgetLayer {
     }
 
     /// Returns the tool patterns of all budgets and costs. Each pattern comes with the name of the
-    /// setting that contains it.
+    /// configuration setting that contains it, for use in warnings.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         self.rules.iter().flat_map(|rules| {
             let budgets =

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Minimum time between two warnings.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The time of the last warning about an unavailable budget store.
+/// The time at which the last warning about an unavailable budget store was logged.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     logged: Mutex<Option<Instant>>,
@@ -19,8 +19,9 @@ pub(super) struct Outage {
 // === impl Outage ===
 
 impl Outage {
-    /// Returns `true` and records the current time if no warning was logged in the last ten
-    /// seconds. Prevents that an outage logs a warning for every rejected call.
+    /// Returns `true` if no warning was logged in the last ten seconds, and records the current
+    /// time. Limits the number of warnings during an outage, because otherwise each rejected call
+    /// would log one.
     pub(super) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

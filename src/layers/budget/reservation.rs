@@ -7,12 +7,12 @@ use std::{
 
 use super::{balance::Balance, definition::Budget};
 
-/// A balance that is shared by all reservations that are not settled yet. A caller with such a
-/// reservation is not evicted, because the balance is in use.
+/// A balance that several reservations can share. While a reservation refers to it, the store does
+/// not evict the caller to whom the balance belongs.
 pub(super) type Shared = Arc<Mutex<Balance>>;
 
-/// An amount of a balance that is reserved for a tool call. Dropping the reservation releases the
-/// amount, unless the reservation was settled.
+/// An amount of a balance that is reserved for a tool call. Dropping the reservation without
+/// settling it releases the amount.
 pub(super) struct Reservation {
     /// The balance. `None` after the reservation is settled.
     balance: Option<Shared>,
@@ -26,8 +26,8 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// If too little is left, returns the time until enough will be left. The time is `None` if it
-    /// is unknown.
+    /// If too little is left, returns the time until enough will be available again, or `None` if
+    /// this time is unknown.
     pub(super) fn new(
         balance: Shared,
         budget: &Budget,

@@ -14,7 +14,7 @@ use crate::message::{Context, ContextKey};
 /// The settings of a budget layer: the budgets, the costs of tools, and the store for the balances.
 #[derive(Clone, Default)]
 pub(super) struct Rules {
-    /// The budgets, in the order in which they are reserved. Budgets per run come first.
+    /// All budgets in the order in which they are reserved: budgets per run first.
     pub(super) budgets: Vec<Budget>,
     pub(super) costs: Vec<Cost>,
     pub(super) store: Store,
@@ -28,8 +28,9 @@ pub(super) struct Store(pub(super) Arc<dyn BudgetStore>);
 // === impl Rules ===
 
 impl Rules {
-    /// Returns `true` if the layer has a budget or a cost. A cost without budgets matters, because
-    /// it is charged to the cost limits of runs. A store or a caller function alone has no effect.
+    /// Returns `true` if the layer has a budget or a cost. A cost matters even without a budget,
+    /// because it counts toward the cost limits of runs. A store or a caller function alone has no
+    /// effect.
     pub(super) const fn charge_anything(&self) -> bool {
         !(self.budgets.is_empty() && self.costs.is_empty())
     }

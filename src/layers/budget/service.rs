@@ -20,12 +20,11 @@ use crate::{
 /// Created by [`BudgetLayer`](super::BudgetLayer).
 ///
 /// `Budgeted` is ready when the wrapped service is ready. If a tool call must wait for a budget
-/// store, its future holds the ready instance of the wrapped service until the store replies. If
-/// the call is rejected, the future drops this instance, which releases the capacity that the
-/// instance had reserved.
+/// store, the response future holds the ready service until the store replies. If the call is then
+/// rejected, the future drops the ready service, which releases the capacity that it had reserved.
 #[derive(Clone)]
 pub struct Budgeted<S> {
-    /// The settings, with the opened budgets. `None` if the layer has no budgets and no costs.
+    /// The settings and the opened budgets. `None` if the layer has no budgets and no costs.
     charged: Option<Arc<Charged>>,
     inner: S,
 }
@@ -53,7 +52,7 @@ pin_project! {
     }
 }
 
-/// A tool call that waits for the reply of a budget store.
+/// A tool call that is waiting for a budget store to reply.
 struct Waiting<S> {
     charged: Option<Arc<Charged>>,
     asked: StoreReply,
@@ -62,7 +61,7 @@ struct Waiting<S> {
     request: Request,
 }
 
-/// The next phase of a tool call that is being charged.
+/// The next phase of a tool call after a budget store has replied.
 enum CallPhase {
     /// All budgets are reserved.
     Charged(Charges),
@@ -113,8 +112,8 @@ impl<S> Budgeted<S>
 where
     S: Service<Request, Response = Reply> + Clone,
 {
-    /// Reserves the budgets of a tool call. Forwards the call immediately if no store must be
-    /// awaited.
+    /// Reserves the budgets of a tool call. If all stores reply immediately, forwards the call
+    /// without delay.
     fn charge(&mut self, mut request: Request) -> State<S, S::Future> {
         let charged = self.charged.as_deref();
         if charged.is_some_and(|charged| charged.rules().charge_runs()) {

@@ -1,4 +1,4 @@
-//! The trait of stores for the balances of budgets, and the permits that stores return.
+//! The traits of stores for budget balances, and the permits that stores return.
 
 use std::{fmt, future, sync::Arc, time::Duration};
 
@@ -24,11 +24,11 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     /// grant the reservation if any amount is left, and deny it otherwise.
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply;
 
-    /// Opens a budget for many reservations. A store can use this method to do work only once, such
-    /// as looking up the budget, instead of for each reservation.
+    /// Opens a budget, so that many reservations can be made without repeating work such as looking
+    /// up the budget.
     ///
     /// A layer opens its budgets when it wraps a service. If this method returns an [`OpenBudget`],
-    /// the layer calls [`OpenBudget::reserve`] instead of [`reserve`](Self::reserve), so both must
+    /// the layer calls [`OpenBudget::reserve`] instead of [`reserve`](Self::reserve). Both must
     /// have the same effect. The default implementation returns `None`.
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         let _ = budget;
@@ -42,48 +42,51 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
         Box::pin(future::ready(None))
     }
 
-    /// Waits until the store has written all settled and released amounts to its backing database
-    /// or service.
+    /// Waits until the store has written all settled and released amounts to its backend, for
+    /// example a database.
     ///
-    /// When a [`Gateway`](crate::config::Gateway) is closed, it waits up to five seconds for this
-    /// method. The default implementation completes immediately.
+    /// When a [`Gateway`](crate::config::Gateway) is closed, it calls this method and waits up to
+    /// five seconds for it. The default implementation completes immediately.
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
 }
 
-/// The usage of a budget, as a [`BudgetStore`] knows it.
+/// The current usage of a budget. Returned by [`BudgetStore::usage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BudgetUsage {
-    /// The amount that is neither spent nor reserved for running calls. For a budget [per
-    /// caller](super::Per::Caller), the amount that all unidentified callers together have left.
+    /// The amount that is available to further calls: neither spent nor reserved. For a budget [per
+    /// caller](super::Per::Caller), this is the amount available to unidentified callers, who share
+    /// one balance.
     pub left: u64,
-    /// The number of callers that have their own balance, or `None` if the store does not know it.
+    /// The number of callers that have their own balance, or `None` if the store does not count
+    /// them.
     pub callers: Option<usize>,
 }
 
-/// A budget that was [opened](BudgetStore::open) in a [`BudgetStore`] for many reservations.
+/// A budget that was [opened](BudgetStore::open) in a [`BudgetStore`], for repeated reservations.
 pub trait OpenBudget: Send + Sync {
     /// Reserves an amount of the budget, like [`BudgetStore::reserve`].
     fn reserve(&self, caller: Option<&str>, amount: u64) -> ReserveReply;
 }
 
-/// The reply of a [`BudgetStore`] to a reservation, either immediate or pending.
+/// The reply of a [`BudgetStore`] to a reservation. It is either available immediately, or pending.
 #[expect(clippy::exhaustive_enums, reason = "a store around another must handle both")]
 pub enum ReserveReply {
     /// The store replied immediately.
     Ready(Result<BudgetPermit, Denied>),
-    /// The reply must be awaited, for example because the store is remote. If the future is dropped
-    /// before it completes, nothing is reserved.
+    /// The store will reply later, for example because it is remote. Dropping the future before it
+    /// completes cancels the reservation.
     Pending(BoxFuture<'static, Result<BudgetPermit, Denied>>),
 }
 
 /// An amount of a budget that is reserved for a tool call.
 ///
-/// [`settle`](Self::settle) charges the actual amount of the call. Dropping the permit without
-/// settling it releases the reserved amount. A permit belongs to its store and budget, and the type
-/// system prevents misuse. A permit cannot be settled twice:
+/// [`settle`](Self::settle) charges the actual amount of the call. If the permit is dropped without
+/// being settled, the reserved amount is released. A permit belongs to the store and the budget
+/// that created it. The type system prevents misuse of permits. For example, a permit cannot be
+/// settled twice:
 ///
 /// ```compile_fail,E0382
 /// # use mcp_composite::budget::BudgetPermit;
@@ -114,19 +117,20 @@ pub struct BudgetPermit(Of);
 
 enum Of {
     Nothing,
-    /// A reservation in [`MemoryBudgets`](super::MemoryBudgets), which needs no allocation.
+    /// A reservation in [`MemoryBudgets`](super::MemoryBudgets). Stored without an allocation,
+    /// unlike reservations in other stores.
     Memory(Reservation),
     Elsewhere(Box<dyn Settle>),
 }
 
-/// A reservation in a [`BudgetStore`], which a [`BudgetPermit`] wraps. If the reservation is
-/// dropped without being settled, it must release the reserved amount.
+/// A reservation that was made by a custom [`BudgetStore`], and that a [`BudgetPermit`] contains.
+/// If it is dropped without being settled, it must release the reserved amount.
 pub trait Settle: Send + Sync {
     /// Charges the actual amount, even if it exceeds the reserved amount or the amount that is
     /// left.
     ///
-    /// Because this method is not async, an implementation must update a remote store in the
-    /// background.
+    /// This method is not async. An implementation for a remote store must therefore update the
+    /// store in the background.
     fn settle(self: Box<Self>, actual: u64);
 }
 
@@ -137,10 +141,11 @@ pub enum Denied {
     /// Too little of the budget is left.
     #[error("not enough is left")]
     Over {
-        /// The time until enough will be left, or `None` if this time is unknown.
+        /// The time until enough of the budget will be available, or `None` if this time is
+        /// unknown.
         retry_after: Option<Duration>,
     },
-    /// The store is unavailable, so that it cannot check the budget.
+    /// The store is unavailable and cannot check the budget.
     #[error("the store is not available: {0}")]
     Unavailable(BoxError),
 }
@@ -148,7 +153,7 @@ pub enum Denied {
 // === impl BudgetUsage ===
 
 impl BudgetUsage {
-    /// Creates the usage of a budget that has the amount `left` left.
+    /// Creates the usage of a budget of which the amount `left` is available.
     #[must_use]
     pub const fn new(left: u64) -> Self {
         Self { left, callers: None }
@@ -165,13 +170,13 @@ impl BudgetUsage {
 // === impl BudgetPermit ===
 
 impl BudgetPermit {
-    /// Creates a permit from a reservation in a store.
+    /// Creates a permit that contains a reservation of a custom store.
     pub fn new(held: impl Settle + 'static) -> Self {
         Self(Of::Elsewhere(Box::new(held)))
     }
 
-    /// Creates a permit that reserves and charges nothing. A store can return this permit to allow
-    /// calls while it is unavailable.
+    /// Creates a permit that neither reserves nor charges anything. A store can return such a
+    /// permit to allow calls while it is unavailable.
     pub const fn free() -> Self {
         Self(Of::Nothing)
     }
