@@ -1,5 +1,5 @@
-//! Hashes and compares call arguments as JSON values: the order of members does not matter, and `1`
-//! equals `1.0`.
+//! Hashes and compares the arguments of tool calls as JSON values: the order of object members does
+//! not matter, and `1` equals `1.0`.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -7,17 +7,18 @@ use foldhash::quality::RandomState;
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-/// The smallest float that is greater than every `u64`.
+/// The smallest `f64` that is greater than every `u64`: 2⁶⁴.
 const ABOVE_U64: f64 = 18_446_744_073_709_551_616.0;
 
-/// A canonical form of a JSON number, in which `1` and `1.0` are equal.
+/// A canonical form of JSON numbers: `1` and `1.0` have the same form.
 enum Canonical<'n> {
     Integer(i128),
     /// A number with a fraction, or outside the range of 64-bit integers.
     Other(&'n Number),
 }
 
-/// Returns the hash of the arguments of a tool call. Missing arguments have the same hash as `{}`.
+/// Returns the hash of the arguments of a tool call. A call without arguments has the same hash as
+/// a call with the arguments `{}`.
 pub(super) fn hash(state: &RandomState, arguments: Option<&JsonObject>) -> u64 {
     let mut hasher = state.build_hasher();
     if let Some(arguments) = arguments {
@@ -28,7 +29,8 @@ pub(super) fn hash(state: &RandomState, arguments: Option<&JsonObject>) -> u64 {
     hasher.finish()
 }
 
-/// Returns `true` if the arguments of two tool calls are equal. Missing arguments equal `{}`.
+/// Returns `true` if the arguments of two tool calls are equal. A call without arguments is equal
+/// to a call with the arguments `{}`.
 pub(super) fn equal(one: Option<&JsonObject>, other: Option<&JsonObject>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => same_members(one, other),

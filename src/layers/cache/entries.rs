@@ -1,4 +1,4 @@
-//! Stores the cached results of a rule, up to a maximum total size.
+//! The cached results of a rule, with a maximum total size.
 
 use std::{
     fmt,
@@ -15,18 +15,20 @@ use tokio::time::Instant;
 use super::key::{Key, KeyRef};
 use crate::message::Reply;
 
-/// The number of bytes by which each entry counts in addition to its key and its result.
+/// The assumed overhead of each entry, in bytes. It is added to the sizes of the key and the
+/// result.
 const ENTRY_BYTES: usize = 512;
-/// Divisor of the maximum total size. The quotient is the slack: the number of bytes that may be
-/// added before the cache evicts entries.
+/// Divisor of the maximum total size. The quotient is the slack of the cache: the number of bytes
+/// that it may add before it runs the next eviction.
 const SLACK: usize = 16;
 
 /// The cached results of a rule, with a maximum total size.
 pub(super) struct Entries {
     results: moka::sync::Cache<Arc<Key>, CachedReply, RandomState>,
     ttl: Duration,
-    /// The maximum total size of the entries. The cache evicts entries only from time to time. It
-    /// therefore starts to evict when the size is one `slack` below the maximum.
+    /// The maximum total size of the entries. Eviction runs only after `slack` bytes were added. It
+    /// therefore reduces the total size to `max_bytes - slack`, so that the next additions do not
+    /// exceed the maximum.
     max_bytes: usize,
     slack: usize,
     /// The total size of the entries that were added since the last eviction.
@@ -37,8 +39,8 @@ pub(super) struct Entries {
 struct CachedReply {
     reply: Reply,
     bytes: usize,
-    /// The time at which the result expires. Checked separately from the cache library's
-    /// expiration, because the library uses its own clock.
+    /// The time at which the result expires. The cache library has its own expiration, which uses
+    /// another clock and only frees memory.
     expires: Instant,
 }
 
@@ -59,14 +61,15 @@ impl Entries {
         Self { results, ttl, max_bytes, slack, added: AtomicUsize::new(0) }
     }
 
-    /// Returns the result with this key. Returns `None` if there is no such result, or if it has
-    /// expired at the time `now`.
+    /// Returns the cached result for the key. Returns `None` if there is no result, or if the
+    /// result has expired at the time `now`.
     pub(super) fn get(&self, key: &KeyRef<'_>, now: Instant) -> Option<Reply> {
         let entry = self.results.get(key)?;
         (now < entry.expires).then_some(entry.reply)
     }
 
-    /// Adds a result. Does nothing if the result alone exceeds the maximum total size.
+    /// Adds a result to the cache. Does nothing if the size of the entry exceeds 15/16 of the
+    /// maximum total size.
     pub(super) fn insert(&self, key: Arc<Key>, reply: Reply) {
         let bytes = ENTRY_BYTES + key.size() + reply.size();
         if bytes > self.max_bytes - self.slack {
@@ -81,8 +84,8 @@ impl Entries {
         }
     }
 
-    /// Returns the number and the total size of all entries, including those that will be evicted
-    /// next.
+    /// Returns the number and the total size of all entries, including those that the next eviction
+    /// will remove.
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
         let entries: Vec<_> = self.results.iter().map(|(_, entry)| entry.bytes).collect();

@@ -1,8 +1,7 @@
-//! Running tool calls, which later calls with the same key can join.
+//! Running tool calls, shared by all callers that make the same call.
 //!
-//! A running call is a future that several callers share. The future makes progress whenever one of
-//! the callers is polled, and is dropped when the last caller is dropped. It therefore needs no
-//! task.
+//! A running call is a shared future. Each caller that waits for the call polls a clone of this
+//! future, and dropping the last clone cancels the call. No task is spawned.
 
 use std::{
     any::Any,
@@ -21,22 +20,23 @@ use futures::{
 use super::{entries::Entries, key::Key};
 use crate::message::{Questions, Reply};
 
-/// A running tool call. All clones wait for the same call.
+/// A running tool call. All clones of this future resolve to the outcome of the same call.
 pub(super) type Flight = Shared<BoxFuture<'static, Landed>>;
 
 /// The outcome of a running tool call.
 #[derive(Clone)]
 pub(super) enum Landed {
-    /// A cacheable result, which all callers receive.
+    /// A cacheable result. All callers receive it.
     Result(Reply),
-    /// An outcome that must not be shared. Only the caller that started the call receives it.
+    /// An outcome that must not be shared, such as an error. Only the caller that started the call
+    /// receives it.
     Own(Arc<Mutex<Option<Own>>>),
 }
 
-/// An outcome that only the caller that started the call receives.
+/// An outcome that is not shared. Only the caller that started the tool call receives it.
 pub(super) enum Own {
-    /// The reply or error of the service. Stored as `Any`, because the type of the error depends on
-    /// the service.
+    /// The reply or error of the wrapped service. Stored as `Any`, because the error type depends
+    /// on the service.
     Answer(Box<dyn Any + Send>),
     /// The payload of a panic.
     Panic(Box<dyn Any + Send>),
@@ -56,28 +56,28 @@ struct Running {
     next: u64,
 }
 
-/// The way a tool call behaves if another call with the same key is already running.
+/// How to process a tool call while another call with the same key is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenRunning {
-    /// Waits for the running call, and receives its result.
+    /// Waits for the running call, and uses its result.
     Join,
-    /// Starts a new call. Later calls join the new call instead of the running call.
+    /// Starts a new call that replaces the running call. Later calls join the new call.
     Replace,
-    /// Calls the tool separately, without waiting for the running call.
+    /// Calls the tool separately. Does not wait for the running call.
     Separate,
 }
 
 /// The way a tool call was started.
 pub(super) enum Boarding {
-    /// The call waits for a call that another caller has started.
+    /// The call joined the running call of another caller.
     Joined(Flight),
-    /// The call is new, and later calls can join it.
+    /// The call is running. Later calls with the same key can join it.
     Started(Flight),
     /// The caller must call the service separately.
     Separate,
 }
 
-/// The entry of a running call in [`Running`]. Dropping the registration removes the entry.
+/// The entry of a running tool call in [`Running`]. Dropping this value removes the entry.
 struct Registration {
     results: Arc<Results>,
     key: Arc<Key>,
@@ -91,11 +91,11 @@ impl Results {
         Self { entries, running: Mutex::default() }
     }
 
-    /// Joins the running call with this key, or starts a call with the future that `call` returns.
-    /// This future is not polled before the returned flight is polled.
+    /// Joins the running call with this key. If there is none, starts a call with the future that
+    /// `call` returns. The future is first polled when the returned flight is polled.
     ///
-    /// Caches a successful result, unless `questions` shows that a server asked the client a
-    /// question.
+    /// Caches the result of the call if it is successful. Does not cache it if `questions` shows
+    /// that the server asked the client a question during the call.
     pub(super) fn board<F, E>(
         self: &Arc<Self>,
         key: Key,
@@ -144,7 +144,8 @@ impl Results {
     }
 }
 
-/// Waits for the reply to a tool call. Caches and shares the reply if it is cacheable.
+/// Waits for the reply to a tool call. If the reply is cacheable, caches it and shares it with all
+/// callers.
 async fn land<F, E>(call: F, registration: Registration, questions: Option<Questions>) -> Landed
 where
     F: Future<Output = Result<Reply, E>>,
@@ -179,7 +180,8 @@ impl fmt::Debug for Running {
 // === impl Registration ===
 
 impl Registration {
-    /// Caches the result of the call, unless a newer call with the same key has replaced this call.
+    /// Caches the result of the call, unless the call was replaced by a newer call with the same
+    /// key.
     fn cache(&self, reply: &Reply) {
         let is_current = |(number, _): &(u64, _)| *number == self.number;
         if self.results.running().flights.get(&self.key).is_some_and(is_current) {

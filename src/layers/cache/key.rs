@@ -15,13 +15,14 @@ use crate::message::content_size;
 #[derive(Debug)]
 pub(super) struct Key {
     hash: u64,
-    /// The number of the tool's definition. It also identifies the tool.
+    /// The number of the tool's definition. Because each definition of each tool has its own
+    /// number, it also identifies the tool.
     definition: u64,
     caller: Option<Box<str>>,
     arguments: Option<JsonObject>,
 }
 
-/// A borrowed [`Key`], for lookups without copying the arguments.
+/// A borrowed form of [`Key`]. Used to look up entries without copying the arguments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyRef<'k> {
     /// The hash of the arguments.
@@ -34,7 +35,7 @@ pub(super) struct KeyRef<'k> {
 // === impl Key ===
 
 impl Key {
-    /// Returns the size of the key in bytes, measured with [`content_size`].
+    /// Returns the size of the key in bytes, as measured by [`content_size`].
     pub(super) fn size(&self) -> usize {
         let caller = self.caller.as_ref().map_or(0, |caller| caller.len());
         caller + self.arguments.as_ref().map_or(0, content_size::of_object)

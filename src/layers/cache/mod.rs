@@ -33,21 +33,21 @@
 //! continues for the other callers, and its pending questions are withdrawn. If all callers cancel,
 //! the call is canceled.
 //!
-//! If the result of a shared call must not be cached, only the first caller receives the reply.
-//! Each of the other callers then calls the tool separately.
+//! If the outcome of a shared call must not be shared, for example because it is an error, only the
+//! first caller receives it. Each of the other callers then calls the tool separately.
 //!
-//! Like a branch of a composite, a shared call has no direct connection to the client. The docs of
-//! [`HandlerService`](crate::adapter::HandlerService) describe how a server in the same process can
-//! nevertheless ask the client questions.
+//! Like a branch of a composite, a shared call has no direct connection to a client. If a server in
+//! the same process needs to ask the client questions during the call, see the docs of
+//! [`HandlerService`](crate::adapter::HandlerService).
 //!
-//! If a tool calls another tool while it answers a call, the nested call receives cached results,
-//! but never waits for running calls. Otherwise, a tool that calls itself could wait for itself.
+//! Calls that a tool makes while it runs can receive cached results, but never wait for running
+//! calls. Otherwise, a tool that calls itself could wait for itself forever.
 //!
 //! # Bypassing the cache
 //!
-//! A client bypasses the cache by setting [`NO_CACHE`] to `true` in the `_meta` of a tool call. The
-//! tool is then called, and its result replaces the cached result. If the call is of a composite,
-//! this applies to all tools that the composite calls.
+//! To bypass the cache, a client sets [`NO_CACHE`] to `true` in the `_meta` of a tool call. The
+//! tool is then called, and its result replaces the cached result. If the called tool is a
+//! composite, all tool calls of the composite bypass the cache, too.
 //!
 //! # Examples
 //!
@@ -120,9 +120,10 @@ pub mod future {
 
 /// A layer that caches the results of read-only tools.
 ///
-/// By default there are no rules, and the layer forwards all requests.
+/// By default, the layer has no rules and forwards all requests.
 ///
-/// See the [module docs](crate::cache) for the results that are cached, and for an example.
+/// See the [module docs](crate::cache) for an example, and for the conditions under which results
+/// are cached.
 #[derive(Clone, Default)]
 pub struct CacheLayer {
     rules: Vec<CacheRule>,
@@ -139,19 +140,21 @@ impl CacheLayer {
         Self::default()
     }
 
-    /// Adds a rule. If several rules select a tool, the first added rule applies.
+    /// Adds a rule. If several rules select a tool, only the rule that was added first applies to
+    /// it.
     #[must_use]
     pub fn rule(mut self, rule: CacheRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Sets the function that returns the identity of the caller of a request, for caching [per
-    /// caller](Per::Caller). All callers for which the function returns `None` share their cached
-    /// results. Without a function, all callers share them.
+    /// Sets the function that identifies callers, for caching [per caller](Per::Caller). It returns
+    /// the identity of the caller of a request, or `None` if the caller is unidentified.
+    /// Unidentified callers share cached results with each other. If no function is set, all
+    /// callers are unidentified.
     ///
     /// Use an identity that clients cannot forge, such as an authenticated subject. Otherwise, a
-    /// client that poses as another caller receives the other caller's results.
+    /// client that poses as another caller receives the cached results of that caller.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -161,13 +164,13 @@ impl CacheLayer {
         self
     }
 
-    /// Returns `true` if the layer has no rules, and so caches no results.
+    /// Returns `true` if the layer has no rules, so that it does not cache any results.
     pub(crate) const fn is_idle(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Returns the tool patterns of all rules. Each pattern comes with the name of the setting that
-    /// contains it.
+    /// Returns the tool patterns of all rules. Each pattern comes with the name of the
+    /// configuration setting that contains it, for use in warnings.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.rules.iter().map(CacheRule::tools_of);
         selections.flat_map(|tools| tools.parts().map(|part| ("cache.tools", part)))
@@ -175,7 +178,7 @@ impl CacheLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer detects a changed tool definition within about a minute.
+    /// If no epoch is set, the layer detects a changed tool definition within about a minute.
     CacheLayer: catalogs
 }
 

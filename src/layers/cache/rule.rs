@@ -13,7 +13,8 @@ const MAX_BYTES: usize = 64 << 20;
 /// The maximum lifetime of a cached result: 365 days.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A rule that caches the results of the selected tools if these tools are read-only.
+/// A rule that caches the results of the selected tools. Applies only to tools that are annotated
+/// as read-only.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,38 +38,38 @@ pub struct CacheRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Per {
-    /// Results are shared only by calls of the same [caller](super::CacheLayer::caller).
+    /// A result is used only for calls of the same [caller](super::CacheLayer::caller).
     #[default]
     Caller,
-    /// Results are shared by all callers. Use this only for tools whose results do not depend on
-    /// the caller, because each caller receives results that were computed for other callers.
+    /// A result is used for calls of all callers. Use this only for tools whose results do not
+    /// depend on the caller. Otherwise, callers receive results that are meant for other callers.
     All,
 }
 
 // === impl CacheRule ===
 
 impl CacheRule {
-    /// Creates a rule that caches the results of the selected tools for the duration `ttl`, up to
-    /// 365 days. The duration starts when the tool returns the result.
+    /// Creates a rule that caches the results of the selected tools for the duration `ttl`, which
+    /// is at most 365 days. The duration starts when the result arrives.
     #[must_use]
     pub fn new(tools: Selection, ttl: Duration) -> Self {
         let ttl = ttl.min(MAX_TTL);
         Self { tools, ttl, per: Per::default(), max_bytes: MAX_BYTES }
     }
 
-    /// Sets which callers share results. Defaults to [`Per::Caller`]: each caller has separate
-    /// results.
+    /// Sets which callers share cached results. Defaults to [`Per::Caller`]: results are not shared
+    /// between callers.
     #[must_use]
     pub const fn per(mut self, per: Per) -> Self {
         self.per = per;
         self
     }
 
-    /// Sets the maximum total size of the cached results and their arguments, in bytes. Each result
-    /// counts with 512 additional bytes. Defaults to 64 MiB.
+    /// Sets the maximum total size of the rule's cached results, in bytes. The size of an entry is
+    /// the size of the result and of the call arguments, plus 512 bytes. Defaults to 64 MiB.
     ///
-    /// If the maximum is exceeded, the least used results are evicted. A result that alone exceeds
-    /// the maximum is not cached.
+    /// If the maximum is exceeded, the least used results are evicted. An entry that is larger than
+    /// 15/16 of the maximum is not cached.
     #[must_use]
     pub const fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;

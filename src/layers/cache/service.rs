@@ -37,9 +37,8 @@ use crate::{
 /// Middleware that answers calls of read-only tools from a cache, and forwards all other requests
 /// to the wrapped service. Created by [`CacheLayer`](super::CacheLayer).
 ///
-/// `Cache` is ready when the wrapped service is ready. If a call is answered from the cache, the
-/// ready instance of the wrapped service is dropped, which releases the capacity that the instance
-/// had reserved.
+/// `Cache` is ready when the wrapped service is ready. If the cache answers a call, it drops the
+/// ready service, which releases the capacity that the service had reserved.
 #[derive(Clone)]
 pub struct Cache<S> {
     /// `None` if the layer has no rules.
@@ -79,27 +78,27 @@ pin_project! {
     }
 }
 
-/// A tool call that a caller started, and that other callers may have joined.
+/// A running tool call, held by the caller that started it. Other callers may have joined the call.
 struct StartedCall {
     flight: Flight,
-    /// Ends the questions of servers when the call is dropped, because the client that could answer
-    /// them is then gone.
+    /// Withdraws the pending questions of servers when this caller is dropped, because only its
+    /// client could answer them.
     _questions: Option<EndQuestions>,
 }
 
 /// Ends the questions of a call when dropped.
 struct EndQuestions(Questions);
 
-/// How the cache answered a tool call, for spans and metrics.
+/// How the cache handled a tool call. Recorded in spans and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// The cache contained the result.
     Hit,
-    /// The call received the result of a running call.
+    /// The call joined a running call and received its result.
     Joined,
-    /// The tool was called, because the cache did not contain the result.
+    /// The cache did not contain the result, so the tool was called.
     Miss,
-    /// The tool was called, because the client bypassed the cache.
+    /// The client bypassed the cache, so the tool was called.
     Bypass,
 }
 
@@ -123,8 +122,8 @@ impl Shared {
         }
     }
 
-    /// Returns the caller whose cached results a request may use. Returns `None` if all callers
-    /// share results, or if the caller is unidentified.
+    /// Returns the identity of the caller whose cached results may answer the request. Returns
+    /// `None` if all callers share results, or if the caller is unidentified.
     fn caller(&self, tool: CachedTool, context: &RequestContext) -> Option<String> {
         match self.rules[tool.rule].per {
             Per::All => None,
@@ -132,7 +131,7 @@ impl Shared {
         }
     }
 
-    /// Lists all tools of `inner`, and selects the tools whose results are cached.
+    /// Lists all tools of `inner`, and determines which of them are cached.
     async fn load<S>(
         self: Arc<Self>,
         inner: S,
@@ -180,12 +179,12 @@ impl<S> Cache<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the cache in advance, so that no tool call has to wait for the list.
-    /// Does nothing if there are no rules.
+    /// Lists the tools of the wrapped service in advance, so that the first tool call does not have
+    /// to wait for the list. Does nothing if there are no rules.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. The next tool call then lists them again.
+    /// Returns an error if listing the tools fails. The next tool call then tries again.
     pub async fn warm(&self) -> Result<(), ListError> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let lookup = shared.catalogs.lookup(&RequestContext::default());
@@ -253,7 +252,7 @@ impl<S: ToolService> Cache<S> {
         State::Forwarded { reply: self.inner.call(request) }
     }
 
-    /// Lists the tools first, and then answers the tool call.
+    /// Lists the tools of the wrapped service, and then answers the tool call.
     fn listing(
         &mut self,
         shared: Arc<Shared>,
@@ -276,7 +275,7 @@ impl<S: ToolService> Cache<S> {
         }
     }
 
-    /// Answers a tool call, from the cache if possible.
+    /// Answers a tool call from the cache if possible. Otherwise, forwards the call.
     fn answer(
         &mut self,
         tool: Option<CachedTool>,
@@ -314,7 +313,7 @@ impl<S: ToolService> Cache<S> {
         self.board(&results, key, when_running, request)
     }
 
-    /// Calls the tool, or waits for the running call of another caller.
+    /// Calls the tool, or joins a running call with the same key.
     fn board(
         &mut self,
         results: &Arc<Results>,
@@ -360,14 +359,14 @@ impl<S: fmt::Debug> fmt::Debug for Cache<S> {
     }
 }
 
-/// Returns `true` if the list of tools contains the called tool.
+/// Returns `true` if the known list of tools contains the tool.
 fn knows(known: &Known<CachedTools>, tool: &str) -> bool {
     // Look in the map of cached tools first, because its hash function is faster.
     known.derived().get(tool).is_some() || known.tools().get(tool).is_some()
 }
 
-/// Waits for the running call of another caller. If that call has no result to share, calls the
-/// tool.
+/// Waits for the running call of another caller. If the outcome of this call cannot be shared,
+/// calls the tool separately.
 async fn joined<S: ToolService>(
     flight: Flight,
     mut inner: S,
@@ -382,8 +381,9 @@ async fn joined<S: ToolService>(
     }
 }
 
-/// Waits for a list of tools. If the list contains a changed definition of a cached tool, discards
-/// the cached list of tools, so that the old results of the tool are no longer used.
+/// Waits for the reply to `tools/list`. If the reply contains a new definition of a cached tool,
+/// discards the cached list of tools, so that results for the earlier definition are no longer
+/// used.
 async fn inspect_list<E>(
     shared: Arc<Shared>,
     lookup: Lookup<CachedTools>,
@@ -434,8 +434,8 @@ impl<F, E> fmt::Debug for ResponseFuture<F, E> {
     }
 }
 
-/// Takes the outcome that only the caller that started the call receives. If the call panicked,
-/// resumes the panic.
+/// Takes the outcome of a call that must not be shared. If the call panicked, resumes the panic in
+/// the caller that started the call.
 fn take<E: 'static>(own: &Mutex<Option<Own>>) -> Result<Reply, E> {
     let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
     match own {
@@ -459,7 +459,8 @@ impl Drop for EndQuestions {
 // === impl Use ===
 
 impl Use {
-    /// Records how the call was answered in the current span and, if `is_measured`, in the metrics.
+    /// Records how the call was handled. Always records it in the current span, and in the metrics
+    /// if `is_measured` is `true`.
     fn record(self, is_measured: bool) {
         let name = self.name();
         spans::record_cache(name);

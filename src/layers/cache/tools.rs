@@ -17,10 +17,10 @@ use crate::{
     fingerprint::Fingerprint,
 };
 
-/// The maximum number of tools whose latest definitions are stored.
+/// The maximum number of tools whose latest definition is stored.
 const MAX_DEFINITIONS: usize = 10_000;
 
-/// The tools in a list of tools whose results are cached, by name.
+/// The cached tools in a list of tools, by name.
 #[derive(Debug)]
 pub(super) struct CachedTools(HashMap<Box<str>, CachedTool>);
 
@@ -33,9 +33,9 @@ pub(super) struct CachedTool {
     pub(super) definition: u64,
 }
 
-/// The latest definition of each tool that a rule selects. Each definition has a number. If a
-/// tool's definition changes, it gets a new number, so that results with the old number are no
-/// longer found.
+/// Assigns a number to the latest definition of each cached tool. Cached results are stored under
+/// the number, so that they are no longer found after the definition has changed and has received a
+/// new number.
 #[derive(Default)]
 pub(super) struct Definitions {
     latest: Mutex<HashMap<String, (Fingerprint, u64)>>,
@@ -45,7 +45,7 @@ pub(super) struct Definitions {
 // === impl CachedTools ===
 
 impl CachedTools {
-    /// Selects the tools that are read-only and that a rule selects.
+    /// Selects the tools whose results are cached: those that are read-only and match a rule.
     pub(super) fn new(rules: &[CacheRule], definitions: &Definitions, tools: &Tools) -> Self {
         let mut cached = HashMap::new();
         for tool in tools {
@@ -69,8 +69,8 @@ impl CachedTools {
         self.0.get(tool).copied()
     }
 
-    /// Returns `true` if a definition in `listed` differs from the definition of a cached tool in
-    /// `known`. Forgets the definitions of these tools.
+    /// Returns `true` if `listed` contains a new definition of a cached tool in `known`. Forgets
+    /// the earlier definitions of such tools, so that their cached results are no longer used.
     pub(super) fn differ(known: &Known<Self>, listed: &[Tool], definitions: &Definitions) -> bool {
         let mut differ = false;
         for tool in listed {
@@ -93,8 +93,8 @@ fn is_read_only(tool: &Tool) -> bool {
 // === impl Definitions ===
 
 impl Definitions {
-    /// Returns the number of a tool's definition. Assigns a new number if the definition has
-    /// changed, or if the tool is new.
+    /// Returns the number of a tool's definition. Assigns a new number if the tool is new or its
+    /// definition has changed.
     fn number(&self, tool: &Tool) -> u64 {
         let value = serde_json::to_value(tool).unwrap_or_default();
         let fingerprint = Fingerprint::of(&value);
@@ -112,7 +112,8 @@ impl Definitions {
         number
     }
 
-    /// Forgets the definition of a tool, so that its cached results are no longer used.
+    /// Forgets the definition of a tool. Results that are cached for this definition are no longer
+    /// used.
     fn forget(&self, tool: &str) {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).remove(tool);
     }
