@@ -77,9 +77,10 @@ impl AdvertiseLayer {
     /// returns warnings about tools that clients cannot call because they are named `search_tools`
     /// or `call_tool`.
     ///
-    /// The layer updates the warnings whenever it has seen a complete list of tools, for a client
-    /// or for a search. Each warning is logged once. At most 1000 warnings are returned, including
-    /// warnings whose cause has been resolved.
+    /// The layer checks the patterns once, against the first non-empty list of tools that it has
+    /// seen completely. In search mode, it checks the names whenever it lists the tools. Each
+    /// warning is logged once. At most 1000 warnings are returned, including warnings whose cause
+    /// has been resolved.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()

@@ -155,8 +155,10 @@ impl AliasLayer {
     /// Returns warnings for the operator about aliases that do not match the server's items.
     ///
     /// The layer warns if the item or argument of an alias does not exist, if an alias has the name
-    /// of another item, and if no tool call can set a required argument. It checks the aliases
-    /// whenever a client lists items. Each warning is logged once. At most 1000 warnings are kept.
+    /// of another item, and if no tool call can set a required argument. It looks for missing items
+    /// once, in the first non-empty list that is read completely. It checks all other
+    /// conditions whenever a client lists items. Each warning is logged once. At most 1000 warnings
+    /// are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
