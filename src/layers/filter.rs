@@ -95,8 +95,9 @@
 //! Hiding a URI template does not hide the resources to which the template expands. For example, to
 //! hide everything that `db://{table}` expands to, also hide the resources `db://*`.
 //!
-//! A completion request whose URI contains no `{` may refer to a template or to a resource. The
-//! rules for both must therefore allow the URI.
+//! A completion request refers to a resource template by its text. If this text contains no `{`, it
+//! could also be the URI of a resource. In this case, the request is allowed only if the rules for
+//! templates and the rules for resources both allow it.
 //!
 //! The filter removes a completion value if the value could expand the template to a hidden
 //! resource. Because clients can combine the value with any values of the template's other
@@ -136,8 +137,9 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct FilterLayer {
     settings: Settings,
-    /// The tool patterns of other layers, each with the name of its setting. These patterns hide no
-    /// tools. The filter only logs a warning if one of them matches no tool.
+    /// The tool patterns of other layers, each with the name of the setting that contains it. The
+    /// filter does not hide tools because of these patterns, but logs a warning if a pattern
+    /// matches no tool.
     mentioned: Vec<(&'static str, Patterns)>,
     warnings: Warnings,
     pub(crate) catalogs: CatalogSettings,
@@ -162,7 +164,7 @@ struct Rule {
     warnings: Warnings,
 }
 
-/// The state that a [`FilterRule`] stores for a request until the reply arrives.
+/// The state of a request that a [`FilterRule`] needs when the reply to the request arrives.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Memo(Remembered);
@@ -170,8 +172,8 @@ pub struct Memo(Remembered);
 #[derive(Debug)]
 enum Remembered {
     Nothing,
-    /// The request lists items of this kind. If `Some`, the names on the requested page are also
-    /// compared with the patterns that have not matched any item yet.
+    /// The request lists items of this kind. If the page is `Some`, the filter also compares the
+    /// listed items with the patterns that have not matched any item so far.
     List(ItemKind, Option<Page>),
     Completion(Box<Completion>),
 }
@@ -182,7 +184,7 @@ struct Settings {
     prompts: Selection,
     resources: Selection,
     resource_templates: Selection,
-    /// The canonical spellings of the URIs that patterns without wildcards deny.
+    /// The URIs that are denied by patterns without wildcards, in their canonical spellings.
     denied_uris: Arc<HashSet<String>>,
     read_only_only: bool,
     hide_destructive: bool,
@@ -250,17 +252,17 @@ impl FilterLayer {
         self
     }
 
-    /// Sets how [warnings](Self::warnings) refer to the filtered server, for example ``backend
-    /// `github` ``.
+    /// Sets a description of the filtered server, for example ``backend `github` ``.
+    /// [Warnings](Self::warnings) contain it, so that operators know which server they are about.
     #[must_use]
     pub fn of(mut self, whose: impl Into<String>) -> Self {
         self.settings.of = Some(whose.into());
         self
     }
 
-    /// Adds the tool patterns of other layers, each with the name of its setting. The filter
-    /// [warns](Self::warnings) if one of these patterns matches no tool, and otherwise ignores
-    /// them.
+    /// Adds the tool patterns of other layers, each with the name of the setting that contains it.
+    /// The filter only [warns](Self::warnings) if one of these patterns matches no tool. They do
+    /// not hide any tools.
     pub(crate) fn mentioned(
         mut self,
         patterns: impl IntoIterator<Item = (&'static str, Patterns)>,
@@ -269,12 +271,12 @@ impl FilterLayer {
         self
     }
 
-    /// Returns warnings for the operator about patterns that match no item, for example because of
-    /// a typing error.
+    /// Returns warnings for the operator about patterns that match no item. Such a pattern often
+    /// contains a typing error.
     ///
-    /// The filter checks the patterns of a kind against the first non-empty list that is read
-    /// completely, from the first page to the last. Each warning is logged once, and at most 1000
-    /// warnings are kept.
+    /// The filter checks patterns when it has seen a complete, non-empty list of items, from the
+    /// first page to the last. It checks the patterns for each kind of item once. Each warning is
+    /// logged once. At most 1000 warnings are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
@@ -288,7 +290,7 @@ impl FilterLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the filter detects changed annotations within about a minute.
+    /// If no epoch is set, the filter detects changed annotations within about a minute.
     FilterLayer: catalogs
 }
 
@@ -336,8 +338,9 @@ impl FilterRule {
 }
 
 impl InterceptInformed for FilterRule {
-    /// The names that several tools share, if at least one of these tools is hidden. Calls of these
-    /// names are rejected, because the server decides which of the tools a call reaches.
+    /// Names that the server uses for several tools of which at least one is hidden. The filter
+    /// rejects calls to these names, because only the server decides which of the tools such a call
+    /// reaches.
     type Derived = HashSet<String>;
     type Memo = Memo;
 
@@ -457,8 +460,9 @@ impl Rule {
         }
     }
 
-    /// Returns [`Remembered::Completion`] if the request completes an argument of a resource
-    /// template, and resources may be hidden. Otherwise returns [`Remembered::Nothing`].
+    /// Returns [`Remembered::Completion`] if the reply may contain completion values that reveal
+    /// hidden resources. This is the case if the request completes an argument of a resource
+    /// template, and if the rules hide any resources. Otherwise, returns [`Remembered::Nothing`].
     fn completion(&self, request: &Request) -> Remembered {
         match request.message() {
             ClientRequest::CompleteRequest(complete)
@@ -471,8 +475,8 @@ impl Rule {
         }
     }
 
-    /// Returns the watch that finds patterns of this kind without a match. Returns `None` if there
-    /// are no such patterns.
+    /// Returns the [`PatternWatch`] that finds patterns without a match for items of this kind.
+    /// Returns `None` if there are no such patterns to watch.
     fn pattern_watch(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, pattern_watch)| pattern_watch)
     }
@@ -484,7 +488,8 @@ impl Rule {
     }
 }
 
-/// Returns the names of the configuration settings that allow and hide items of a kind.
+/// Returns the names of two configuration settings: the one that allows items of this kind, and the
+/// one that hides them.
 const fn keys(kind: ItemKind) -> (&'static str, &'static str) {
     match kind {
         ItemKind::Tool => ("expose_tools", "hide_tools"),
@@ -525,7 +530,8 @@ impl Settings {
             || (kind == ItemKind::ResourceTemplate && !self.resources.selects_all())
     }
 
-    /// Returns `true` if the rules for names and URIs allow an item, both in lists and in requests.
+    /// Returns `true` if the rules for names and URIs allow the item. Applies to listed items and
+    /// to requests. Does not check annotations.
     fn permit(&self, kind: ItemKind, name: &str) -> bool {
         // A completion request may refer to a resource by its URI instead of a template.
         let is_template = kind == ItemKind::ResourceTemplate && name.contains('{');
@@ -564,9 +570,9 @@ impl Settings {
             }
     }
 
-    /// Returns `true` if a call of the tool is allowed: no rule depends on annotations, or the tool
-    /// is known and its annotations are allowed. If several tools have this name, all of them must
-    /// be allowed.
+    /// Returns `true` if calls to the tool are allowed. This is the case if no rule depends on
+    /// annotations. Otherwise, the tool must be known, and its annotations must be allowed. If
+    /// several tools have this name, the annotations of all of them must be allowed.
     fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
         !self.judge_annotations()
             || known.is_some_and(|known| {

@@ -1,4 +1,4 @@
-//! Removes completion values that would reveal hidden resources.
+//! Removes values from completion results that would reveal hidden resources.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,13 +9,13 @@ use crate::{
     uri::Readings,
 };
 
-/// Maximum number of steps to compare the values of a completion with the rules. If comparing a
-/// value would exceed this number, the value is removed.
+/// Maximum number of steps for comparing completion values with the filter rules. Values whose
+/// comparison would exceed the limit are removed from the result.
 const MAX_COMPARISON_STEPS: usize = 500_000;
-/// Placeholder in a URI for any text without `/`. Consists of lower-case letters only, because URI
-/// normalization does not change them.
+/// Placeholder in a URI for any text without a `/`. The placeholder consists only of lower-case
+/// letters, so that URI normalization does not change it.
 const SEGMENT: &str = "zzsegmentzz";
-/// Placeholder in a URI for any text, including texts that contain `/`.
+/// Placeholder in a URI for any text, which may contain a `/`.
 const ANYTHING: &str = "zzanythingzz";
 
 /// A request to complete an argument of a resource template.
@@ -27,22 +27,23 @@ pub(super) struct Completion {
     others: HashMap<String, String>,
 }
 
-/// How the variables of a template expression are expanded ([RFC 6570, section 3.2.1]).
+/// The expansion rules of an operator in a template expression, for example `+` in `{+path}` ([RFC
+/// 6570, section 3.2.1]).
 ///
 /// [RFC 6570, section 3.2.1]: https://www.rfc-editor.org/rfc/rfc6570#section-3.2.1
 struct Operator {
     first: &'static str,
     separator: &'static str,
     is_named: bool,
-    /// Whether expansions may contain reserved characters without encoding them.
+    /// Whether reserved characters, such as `/`, are not percent-encoded in expansions.
     allows_reserved: bool,
 }
 
 // === impl Completion ===
 
 impl Completion {
-    /// Returns the completion request if it refers to a resource template, or `None` if it refers
-    /// to a prompt.
+    /// Returns the completion request if it is for a resource template. Returns `None` if it is for
+    /// a prompt.
     pub(super) fn of(params: &CompleteRequestParams) -> Option<Self> {
         let Reference::Resource(resource) = &params.r#ref else { return None };
         let others = params.context.as_ref().and_then(|context| context.arguments.clone());
@@ -53,13 +54,14 @@ impl Completion {
         })
     }
 
-    /// Removes all completion values that could expand the template to a hidden resource. Also
-    /// removes the `total`, because it counts the removed values, too.
+    /// Removes all completion values with which the template could expand to the URI of a hidden
+    /// resource. Also removes the `total` of the result, because it would reveal the number of
+    /// removed values.
     ///
-    /// A value is kept only if the rules allow the resource for every possible expansion of the
-    /// other expressions in the template. It is not enough to check the client's values of the
-    /// other arguments, because the client may have invented them, and the server may not have used
-    /// them. An expression that escapes `/` can expand to any text without `/`, and all other
+    /// A value is kept only if the rules allow every URI that the template can expand to with this
+    /// value, whatever the values of the other arguments. The other values in the request are not
+    /// enough for this check, because the client may have invented them, and the server may have
+    /// ignored them. An expression that escapes `/` can expand to any text without `/`. All other
     /// expressions can expand to any text.
     pub(super) fn retain(
         &self,
@@ -83,16 +85,17 @@ impl Completion {
         });
     }
 
-    /// Returns `true` if the expansions of the template with this value can be compared with the
-    /// rules. The template must begin with a literal scheme, and neither the template nor the value
-    /// may contain a placeholder.
+    /// Returns `true` if the template's expansions with this value can be compared with the rules.
+    /// This requires that the template begins with a literal scheme, and that neither the template
+    /// nor the value contains the text of a placeholder.
     fn is_comparable(&self, value: &str) -> bool {
         let scheme = self.template.split('{').next().unwrap_or_default();
         let has_wildcard = |text: &str| has_wildcard(&text.to_ascii_lowercase());
         scheme.contains(':') && !has_wildcard(&self.template) && !has_wildcard(value)
     }
 
-    /// Expands the template with this value, and with placeholders for all other arguments.
+    /// Expands the template with this value for the completed argument, and with placeholders for
+    /// all other arguments.
     fn pattern(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| {
             let (operator, variables) = Operator::of(expression);
@@ -124,13 +127,15 @@ impl Completion {
         })
     }
 
-    /// Expands the template with this value, and with the client's values of the other arguments.
-    /// An expression without any known argument is left as it is.
+    /// Expands the template with this value for the completed argument, and with the values of the
+    /// other arguments in the client's request. Expressions whose arguments are all unknown are not
+    /// expanded.
     fn expand(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| self.expand_expression(expression, value, encodes, uri))
     }
 
-    /// Returns the template, with each expression replaced by the text that `expand` appends.
+    /// Returns the template with all expressions expanded. For each expression, `expand` appends
+    /// the expansion to the URI.
     fn expand_each(&self, expand: impl Fn(&str, &mut String)) -> String {
         let mut uri = String::with_capacity(2 * self.template.len());
         let mut rest = self.template.as_str();
@@ -208,14 +213,14 @@ impl Operator {
         }
     }
 
-    /// Returns the placeholder for all expansions of an expression with this operator, including
-    /// expansions of several values.
+    /// Returns the placeholder for an expression with this operator. It stands for all possible
+    /// expansions of the expression, including those of lists of values.
     fn wildcard(&self) -> &'static str {
         if self.allows_reserved || self.separator == "/" { ANYTHING } else { SEGMENT }
     }
 }
 
-/// Returns the name of a variable, without its modifiers.
+/// Returns the name of a template variable without its modifiers, for example `name` for `name:3`.
 fn name(variable: &str) -> &str {
     let name = variable.split_once(':').map_or(variable, |(name, _)| name);
     name.strip_suffix('*').unwrap_or(name)
@@ -231,9 +236,9 @@ fn has_wildcard(uri: &str) -> bool {
     uri.contains(SEGMENT) || uri.contains(ANYTHING)
 }
 
-/// Returns `true` if the rules allow every URI that `pattern` can become when its placeholders are
-/// replaced with texts, in all spellings of the URI. `denied` contains the canonical spellings of
-/// denied URIs.
+/// Returns `true` if the rules allow all URIs that result from replacing the placeholders in
+/// `pattern` with any texts. Considers all spellings of these URIs. `denied` contains the denied
+/// URIs in their canonical spellings.
 fn permits_each(
     pattern: &str,
     resources: &Selection,
@@ -250,7 +255,8 @@ fn permits_each(
         && !others.any(|uris| resources.may_deny(&uris, budget) || may_be_denied(&uris, budget))
 }
 
-/// Returns the set of all URIs that `pattern` can become when its placeholders are replaced.
+/// Returns the set of all URIs that result from replacing the placeholders in `pattern` with any
+/// texts.
 fn uris(pattern: &str) -> TextSet {
     let mut uris = TextSet::default();
     let mut rest = pattern;
@@ -290,7 +296,7 @@ fn push_parts(mut rest: &str, uris: &mut TextSet) {
     uris.push(Part::Text(rest.to_owned()));
 }
 
-/// Appends a text to a URI, with all characters percent-encoded except unreserved ones.
+/// Percent-encodes a text and appends it to a URI. Only unreserved characters are not encoded.
 fn encode(text: &str, uri: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {
