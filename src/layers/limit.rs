@@ -76,7 +76,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct LimitLayer(Bounds);
 
-/// Middleware that rejects oversized requests before they reach the wrapped service. Created by
+/// Middleware that rejects requests that are too large or nested too deeply. Created by
 /// [`LimitLayer`].
 pub type Limit<S> = Intercepted<LimitLayer, S>;
 
@@ -98,8 +98,8 @@ impl LimitLayer {
 
     /// Sets the maximum nesting depth of the arrays and objects in a request. Defaults to no limit.
     ///
-    /// If any limit is set, requests with more than 128 levels are rejected, even if `levels` is
-    /// higher. No transport parses JSON that is nested more deeply.
+    /// If you set any limit of the layer, it also rejects requests with more than 128 levels, even
+    /// if `levels` is greater. No transport parses JSON that is nested more deeply.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

@@ -1,4 +1,4 @@
-//! The definition of a tool, as a lock compares it.
+//! The definition of a tool in the form that is stored in a lock and compared with it.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 #[cfg(any(feature = "config", test))]
 use crate::fingerprint::Fingerprint;
 
-/// A tool, reduced to the parts that a lock compares.
+/// The parts of a tool's definition that a lock compares.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition(Tool);
 
-/// A part of a tool's definition, named as in the protocol.
+/// A part of a tool's definition. Displayed under the name that the part has in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Title,
@@ -22,7 +22,7 @@ pub(super) enum Part {
     Annotations,
 }
 
-/// A list of parts, separated by commas when displayed.
+/// A list of parts of a tool's definition. Displayed with commas between the parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts(pub(super) Vec<Part>);
 
@@ -53,7 +53,7 @@ impl Definition {
         self.0.name == tool.name && Part::ALL.iter().all(|part| part.is_same(&self.0, tool))
     }
 
-    /// Returns the parts that differ between the definition and a tool of the same name.
+    /// Returns the parts in which the definition differs from that of `tool`.
     pub(super) fn differing(&self, tool: &Tool) -> Parts {
         Parts(Part::ALL.into_iter().filter(|part| !part.is_same(&self.0, tool)).collect())
     }
@@ -62,7 +62,7 @@ impl Definition {
 // === impl Part ===
 
 impl Part {
-    /// All parts, in the order in which they are compared and displayed.
+    /// All parts of a definition, in the order in which they are compared and displayed.
     const ALL: [Self; 5] =
         [Self::Title, Self::Description, Self::InputSchema, Self::OutputSchema, Self::Annotations];
 

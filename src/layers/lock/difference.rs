@@ -10,10 +10,10 @@ use crate::warnings::sanitize::Sanitized;
 /// A tool whose definition differs between two locks, such as the approved lock and the current
 /// state.
 ///
-/// `Display` prints the path and the two versions of each differing value: the approved version
-/// after `-`, and the other version after `+`. To reveal hidden changes, invisible and control
-/// characters are escaped. If the versions differ in non-ASCII characters, all of these are
-/// escaped.
+/// `Display` prints each value that differs, with its path, the approved version after `-`, and the
+/// current version after `+`. Invisible and control characters are escaped, so that changes cannot
+/// be hidden in them. If the two versions differ in non-ASCII characters, all non-ASCII characters
+/// are escaped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     backend: String,
@@ -22,7 +22,8 @@ pub struct Difference {
     listed: Option<Value>,
 }
 
-/// The two versions of a value in a definition. One of the versions may be missing.
+/// A value in a tool's definition that differs between two versions. If the value exists in only
+/// one version, the other is `None`.
 struct Change<'v> {
     place: String,
     locked: Option<&'v Value>,
@@ -54,7 +55,7 @@ impl Difference {
         &self.tool
     }
 
-    /// Returns `true` if the first lock does not contain the tool.
+    /// Returns `true` if the tool is missing from the first of the two compared locks.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.locked.is_none()
@@ -126,7 +127,7 @@ fn unusual(text: &str) -> String {
     text.chars().filter(|character| !character.is_ascii()).collect()
 }
 
-/// Escapes invisible and control characters or, if `all` is `true`, all non-ASCII characters.
+/// Escapes invisible and control characters. If `all` is `true`, escapes all non-ASCII characters.
 fn escaped(text: &str, all: bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

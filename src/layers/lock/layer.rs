@@ -16,7 +16,8 @@ use crate::{
     warnings::Warnings,
 };
 
-/// A layer that hides tools whose definitions differ from a [`Lock`].
+/// A layer that compares a server's tools with a [`Lock`], which contains approved definitions.
+/// Hides the tools whose definitions differ.
 ///
 /// By default, the layer has no lock and changes nothing. See the [module docs](crate::lock) for
 /// details and an example.
@@ -36,15 +37,15 @@ struct Pinned {
     tools: Arc<HashMap<String, Definition>>,
 }
 
-/// Middleware that hides tools of the wrapped service that differ from a lock. Created by
-/// [`LockLayer`].
+/// Middleware that compares the tools of the wrapped service with a lock, and hides tools that
+/// differ. Created by [`LockLayer`].
 pub type Locked<S> = Informed<LockRule, S>;
 
 // === impl LockLayer ===
 
 impl LockLayer {
-    /// Creates a layer that compares the tools of a server with the tools that `lock` contains for
-    /// the backend named `backend`.
+    /// Creates a layer that compares the tools of a server with those in `lock`. `backend` is the
+    /// name of the server in the lock.
     #[must_use]
     pub fn new(lock: &Lock, backend: &str) -> Self {
         let pinned = Pinned { backend: backend.to_owned(), tools: lock.of_backend(backend) };
@@ -66,8 +67,8 @@ impl LockLayer {
         self
     }
 
-    /// Returns warnings for the operator about tools that are not in the lock, or whose definitions
-    /// differ from it.
+    /// Returns warnings for the operator about tools that are missing from the lock, or whose
+    /// definitions differ from it.
     ///
     /// Each warning is logged once, and at most 1000 warnings are kept.
     #[must_use]
@@ -77,8 +78,8 @@ impl LockLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer detects a changed definition within about a minute, or when a
-    /// client lists the tools.
+    /// If no epoch is set, the layer detects a changed definition within about a minute, or as soon
+    /// as a client lists the tools.
     LockLayer: catalogs
 }
 

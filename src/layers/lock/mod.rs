@@ -54,11 +54,12 @@
 //!
 //! # When definitions are compared
 //!
-//! The layer compares each page of a tool list that passes through it. It also lists the tools
-//! itself, and caches them in a [catalog](crate::catalog): before the first list, before the first
-//! call, and after the [epoch](LockLayer::epoch) is bumped. A tool call does not cause a
-//! comparison. It is rejected if the server does not list the tool, or if the tools cannot be
-//! listed, unless the layer's policies allow a tool with an unknown definition.
+//! The layer compares the tools on each page of a tool list that a client requests. It also lists
+//! all tools itself, and caches them in a [catalog](crate::catalog): before the first list, before
+//! the first call, and after the [epoch](LockLayer::epoch) is bumped. For a call, the layer uses
+//! the results of these comparisons. It rejects the call if the server does not list the tool, or
+//! if the tools cannot be listed, unless the policies of the layer allow calls to tools with
+//! unknown definitions.
 //!
 //! If a tool has ever differed from the lock, it stays hidden until the layer is replaced, even if
 //! the server lists the approved definition again. This prevents a server from alternating between

@@ -18,7 +18,7 @@ pub struct Lock {
     backends: BTreeMap<String, BTreeMap<String, Definition>>,
 }
 
-/// The error if a backend has several tools with the same name but different definitions.
+/// The error for a backend that has several tools with the same name but different definitions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("backend `{}` has several tools named `{}`", Sanitized(.backend), Sanitized(.tool))]
 pub struct Ambiguous {
@@ -29,14 +29,14 @@ pub struct Ambiguous {
 // === impl Lock ===
 
 impl Lock {
-    /// Creates an empty lock, for which all tools are new.
+    /// Creates a lock that contains no tools. Compared with this lock, every tool is new.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Approves the definition of a tool. `backend` is the name under which
-    /// [`LockLayer::new`](super::LockLayer::new) finds the tool. It can be any name.
+    /// Approves the definition of a tool. `backend` is any name for the server that has the tool.
+    /// Pass the same name to [`LockLayer::new`](super::LockLayer::new).
     ///
     /// # Errors
     ///
@@ -67,9 +67,9 @@ impl Lock {
         self.len() == 0
     }
 
-    /// Returns the differences between this lock and `now`, sorted by backend and tool: tools with
-    /// different definitions, tools that only `now` contains, and tools that only this lock
-    /// contains.
+    /// Returns the differences between this lock and a newer lock `now`, sorted by backend and
+    /// tool. The result contains tools whose definitions differ, and tools that only one of the two
+    /// locks contains.
     #[must_use]
     pub fn differences(&self, now: &Self) -> Vec<Difference> {
         let all = self.iter().map(|(backend, name, _)| (backend, name));
@@ -84,7 +84,8 @@ impl Lock {
         all.into_iter().filter_map(difference).collect()
     }
 
-    /// Iterates over the backend, name and definition of each tool, sorted by backend and name.
+    /// Iterates over all approved tools, sorted by backend and name. Yields the backend, name and
+    /// definition of each tool.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Definition)> {
         self.backends.iter().flat_map(|(backend, tools)| {
             tools.iter().map(move |(name, definition)| (&**backend, &**name, definition))
@@ -95,7 +96,7 @@ impl Lock {
         self.backends.get(backend)?.get(name)
     }
 
-    /// Returns the approved tools of a backend, by name.
+    /// Returns the approved tools of a backend, indexed by their names.
     pub(super) fn of_backend(&self, backend: &str) -> Arc<HashMap<String, Definition>> {
         Arc::new(self.backends.get(backend).cloned().unwrap_or_default().into_iter().collect())
     }

@@ -22,7 +22,7 @@ use crate::{
     warnings::{Warnings, sanitize::Sanitized},
 };
 
-/// Maximum number of new tools that a single warning names.
+/// Maximum number of new tools whose names a single warning contains.
 const NAMED: usize = 10;
 
 /// The implementation of a [`LockLayer`](super::LockLayer).
@@ -39,11 +39,12 @@ pub(super) struct Rule {
     tools: Arc<HashMap<String, Definition>>,
     on_drift: OnDrift,
     on_new: OnNew,
-    /// Whether `drifted` contains any tools. Calls check this flag first, to avoid locking the
-    /// mutex.
+    /// Whether `drifted` contains any tools. Calls check this flag first, so that most of them need
+    /// not lock the mutex.
     has_drifted: AtomicBool,
-    /// The tools that have ever differed from the lock, and the parts in which they differed last.
-    /// A tool stays in this map until the layer is replaced.
+    /// The tools whose definitions have ever differed from the lock, with the parts that differed
+    /// most recently. Tools are never removed from this map, so that a server cannot make a changed
+    /// tool available again.
     drifted: Mutex<HashMap<String, Parts>>,
     warnings: Warnings,
 }
@@ -123,8 +124,9 @@ impl Rule {
         Self { backend, tools, on_drift, on_new, has_drifted, drifted, warnings }
     }
 
-    /// Returns the tools that must be known to process a request. Requests to list tools need all
-    /// tools, because a tool on this page may have a second definition on a later page.
+    /// Returns the tools that the layer must know before it processes a request. A request to list
+    /// tools requires all of them, because a later page of the list may contain a second definition
+    /// of a tool on the requested page.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         match request.tool_call() {
             _ if self.on_drift == OnDrift::Fail => Needs::AllTools,
@@ -148,7 +150,7 @@ impl Rule {
         ControlFlow::Break(Reply::unknown_tool(call.name.clone()))
     }
 
-    /// Compares listed tools with the lock, and logs warnings about differences and new tools.
+    /// Compares listed tools with the lock. Logs warnings about changed and new tools.
     fn see<'t>(&self, tools: impl Iterator<Item = &'t Tool>) {
         let mut new = Vec::new();
         for tool in tools {
@@ -200,7 +202,7 @@ impl Rule {
         ));
     }
 
-    /// Returns `true` if no known difference forbids listing and calling the tool.
+    /// Returns `true` if the tool may be listed and called, as far as its definition is known.
     fn permits(&self, name: &str) -> bool {
         if !self.tools.contains_key(name) {
             return self.on_new != OnNew::Hide;
@@ -210,14 +212,14 @@ impl Rule {
             || !self.drifted().contains_key(name)
     }
 
-    /// Returns `true` if a tool may be called although the server does not list it, and its
-    /// definition is therefore unknown.
+    /// Returns `true` if the tool may be called even if the server does not list it, so that its
+    /// current definition is unknown.
     fn permits_unlisted(&self, name: &str) -> bool {
         self.on_drift == OnDrift::Warn || !self.tools.contains_key(name)
     }
 
-    /// Returns the error for all requests if a tool has differed from the lock and the policy is
-    /// [`OnDrift::Fail`].
+    /// Returns the error with which the layer rejects all requests. Returns `None` unless a tool
+    /// has differed from the lock and the policy is [`OnDrift::Fail`].
     fn failure(&self) -> Option<ErrorData> {
         let fails = self.on_drift == OnDrift::Fail && self.has_drifted.load(Ordering::Acquire);
         // The message names neither the tool nor a remedy, because clients must not learn these

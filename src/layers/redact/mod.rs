@@ -1,8 +1,9 @@
 //! Removes secret or personal data from tool results.
 //!
-//! A [`RedactLayer`] removes the values that JSON Pointers select from tool results. Place it below
-//! all layers that use results, so that the removed values reach no composite, log or client. The
-//! layer selects tools by the names that they have in the wrapped service.
+//! A [`RedactLayer`] removes values from tool results. You select the values with JSON Pointers.
+//! Place the layer below all layers that use results, so that the removed values reach no
+//! composite, log or client. The layer selects tools by the names that they have in the wrapped
+//! service.
 //!
 //! # Pointers
 //!
@@ -40,10 +41,10 @@
 //!   was a task, the task continues on the server, because the layer cannot send a request to
 //!   cancel it.
 //!
-//! If the other parts contain no secrets, [`keep_texts`](Redaction::keep_texts) preserves images,
-//! links, resources, requests for input, and texts that are not JSON, including error messages. It
-//! also preserves `_meta` and annotations, except with [`only`](Redaction::only). A text that is
-//! JSON but differs from the structured content is redacted with the same pointers.
+//! If the other parts contain no secrets, call [`keep_texts`](Redaction::keep_texts). The layer
+//! then keeps images, links, resources, requests for input, and texts that are not JSON, including
+//! error messages. It also keeps `_meta` and annotations, except with [`only`](Redaction::only). A
+//! text that is JSON but does not repeat the structured content is redacted with the same pointers.
 //!
 //! Even with `keep_texts`, a text that begins with `{` or `[` but does not parse as JSON is
 //! replaced with `[redacted]`, because other parsers might accept it. Examples are concatenated
@@ -121,7 +122,7 @@ use crate::{
 /// By default, the layer has no redactions and changes nothing. If several redactions select a
 /// tool, all of them are applied to the tool's results.
 ///
-/// See the [module docs](self) for the changes to results, and for an example.
+/// See the [module docs](self) for an example, and for the changes that the layer makes to results.
 #[derive(Clone, Debug, Default)]
 pub struct RedactLayer(Vec<Redaction>);
 
@@ -129,7 +130,7 @@ pub struct RedactLayer(Vec<Redaction>);
 /// by [`RedactLayer`].
 pub type Redact<S> = Intercepted<RedactRule, S>;
 
-/// Selects tools, and the values that are redacted in their results.
+/// Defines which values are redacted in the results of the selected tools.
 #[derive(Clone, Debug)]
 pub struct Redaction {
     tools: Selection,
@@ -143,7 +144,7 @@ pub struct Redaction {
 enum Keeping {
     /// Keeps the values that no pointer selects.
     Others,
-    /// Keeps only the values that a pointer selects.
+    /// Keeps only the values that the pointers select, and redacts all others.
     These,
 }
 
@@ -177,12 +178,12 @@ impl Redaction {
         Ok(Self { keeping: Keeping::These, ..Self::new(tools, pointers)? })
     }
 
-    /// Keeps texts that are not JSON, and the [other parts](self#other-parts-of-the-result) of a
-    /// result that pointers cannot select. Call this method only if the selected tools do not
-    /// repeat redacted values in these parts.
+    /// Keeps the [parts of a result](self#other-parts-of-the-result) that pointers cannot select,
+    /// such as texts that are not JSON. By default, these parts are redacted, too. Call this method
+    /// only if they never repeat redacted values.
     ///
     /// Also keeps `_meta` and annotations such as `lastModified`, unless the redaction was created
-    /// with [`only`](Self::only).
+    /// with [`only`](Self::only), which removes them.
     #[must_use]
     pub const fn keep_texts(mut self) -> Self {
         self.keeps_texts = true;
@@ -199,7 +200,7 @@ impl RedactLayer {
         Self::default()
     }
 
-    /// Adds a redaction to the redactions of the layer.
+    /// Adds a redaction. All redactions that select a tool apply to its results.
     #[must_use]
     pub fn redaction(mut self, redaction: Redaction) -> Self {
         self.0.push(redaction);
@@ -208,8 +209,8 @@ impl RedactLayer {
 }
 
 impl RedactLayer {
-    /// Returns the tool patterns of all redactions. Each pattern comes with the name of the setting
-    /// that contains it.
+    /// Returns the tool patterns of all redactions. Each pattern comes with the name of the
+    /// configuration setting that contains it, for use in warnings.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.0.iter().map(|redaction| &redaction.tools);
         selections.flat_map(Selection::parts).map(|patterns| ("redactions.tools", patterns))

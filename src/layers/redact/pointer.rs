@@ -36,11 +36,11 @@ pub struct PointerError {
 #[derive(Clone, Debug)]
 pub(super) struct Pointers(Vec<Pointer>);
 
-/// The state of matching all pointers against the path to a value. Contains only pointers that
-/// match the path, or that may match a longer path.
+/// The progress of matching several pointers against the path to a value. Contains only the
+/// pointers that match the path so far, and could still select the value or a value below it.
 ///
-/// Each entry consists of the index of a pointer and the index of the pointer's next segment. A
-/// pointer that contains `**` may have several entries.
+/// Each entry is a pair of indices: the index of a pointer, and the index of the next segment to
+/// match in this pointer. A pointer with a `**` segment may have several entries.
 #[derive(Clone, Debug)]
 struct Positions(Vec<(usize, usize)>);
 
@@ -64,8 +64,8 @@ impl Pointers {
         }
     }
 
-    /// Keeps only the selected values, and the arrays and objects that contain them. Removes all
-    /// other members, and replaces all other elements with [`MARK`].
+    /// Keeps only the selected values, and the arrays and objects that contain them. Other members
+    /// of objects are removed, and other elements of arrays are replaced with [`MARK`].
     pub(super) fn keep_only(&self, value: &mut Value) {
         if !self.keep_from(value, &self.begin()) {
             take_all(value);
@@ -95,8 +95,8 @@ impl Pointers {
         }
     }
 
-    /// Removes the parts of a value that no pointer selects. Returns `false` if no part of the
-    /// value is selected. The caller must then remove the value.
+    /// Removes the parts of a value that no pointer selects. Returns `false` if nothing in the
+    /// value is selected, so that the caller must remove the whole value.
     fn keep_from(&self, value: &mut Value, way: &Positions) -> bool {
         if self.is_there(way) {
             return true;
@@ -148,8 +148,8 @@ impl Pointers {
         next
     }
 
-    /// Adds the position before the segment `step` of `pointer`. If this segment is `**`, also adds
-    /// the position after it, because `**` can match no segments.
+    /// Adds a position: the next segment to match in `pointer` is `step`. If this segment is `**`,
+    /// also adds the position after it, because `**` can match zero segments.
     fn reach(&self, way: &mut Positions, pointer: usize, step: usize) {
         let mut step = step;
         loop {
@@ -163,8 +163,8 @@ impl Pointers {
         }
     }
 
-    /// Returns `true` if a pointer matches the current path completely, and therefore selects the
-    /// value at this path.
+    /// Returns `true` if a pointer matches the whole path to the current value, and therefore
+    /// selects it.
     fn is_there(&self, way: &Positions) -> bool {
         way.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
     }
@@ -212,7 +212,7 @@ impl PointerError {
         &self.pointer
     }
 
-    /// Returns the byte offset of the error in the pointer.
+    /// Returns the byte offset in the pointer at which the error occurred.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.position

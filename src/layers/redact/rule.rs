@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RedactRule(pub(super) Arc<[Redaction]>);
 
-/// The redactions that select the called tool, as indices into the list of all redactions.
+/// The redactions that apply to the called tool, as indices into the list of all redactions.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Selected(Box<[usize]>);
@@ -30,10 +30,10 @@ struct Together<'r> {
 
 /// A text, and whether it is JSON.
 enum Text {
-    /// The text is a JSON array or object with this value.
+    /// The text is the JSON of this array or object.
     Json(Value),
-    /// The text begins like a JSON array or object, but does not parse. Other parsers might accept
-    /// it.
+    /// The text begins like a JSON array or object, but cannot be parsed. It is redacted anyway,
+    /// because other parsers might accept it.
     Unreadable,
     Words,
 }
@@ -60,7 +60,7 @@ impl Intercept for RedactRule {
 }
 
 impl RedactRule {
-    /// Returns the redactions that select a tool. Returns `None` if no redaction selects it.
+    /// Returns the redactions that apply to a tool. Returns `None` if there are none.
     fn select(&self, tool: &str) -> Option<Selected> {
         let selects = |place: &usize| self.0[*place].tools.selects(tool);
         let redactions: Box<[_]> = (0..self.0.len()).filter(selects).collect();
@@ -171,8 +171,8 @@ impl Together<'_> {
         self.redactions.iter().all(|redaction| redaction.keeps_texts)
     }
 
-    /// Returns `true` if `_meta` and annotations are kept. A redaction that was created with
-    /// [`Redaction::only`] removes them, because pointers cannot select them.
+    /// Returns `true` if `_meta` and annotations are kept. They are removed if a redaction keeps
+    /// only selected values ([`Redaction::only`]), because pointers cannot select them.
     fn keeps_meta(&self) -> bool {
         let keeps = |redaction: &Redaction| redaction.keeping == Keeping::Others;
         self.keeps_texts() && self.redactions.iter().all(|redaction| keeps(redaction))
@@ -192,8 +192,8 @@ impl Text {
     }
 }
 
-/// Removes the `_meta` and annotations of a content block, and the `_meta` of a resource in the
-/// block.
+/// Removes the `_meta` and the annotations of a content block. If the block contains a resource,
+/// also removes the `_meta` of the resource.
 fn drop_metadata(block: &mut ContentBlock) {
     match block {
         ContentBlock::Text(text) => (text.meta, text.annotations) = (None, None),

@@ -11,14 +11,16 @@ use crate::message::Tracing;
 /// to backends, so that their spans belong to the same trace.
 ///
 /// A [`StackLayer`](crate::stack::StackLayer) always has a trace layer as its outermost layer, even
-/// if you set none. By default, spans do not contain arguments and results, and are created only if
-/// a subscriber enables them. See [`Propagate`] for the trace contexts that backends receive.
+/// if you do not add one. By default, spans do not contain arguments and results, and are created
+/// only if a subscriber enables them. [`Propagate`] describes which trace contexts backends
+/// receive.
 ///
-/// See the [module docs](crate::trace) for a list of all spans, and for an example.
+/// See the [module docs](crate::trace) for an example, and for a list of all spans.
 #[derive(Clone, Debug, Default)]
 pub struct TraceLayer {
     tracing: Tracing,
-    /// The names of tools that are known to exist, even if no server has listed them yet.
+    /// Names of tools that may appear in spans and metrics from the start, before a server has
+    /// listed these tools.
     tools: Vec<Arc<str>>,
 }
 
@@ -31,10 +33,11 @@ impl TraceLayer {
         Self::default()
     }
 
-    /// Sets how trace contexts are propagated from requests to spans, and from spans to backends.
+    /// Sets how trace contexts are propagated: from incoming requests to spans, and from spans to
+    /// the requests that backends receive.
     ///
-    /// The setting also applies to the calls that result from a request, such as the branches of a
-    /// composite and the calls that a tool makes during the request.
+    /// The setting also applies to calls that a request causes, such as the steps of a composite,
+    /// or the calls that a tool makes while it runs.
     #[must_use]
     pub fn propagate(mut self, propagate: impl Propagate + 'static) -> Self {
         self.tracing.propagate = Some(Arc::new(propagate));
@@ -45,9 +48,10 @@ impl TraceLayer {
     /// (`gen_ai.tool.call.arguments`, `gen_ai.tool.call.result`), the URIs of resources
     /// (`mcp.resource.uri`) and error messages (`otel.status_description`). Defaults to `false`.
     ///
-    /// **These contents may be secret, and are sent wherever spans are sent**, such as to logs and
-    /// exporters. Spans omit only the values that [`redact`](crate::redact) removes from results,
-    /// and arguments and results larger than 8 KiB.
+    /// **These contents may be secret, and are sent to all destinations of spans**, such as logs
+    /// and exporters. Spans do not contain the values that a [`redact`](crate::redact) layer
+    /// removes from results, or any arguments and results larger than 8 KiB. All other contents are
+    /// recorded unchanged.
     #[must_use]
     pub const fn contents(mut self, contents: bool) -> Self {
         self.tracing.contents = contents;
@@ -63,7 +67,7 @@ impl TraceLayer {
         self
     }
 
-    /// Sets the name of the view to which requests are sent. Spans, metrics and
+    /// Sets the name of the view that receives the requests. Spans, metrics and
     /// [events](crate::observe::Event::view) contain this name. Defaults to no name.
     ///
     /// Use only a small number of names, because each name is the value of a metric label. For the
@@ -75,8 +79,8 @@ impl TraceLayer {
         self
     }
 
-    /// Adds the names of tools that are known to exist. Spans and metrics may then contain these
-    /// names before a server has listed the tools.
+    /// Adds the names of existing tools. Spans and metrics may contain these names immediately. All
+    /// other tool names must first be listed by a server.
     pub(crate) fn tools<'t>(mut self, tools: impl IntoIterator<Item = &'t str>) -> Self {
         self.tools.extend(tools.into_iter().map(Arc::from));
         self

@@ -1,4 +1,4 @@
-//! The tool and prompt names that may appear in span names and metric labels.
+//! The names of tools and prompts that may appear in span names and metric labels.
 
 use std::{
     collections::HashSet,
@@ -9,17 +9,17 @@ use rmcp::model::ServerResult;
 
 use crate::message::{ItemKind, Reply};
 
-/// Maximum number of recorded tool names, and of recorded prompt names.
+/// Maximum number of tool names that are recorded. The same maximum applies to prompt names.
 const MAX_TRACED_NAMES: usize = 1000;
-/// Maximum length of a recorded name in bytes. This is the protocol's recommendation for tool
-/// names.
+/// Maximum length, in bytes, of a name that is recorded. The protocol recommends this maximum for
+/// tool names.
 const MAX_TRACED_NAME: usize = 128;
 
 /// The names of the tools and prompts that are known to exist.
 ///
-/// Clients can send any name, and telemetry backends store a time series for each name. To bound
-/// the number of time series, a name is recorded only after a server has listed the tool or prompt,
-/// or has successfully answered a request for it.
+/// A client can send any name, and telemetry backends store a separate time series for each name.
+/// To bound the number of time series, a name is recorded only if the tool or prompt exists: a
+/// server must have listed it, or successfully answered a request for it.
 #[derive(Debug, Default)]
 pub(super) struct KnownNames {
     tools: Known,
@@ -39,8 +39,8 @@ impl KnownNames {
         self.known(kind).is_some_and(|known| contains(known, name))
     }
 
-    /// Records the name of an existing tool or prompt. Does nothing if the name is not [safe to
-    /// record](is_fit), or if the maximum number of names is reached.
+    /// Records the name of an existing tool or prompt. Does nothing if the maximum number of names
+    /// is reached, or if the name is [too long or contains control characters](is_fit).
     pub(super) fn learn(&self, kind: ItemKind, name: &str) {
         let Some(known) = self.known(kind) else { return };
         if is_fit(name) && !contains(known, name) {
@@ -75,7 +75,7 @@ impl KnownNames {
     }
 }
 
-/// Returns `true` if a name is safe to record: it has 1 to 128 bytes, and no control characters.
+/// Returns `true` if a name may be recorded: it must have 1 to 128 bytes and no control characters.
 pub(super) fn is_fit(name: &str) -> bool {
     (1..=MAX_TRACED_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }

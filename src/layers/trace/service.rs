@@ -47,8 +47,8 @@ struct ObservedRequest {
     span: Span,
     begun: Instant,
     method: &'static str,
-    /// The tool or prompt that the request calls. `None` if the request does not call a tool or
-    /// prompt, or if the name of the tool or prompt is not safe to record.
+    /// The tool or prompt that the request calls. `None` if the request calls neither, or if the
+    /// name must not be recorded because it is too long or contains control characters.
     target: Option<(ItemKind, String)>,
     names: Arc<KnownNames>,
     contents: bool,
