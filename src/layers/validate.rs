@@ -10,26 +10,25 @@
 //! # Bounded work
 //!
 //! A check runs on the thread that calls the service, and cannot be interrupted. To keep checks
-//! short, the layer counts the steps of each check before it starts the check. Evaluating a schema
-//! or value, searching a text, copying a name and comparing a value take steps of about ten
-//! nanoseconds each. If the check would exceed the [limit](crate::guide::limits) of steps, which
-//! keeps it below 50 ms, the layer rejects the call. It also rejects a call whose arguments are
-//! nested too deeply. If a composite coerces arguments, a single limit covers the coercion and the
-//! validations before and after it.
+//! below 50 ms, the layer counts the steps that a check needs before it starts the check, and
+//! rejects the call if they exceed a [limit](crate::guide::limits). Evaluating a schema or value,
+//! searching a text, copying a name and comparing a value take steps of about ten nanoseconds each.
+//! The layer also rejects a call whose arguments are nested too deeply. If a composite coerces
+//! arguments, a single limit covers the coercion and the validations before and after it.
 //!
 //! The sizes of a schema, of its references and of its regular expressions are limited, too, so
 //! that compiling the schema takes less than 50 ms. A schema that exceeds one of these limits does
 //! not compile.
 //!
-//! If compiling and checking took more than a millisecond, the response future yields once before
-//! it forwards the call, so that the checks of several layers do not block the thread in a row. The
-//! layer does not move checks to other threads, because this would require a runtime, and the layer
-//! works with any executor.
+//! If compiling and checking took more than a millisecond, the response future yields to other
+//! tasks once before it forwards the call. Without this, the checks of several layers could block
+//! the thread one after another. The layer does not move checks to other threads, because this
+//! would require a runtime, and the layer works with any executor.
 //!
 //! # Unchecked calls
 //!
-//! The layer forwards a call without checking it if the server does not list the tool, if tools
-//! cannot be listed, or if the schema does not compile. It logs a
+//! In three cases, the layer forwards a call without checking it: if the server does not list the
+//! tool, if listing the tools fails, or if the input schema does not compile. It logs a
 //! [warning](ValidateLayer::warnings) once for each tool that was called without a check.
 //!
 //! # Composites
@@ -93,10 +92,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Maximum number of characters of a tool name in a warning.
+/// Maximum number of characters that a warning contains of a tool name.
 const MAX_DISPLAYED_NAME: usize = 128;
 
-/// How the layer treats calls whose arguments do not match the input schema of the called tool.
+/// How the layer handles a call whose arguments do not match the input schema of the tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaMode {
@@ -135,8 +134,8 @@ struct Settings {
     compiled: Compiled,
 }
 
-/// A tool call that the layer forwarded without a check, because it does not know the input schema
-/// of the tool.
+/// A tool call that the layer forwarded without a check, and the reason: the input schema of the
+/// tool is unknown.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Unchecked {
@@ -159,13 +158,13 @@ pub type Validate<S> = Informed<ValidateRule, S>;
 // === impl ValidateLayer ===
 
 impl ValidateLayer {
-    /// Creates a layer that does not check requests.
+    /// Creates a layer that does not check tool calls.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how the layer treats calls whose arguments do not match the input schema of the tool.
+    /// Sets how the layer handles calls whose arguments do not match the input schema of the tool.
     /// Defaults to [`SchemaMode::Off`], which does not check arguments.
     #[must_use]
     pub const fn schema(mut self, mode: SchemaMode) -> Self {
@@ -188,8 +187,8 @@ impl ValidateLayer {
         self
     }
 
-    /// Returns warnings for the operator about tools that were called without a check, and the
-    /// reason why the layer could not check their calls.
+    /// Returns warnings for the operator about tools that were called without a check. Each warning
+    /// contains the reason why the layer could not check the call.
     ///
     /// Each warning is logged once, and at most 1000 warnings are kept.
     #[must_use]
@@ -199,7 +198,7 @@ impl ValidateLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer detects a changed input schema within about a minute.
+    /// If no epoch is set, the layer detects a changed input schema within about a minute.
     ValidateLayer: catalogs
 }
 
@@ -229,8 +228,8 @@ impl fmt::Debug for ValidateLayer {
 // === impl ValidateRule ===
 
 impl ValidateRule {
-    /// Checks the arguments of a tool call. Returns an [`Unchecked`] if the input schema of the
-    /// tool is unknown.
+    /// Checks the arguments of a tool call against the input schema of the tool. Returns an
+    /// [`Unchecked`] if the schema is unknown.
     fn check_call(
         &self,
         call: &mut CallToolRequestParams,
@@ -275,7 +274,7 @@ impl ValidateRule {
 
 impl InterceptInformed for ValidateRule {
     type Derived = Schemas;
-    /// Boxed because an unchecked call is large, and because unchecked calls are rare.
+    /// Boxed because an unchecked call is large, but rare.
     type Memo = Option<Box<Unchecked>>;
 
     fn derive(&self, tools: &Tools) -> Schemas {
@@ -330,8 +329,8 @@ impl InterceptInformed for ValidateRule {
     }
 }
 
-/// Truncates the name of a tool for a warning. Warnings are stored, and clients can send names of
-/// any length.
+/// Truncates the name of a tool for a warning. Clients can send names of any length, and warnings
+/// are kept in memory.
 fn shorten(tool: &str) -> String {
     tool.chars().take(MAX_DISPLAYED_NAME).collect()
 }

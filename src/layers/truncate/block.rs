@@ -1,4 +1,4 @@
-//! Cuts content blocks, or replaces blocks that cannot be cut with a note.
+//! Cuts content blocks to a size. Replaces blocks that cannot be cut with a note.
 
 use std::borrow::Cow;
 
@@ -14,17 +14,18 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, meta_of},
 };
 
-/// Maximum size, in bytes, of the other fields of a block whose text is cut, such as its URI and
-/// annotations. If the other fields are larger, the block is kept whole or replaced with a note.
+/// Maximum size, in bytes, of the fields other than the text in a block whose text is cut, such as
+/// the URI and annotations. A block with larger fields is not cut: it is either kept whole or
+/// replaced with a note.
 const MAX_BESIDE: usize = 2 * 1024;
-/// Maximum length, in bytes, of a branch label or tool name that a cut block keeps in its metadata.
-/// A longer label is omitted like all other metadata.
+/// Maximum length, in bytes, of a branch label or tool name in the metadata of a cut block. Longer
+/// labels and names are omitted, like all other metadata.
 const MAX_LABEL: usize = 256;
-/// Maximum number of characters of a MIME type in a note.
+/// Maximum number of characters of the MIME type in the note that replaces a block.
 const MAX_MIME: usize = 64;
-/// Minimum number of bytes that must be left for the text of a cut block if the block keeps its
-/// metadata. At least as many bytes as the metadata takes must be left, too. Otherwise, the
-/// metadata is omitted.
+/// Minimum number of bytes for the text of a cut block that keeps its metadata. The text must also
+/// get at least as many bytes as the metadata. Otherwise, the metadata is omitted to make room for
+/// the text.
 const ENOUGH_TEXT: usize = 64;
 
 /// A content block of a result, and its size as JSON.
@@ -32,8 +33,8 @@ const ENOUGH_TEXT: usize = 64;
 pub(super) struct Block<'r> {
     block: &'r ContentBlock,
     kind: Kind,
-    /// The size of the whole block as JSON. If the text of the block repeats the structured
-    /// content, the size does not include the text.
+    /// The size of the whole block as JSON. Does not include a text that repeats the structured
+    /// content, because the cost of the structured content includes such texts.
     pub(super) whole: usize,
     pub(super) least: usize,
 }
@@ -42,10 +43,11 @@ pub(super) struct Block<'r> {
 enum Kind {
     /// A text block or a resource whose text can be cut.
     Text,
-    /// A text block whose text repeats the structured content, and is rendered again from its
-    /// shortened version.
+    /// A text block that repeats the structured content as JSON. Its text is not cut, but rendered
+    /// again from the shortened structured content.
     Repeats,
-    /// A block that cannot be cut, such as an image. If the block is too large, a note replaces it.
+    /// A block that cannot be cut, such as an image. If it is too large, it is replaced with a
+    /// note.
     Undivided,
 }
 
@@ -81,8 +83,8 @@ impl<'r> Block<'r> {
         self.kind == Kind::Undivided
     }
 
-    /// Cuts the block to `share` bytes. `share` must be at least `least`. If the text of the block
-    /// repeats the structured content, calls `repeated` to render the new text.
+    /// Cuts the block to at most `share` bytes, which must be at least `least`. If the text of the
+    /// block repeats the structured content, uses the text that `repeated` renders instead.
     pub(super) fn cut(
         &self,
         share: usize,
@@ -130,8 +132,8 @@ impl<'r> Block<'r> {
     }
 }
 
-/// Returns the text of a text block or text resource. Returns `None` for other blocks, which cannot
-/// be cut.
+/// Returns the text of a text block or text resource. Returns `None` for all other blocks, because
+/// they have no text to cut.
 pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
     match block {
         ContentBlock::Text(text) => Some(&text.text),
@@ -143,7 +145,8 @@ pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Returns the Base64 data of an image, audio or blob, or `None` for other blocks.
+/// Returns the Base64 data of an image, audio or binary resource. Returns `None` for all other
+/// blocks.
 fn data_of(block: &ContentBlock) -> Option<&str> {
     match block {
         ContentBlock::Image(image) => Some(&image.data),
@@ -156,8 +159,8 @@ fn data_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Returns a copy of a block that contains `text` instead of its own text. If `has_meta` is
-/// `false`, the copy keeps only the [`labels`] of the block's metadata.
+/// Returns a copy of a block with the given text. If `has_meta` is `false`, the copy keeps only the
+/// [`labels`] in the metadata of the block.
 fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock {
     let meta_of = |meta: &Option<MetaObject>| {
         if has_meta { meta.clone() } else { labels(meta.as_ref()) }
@@ -189,7 +192,7 @@ fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock
     }
 }
 
-/// Returns the text block that replaces an omitted block.
+/// Returns the text block that replaces an omitted block and describes it.
 fn note_of(block: &ContentBlock) -> ContentBlock {
     let (kind, mime) = match block {
         ContentBlock::Text(_) => ("text", None),
@@ -217,7 +220,7 @@ fn note_of(block: &ContentBlock) -> ContentBlock {
     ContentBlock::Text(note)
 }
 
-/// Returns the entries of a block's metadata that name the branch and the tool of the block.
+/// Returns the metadata entries that name the branch and the tool of a block.
 fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
     let meta = meta?;
     let is_label = |value: &&Value| match value {

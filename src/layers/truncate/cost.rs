@@ -8,20 +8,21 @@ use crate::json_size::{json_bytes, record_inspected};
 pub(super) const MARK: &str = "…";
 
 /// Computes the cost of the parts of a JSON value. The cost of a part is the number of bytes that
-/// the part takes in the tool result: once in the value itself, and once in each text that repeats
-/// the value as JSON.
+/// it takes in the tool result. This includes all copies of the part: one in the value itself, and
+/// one in each text block that repeats the value as JSON.
 ///
-/// A text that repeats the value contains JSON that is escaped once more. Because costs include
-/// these texts, their size is known before they are rendered from the shortened value.
+/// A copy in a text block is JSON within a JSON string, so it is escaped twice. Its size is part of
+/// the cost and therefore known before the text is rendered from the shortened value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// Whether the result contains the value itself.
+    /// Whether the result contains the value itself, and not only texts that repeat it.
     stands: bool,
     /// The number of texts that repeat the value.
     texts: usize,
 }
 
-/// The cost of a byte that needs no escape, and of the characters that do.
+/// The cost of a single byte, depending on how JSON escapes it. `plain` is the cost of a byte that
+/// needs no escape.
 #[derive(Clone, Copy)]
 struct Prices {
     plain: usize,
@@ -29,25 +30,25 @@ struct Prices {
     slashed: usize,
     /// The cost of a control character with a short escape, such as `\n`.
     short: usize,
-    /// The cost of any other control character, which takes a long escape such as `\u0000`.
+    /// The cost of any other control character, which needs a long escape such as `\u0000`.
     long: usize,
 }
 
 // === impl Cost ===
 
 impl Cost {
-    /// The cost of a value that the result contains once, and that no text repeats.
+    /// The costs in a value that occurs once in the result, and that no text repeats.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// The cost of a value that the result itself omits, but that texts in the result repeat. Add
-    /// these texts with [`and_texts`](Self::and_texts).
+    /// The costs in a value that was removed from the result, but that text blocks in the result
+    /// still repeat. Set the number of these text blocks with [`and_texts`](Self::and_texts).
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 
-    /// Adds `texts` to the number of texts that repeat the value.
+    /// Increases the number of text blocks that repeat the value by `texts`.
     pub(super) const fn and_texts(self, texts: usize) -> Self {
         Self { texts: self.texts + texts, ..self }
     }
 
-    /// Returns the cost of a bracket, a comma or a colon.
+    /// Returns the cost of a single punctuation character: a bracket, comma or colon.
     pub(super) const fn mark(self) -> usize {
         self.prices().plain
     }
@@ -62,12 +63,13 @@ impl Cost {
         self.text(key) + self.mark()
     }
 
-    /// Returns the cost of a text that is cut completely, so that only the mark in quotes remains.
+    /// Returns the minimum cost of a text that is cut. Nothing remains of the text except for the
+    /// quotes and the mark.
     pub(super) const fn cut_text(self) -> usize {
         2 * self.quote() + MARK.len() * self.prices().plain
     }
 
-    /// Returns the cost of a text, including its quotes.
+    /// Returns the cost of a text that is not cut, including its quotes.
     pub(super) fn text(self, text: &str) -> usize {
         record_inspected(text.len());
         let prices = self.prices();
@@ -100,7 +102,8 @@ impl Cost {
         bytes * self.prices().plain
     }
 
-    /// Returns the longest prefix of a text whose cost without quotes is at most `budget`.
+    /// Returns the longest prefix of a text that costs at most `budget`. The cost does not include
+    /// quotes.
     pub(super) fn beginning(self, text: &str, budget: usize) -> &str {
         let prices = self.prices();
         let mut left = budget;
@@ -123,8 +126,8 @@ impl Cost {
         text
     }
 
-    /// Cuts a text so that it costs at most `budget`, including the appended mark and the quotes.
-    /// Also returns the number of bytes of the original text that are kept.
+    /// Cuts a text so that it costs at most `budget`, including its quotes and the mark that is
+    /// appended to it. Also returns how many bytes of the original text are left.
     pub(super) fn cut(self, text: &str, budget: usize) -> (String, usize) {
         let beginning = self.beginning(text, budget.saturating_sub(self.cut_text()));
         (format!("{beginning}{MARK}"), beginning.len())
@@ -145,8 +148,8 @@ impl Cost {
     }
 }
 
-/// Counts the bytes for which `is` returns `true`. Counts in chunks of 255 bytes, because the count
-/// of a chunk then fits into a `u8`, which is fast to vectorize.
+/// Counts the bytes for which `is` returns `true`. Counts chunks of 255 bytes in a `u8`, which
+/// cannot overflow for a chunk of this length and is fast to vectorize.
 fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     let pieces = bytes.chunks(usize::from(u8::MAX));
     pieces.map(|piece| usize::from(piece.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()

@@ -3,25 +3,25 @@
 /// The minimum and full size of a part, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// The size of the part if it is cut as much as possible.
+    /// The size of the part after it is cut as much as possible.
     pub(super) least: usize,
     /// The size of the part if it is not cut.
     pub(super) whole: usize,
-    /// Whether the part can only have its minimum size or its full size.
+    /// Whether the part has only two possible sizes: the minimum size and the full size.
     pub(super) all_or_least: bool,
 }
 
-/// A part of a list, such as an array element. If the part is not required, it may be omitted.
+/// A part of a list, such as an array element. Unless it is required, it can be omitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    /// The number of additional bytes that the part needs if it is kept, for example for its key
-    /// and a comma.
+    /// The number of bytes that the list needs for this part in addition to the part itself, for
+    /// example for a key and a comma.
     pub(super) beside: usize,
     pub(super) part: Part,
     pub(super) is_required: bool,
 }
 
-/// The parts of a list that are kept, and the number of bytes that each of them gets.
+/// The parts of a list that are kept, and the number of bytes available for each of them.
 #[derive(Debug)]
 pub(super) struct Chosen {
     /// The indices of the kept parts, in ascending order.
@@ -29,20 +29,20 @@ pub(super) struct Chosen {
     pub(super) shares: Vec<usize>,
 }
 
-/// A part of up to this many bytes is kept whole or omitted if the list has many parts, because a
-/// few whole parts are more useful than many fragments.
+/// In a list with many parts, a part of up to this many bytes is never cut, but kept whole or
+/// omitted. A few whole parts are more useful than many fragments.
 const WORTH: usize = 1024;
-/// Maximum number of parts of a list that always shares its budget evenly.
+/// Maximum number of parts in a list that always divides its budget evenly among its parts.
 const FEW: usize = 8;
-/// Minimum number of bytes per part for which a list of more than [`FEW`] parts shares its budget
-/// evenly.
+/// Minimum share of a part, in bytes. A list with more than [`FEW`] parts divides its budget evenly
+/// only if each part gets at least this share.
 const EVEN: usize = 256;
 
-/// Chooses the parts of a list that are kept, and shares the budget among these parts.
+/// Chooses which parts of a list are kept, and divides the budget among them.
 ///
-/// Keeps all required parts, and of the other parts the first ones that fit the budget. `count` is
-/// the number of parts in the list. `reserved` is the number of bytes that all required parts
-/// together need at least.
+/// Keeps all required parts, and those other parts that fit the rest of the budget, in order.
+/// `count` is the number of all parts of the list. `reserved` is the sum of the minimum sizes of
+/// the required parts.
 pub(super) fn choose(
     budget: usize,
     count: usize,
@@ -90,7 +90,7 @@ pub(super) fn choose(
     Chosen { places, shares: shares(budget.saturating_sub(beside), parts) }
 }
 
-/// Shares `budget` bytes fairly among the parts, and returns the number of bytes of each part.
+/// Divides `budget` bytes fairly among the parts. Returns the number of bytes for each part.
 ///
 /// Small parts keep their full size, and all larger parts are cut to the same size. If the budget
 /// is less than the sum of all minimum sizes, each part gets its minimum size.
@@ -106,7 +106,7 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// Returns the largest size to which all parts can be limited so that together they fit the budget.
+/// Returns the largest size limit for a single part with which all parts together fit the budget.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();

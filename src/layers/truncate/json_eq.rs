@@ -1,5 +1,5 @@
-//! Compares a string that contains JSON with a value, without parsing the string into a second
-//! value.
+//! Compares a JSON text with a value. Does not parse the text into a second value, which would take
+//! longer.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde_json::{Number, Value};
 
 use crate::json_size::record_inspected;
 
-/// Returns `true` if `text` is the JSON of the array or object `value`. The order of members does
-/// not matter. Returns `false` for values of all other types.
+/// Returns `true` if `text` is the JSON of `value`, which must be an array or object. The order of
+/// object members does not matter. Returns `false` if `value` has another type.
 pub(super) fn repeats(text: &str, value: &Value) -> bool {
     let begins = |with: char| text.trim_start().starts_with(with);
     let may_be = match value {
@@ -25,11 +25,12 @@ pub(super) fn repeats(text: &str, value: &Value) -> bool {
     Same(value).deserialize(&mut json).is_ok() && json.end().is_ok()
 }
 
-/// A [`DeserializeSeed`] that succeeds only if the JSON that it reads equals the value.
+/// A [`DeserializeSeed`] that compares JSON with a value while reading it. Succeeds only if they
+/// are equal.
 struct Same<'v>(&'v Value);
 
-/// A [`DeserializeSeed`] that reads an object key, and returns the member of the map with this key.
-/// It does not allocate the key.
+/// A [`DeserializeSeed`] that reads an object key and looks up the member with this key in a map.
+/// Does not allocate a string for the key.
 struct Key<'v>(&'v serde_json::Map<String, Value>);
 
 // === impl Same ===

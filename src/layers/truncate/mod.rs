@@ -38,14 +38,14 @@
 //! For such tools, set a limit that their results do not exceed, or use a schema with fewer
 //! requirements.
 //!
-//! To read the output schemas, the layer sends `tools/list` to the wrapped service, but only when
-//! it has to shorten structured content. If listing fails, the layer does not check the shortened
-//! content against a schema.
+//! To read the output schema of a tool, the layer sends `tools/list` to the wrapped service. It
+//! does so only when it has to shorten structured content. If listing fails, the layer does not
+//! check the shortened content against the schema.
 //!
 //! # Omission notices
 //!
-//! The layer adds two notices to each shortened result, so that models and programs know that data
-//! is missing. The notices do not count toward the limit:
+//! The layer adds two notices to each shortened result, which inform models and programs about the
+//! omitted data. The notices do not count toward the limit:
 //!
 //! - a text block of up to half a KiB that describes the omissions
 //! - an object of up to 8 KiB in `_meta`, with the key [`SHORTENED`]. Its member `omissions` lists
@@ -60,15 +60,15 @@
 //!
 //! # Storing full results
 //!
-//! If you set a [`Store`] with [`keep`], clients can read the full version of each shortened result
-//! as a resource. The layer puts the full result into the store, and adds a link to the reply: a
-//! resource of type `application/json` with the URI `mcp-composite://results/…`. The text notice
-//! ends with the same URI. The link and the URI do not count toward the limit. If the result cannot
-//! be stored, the reply has no link, and the layer logs a warning.
+//! To let clients read the full version of a shortened result, set a [`Store`] with [`keep`]. The
+//! layer then puts the full result into the store, and adds a link to the reply: a resource of type
+//! `application/json` with a URI that begins with `mcp-composite://results/`. The text notice ends
+//! with the same URI. The link and the URI do not count toward the limit. If the result cannot be
+//! stored, the reply has no link, and the layer logs a warning.
 //!
-//! A stored result can be read only by the caller whose tool call created it, with a
-//! `resources/read` request for its URI. To other callers, and after the result has expired, the
-//! layer replies that the resource is unknown.
+//! A client reads a stored result with a `resources/read` request for its URI. Only the caller
+//! whose tool call created the result can read it. The layer replies to all other callers that the
+//! resource is unknown. After the result has expired, it replies to the owner in the same way.
 //!
 //! Clients read resources only if the server declares the resources capability. The layer adds this
 //! capability to the results of `initialize` and `server/discover` that pass through it. If a
@@ -79,8 +79,8 @@
 //!
 //! The layer measures a large result, and then copies only the parts that it keeps. If the limit is
 //! small compared to the result, this takes less than twice as long as serializing the result to
-//! JSON once. It can take longer if the layer keeps about half of a large number of small members
-//! or elements, because it copies each of them as a separate value.
+//! JSON. It can take longer if the layer keeps about half of many small members or elements,
+//! because it copies each of them as a separate value.
 //!
 //! # What is not shortened
 //!
@@ -145,7 +145,7 @@ use crate::{
     store::{Store, caller_key},
 };
 
-/// The `_meta` key of a shortened result whose value lists the [omissions](self#omission-notices).
+/// The key in `_meta` under which a shortened result lists its [omissions](self#omission-notices).
 pub const SHORTENED: &str = "mcp-composite/shortened";
 
 /// Futures of the services in this module.
@@ -194,12 +194,13 @@ impl TruncateLayer {
         self
     }
 
-    /// Sets the function that returns the identity of the caller of a request. Only the caller
-    /// whose tool call created a stored result can read this result.
+    /// Sets the function that identifies callers. It returns the identity of the caller of a
+    /// request, or `None` if the caller is anonymous. A stored result can be read only by the
+    /// caller whose tool call created it.
     ///
-    /// If the function returns `None`, the caller is anonymous, and all anonymous callers can read
-    /// each other's results. Without a function, all callers are anonymous. Even then, a caller
-    /// must know the URI of a result to read it, and URIs cannot be guessed.
+    /// All anonymous callers can read each other's results. If no function is set, all callers are
+    /// anonymous. Even then, only callers that know the URI of a result can read it, and URIs
+    /// cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -209,8 +210,8 @@ impl TruncateLayer {
         self
     }
 
-    /// Adds the resources capability to `capabilities` if the layer [stores](Self::keep) full
-    /// results.
+    /// Adds the resources capability to `capabilities`. Does nothing if the layer does not
+    /// [store](Self::keep) full results.
     ///
     /// Call this method if the server's capabilities do not pass through the layer, for example
     /// because a [`ServeService`](crate::adapter::ServeService) has its own server description.
@@ -222,20 +223,20 @@ impl TruncateLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer detects a changed output schema within about a minute.
+    /// If no epoch is set, the layer detects a changed output schema within about a minute.
     TruncateLayer: 0.catalogs
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// Returns `true` if the layer neither shortens nor stores results, and so has nothing to do.
+    /// Returns `true` if the layer has no limit and no store, so that it has nothing to do.
     #[inline]
     fn are_idle(&self) -> bool {
         self.max_result_bytes.is_none() && self.store.is_none()
     }
 
-    /// Returns the key of the caller of a request, under which the caller's results are stored.
+    /// Returns the key of the owner of a stored result: the identity of the caller of the request.
     fn owner(&self, context: &Context) -> Vec<u8> {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));
         caller_key(caller.as_deref())

@@ -8,16 +8,17 @@ use super::cost::MARK;
 
 use crate::json_pointer;
 
-/// Maximum number of omissions that the notices list.
+/// Maximum number of omissions that the notices of a result list.
 const MAX_PLACES: usize = 32;
-/// Maximum length, in bytes, of the JSON Pointer of an omission. If a pointer is longer, the notice
-/// contains the pointer to a parent.
+/// Maximum length, in bytes, of a JSON Pointer in the notices. If the pointer to a shortened part
+/// is longer, the notices contain the pointer to the closest parent with a pointer that is short
+/// enough.
 const MAX_POINTER: usize = 120;
-/// Maximum length, in bytes, of the text notice, without the number of further omissions at its
-/// end. Omissions that do not fit are included only in this number.
+/// Maximum length, in bytes, of the list of omissions in the text notice. The notice only counts
+/// the omissions that do not fit into the list.
 const MAX_NOTE: usize = 480;
 
-/// A location in a result, linked to the locations of its parents.
+/// A location in a result. Each location refers to the location that contains it, up to the root.
 #[derive(Clone, Copy)]
 pub(super) struct Location<'p> {
     within: Option<&'p Self>,
@@ -30,8 +31,8 @@ enum Segment<'p> {
     Element(usize),
 }
 
-/// The omissions of a shortened result. Lists the first [`MAX_PLACES`] omissions, and only counts
-/// the others.
+/// The omissions of a shortened result. Contains the first [`MAX_PLACES`] omissions, and the number
+/// of all omissions.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
     places: Vec<Omission>,
@@ -86,8 +87,8 @@ impl<'p> Location<'p> {
         Location { within: Some(self), step: Segment::Element(place) }
     }
 
-    /// Returns the JSON Pointer to the location. If the pointer is longer than [`MAX_POINTER`],
-    /// returns the pointer to the closest parent whose pointer is short enough.
+    /// Returns the JSON Pointer to the location. If this pointer is longer than [`MAX_POINTER`],
+    /// returns the pointer to the closest parent that has a shorter pointer.
     fn pointer(&self) -> String {
         let mut steps = Vec::new();
         let mut place = Some(self);
@@ -139,14 +140,15 @@ impl Omissions {
         self.count == 0
     }
 
-    /// Adds the omissions of another part of the same result.
+    /// Adds all omissions in `other`, which belong to another part of the same result.
     pub(super) fn append(&mut self, other: Self) {
         self.count += other.count;
         self.places.extend(other.places);
         self.places.truncate(MAX_PLACES);
     }
 
-    /// Returns a text that describes the omissions, for the content of the shortened result.
+    /// Returns a text for models that describes the omissions. The layer adds it to the content of
+    /// the shortened result.
     pub(super) fn note(&self) -> String {
         let mut note = "this result was truncated: ".to_owned();
         let mut told = 0;
@@ -168,7 +170,8 @@ impl Omissions {
         note
     }
 
-    /// Returns the omissions as a JSON object, for the `_meta` of the shortened result.
+    /// Returns a JSON object for programs that describes the omissions. The layer adds it to the
+    /// `_meta` of the shortened result.
     pub(super) fn value(&self) -> Value {
         let omissions: Vec<_> = self.places.iter().map(Omission::value).collect();
         json!({ "omissions": omissions, "count": self.count })

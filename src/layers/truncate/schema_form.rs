@@ -1,4 +1,5 @@
-//! Finds the parts of a value that a schema requires, so that shortening keeps them.
+//! Determines which parts of a value a schema requires, so that the value still matches the schema
+//! after it is shortened.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -10,44 +11,44 @@ use crate::schema::{
     refs,
 };
 
-/// Maximum number of [forms](Form) that are built for one schema. Parts of the value without a form
-/// may be cut or omitted freely.
+/// Maximum number of [forms](Form) that are built for a schema. If a part of the value has no form
+/// because of this limit, the part is cut without regard to the schema.
 const MAX_FORMS: usize = 4_096;
-/// Maximum number of schemas whose requirements are combined for one position in a value.
+/// Maximum number of schemas that a form combines for a single position in a value.
 const MAX_APPLYING_SCHEMAS: usize = 32;
 
-/// The form of a position in a value: the combined requirements of all schemas that may apply to
-/// this position.
+/// The requirements for a position in a value, combined from all schemas that may apply to this
+/// position. Determines how much of the value can be cut.
 ///
 /// A form is only an approximation. It is too strict if only one of several alternative schemas
 /// applies, and too lenient if a schema uses keywords that this module ignores. Callers must
 /// therefore validate the shortened value.
 #[derive(Debug, Default)]
 pub(super) struct Form<'s> {
-    /// Whether the value at this position must not be cut.
+    /// Whether the value at this position must be kept whole.
     pub(super) is_fixed: bool,
     pub(super) min_length: usize,
     pub(super) min_items: usize,
     required: BTreeSet<&'s str>,
     members: HashMap<&'s str, FormId>,
-    /// The form of all members without an entry in `members`.
+    /// The form of the object members that are not in `members`.
     others: FormId,
     first_elements: Vec<FormId>,
-    /// The form of all elements that come after those in `first_elements`.
+    /// The form of the array elements after those in `first_elements`.
     elements: FormId,
 }
 
 /// The forms of all positions in a value.
 #[derive(Debug)]
 pub(super) struct Forms<'s> {
-    /// The schema document that contains the targets of references.
+    /// The whole schema document. References in schemas are resolved in it.
     root: Option<&'s JsonObject>,
     forms: Vec<Form<'s>>,
-    /// The indices of all forms created so far. The key of a form consists of the addresses of the
-    /// schemas that the form combines.
+    /// All forms that were created so far, indexed by the schemas that they combine. Each schema is
+    /// identified by its address.
     made: HashMap<Vec<*const JsonObject>, FormId>,
-    /// The indices of the forms that are created but not built yet. Each comes with the schemas
-    /// that the form will combine.
+    /// The forms that were created but not built yet. Each comes with the schemas that it will
+    /// combine.
     waiting: VecDeque<(FormId, Vec<&'s JsonObject>)>,
 }
 
@@ -55,15 +56,15 @@ pub(super) struct Forms<'s> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 
-/// Schema keywords that a value usually violates after it has been cut. A value whose schema
-/// contains one of these keywords is kept whole.
+/// Schema keywords whose requirements a value usually no longer meets after it is cut, such as
+/// `pattern`. A value with one of these keywords in its schema is kept whole.
 const FIXING: [&str; 7] =
     ["const", "contains", "contentEncoding", "contentMediaType", "enum", "format", "pattern"];
 
 // === impl Forms ===
 
 impl<'s> Forms<'s> {
-    /// Creates forms without requirements, which allow every part of a value to be cut.
+    /// Creates forms without any requirements. Values with these forms can be cut everywhere.
     pub(super) fn free() -> Forms<'static> {
         Forms {
             root: None,
@@ -73,7 +74,7 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Creates the forms of all positions in a value that must match `schema`.
+    /// Creates the forms for all positions in a value, from the schema that the value must match.
     pub(super) fn of(schema: &'s Value) -> Self {
         // The first form has no requirements. The second is the form of the whole value.
         let mut forms = Self { root: schema.as_object(), ..Forms::free() };
@@ -103,8 +104,8 @@ impl<'s> Forms<'s> {
         if form == FormId::default() { form } else { self.get(form).element(place) }
     }
 
-    /// Returns the ID of the form that combines the given schemas. If this form does not exist yet,
-    /// creates it and queues it to be built.
+    /// Returns the ID of the form that combines the given schemas. If there is no such form,
+    /// creates it and adds it to the forms that are waiting to be built.
     fn id_of(&mut self, schemas: Vec<&'s Value>) -> FormId {
         let schemas = self.applying(schemas);
         let key: Vec<_> = schemas.iter().map(|schema| std::ptr::from_ref(*schema)).collect();
@@ -166,8 +167,8 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Returns the given schemas, and all schemas that they apply to the same position, such as the
-    /// schemas in `allOf` and the targets of `$ref`. Each schema is returned only once.
+    /// Returns the given schemas and all schemas that they contain for the same position, such as
+    /// the schemas in `allOf` and the targets of `$ref`. Returns each schema only once.
     fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s JsonObject> {
         let mut applying: Vec<&'s JsonObject> = Vec::new();
         let mut waiting: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();

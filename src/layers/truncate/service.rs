@@ -34,15 +34,15 @@ use crate::{
 /// [`TruncateLayer`](super::TruncateLayer).
 ///
 /// `Truncate` is ready when the wrapped service is ready, and calls the ready instance rather than
-/// a clone. A request that reads a stored result is answered without calling the wrapped service.
-/// The capacity that the wrapped service had reserved for the request is released.
+/// a clone. It answers requests that read stored results without the wrapped service, and releases
+/// the capacity that the wrapped service had reserved.
 pub struct Truncate<S> {
     settings: Arc<Settings>,
     inner: S,
     catalogs: Catalogs<Outputs>,
 }
 
-/// The output schemas of tools, by tool name. Contains no entry for tools without an output schema.
+/// The output schemas of tools, indexed by tool name. Tools without an output schema have no entry.
 #[derive(Debug, Default)]
 pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
 
@@ -141,7 +141,8 @@ where
         State::Passed { reply: self.inner.call(request) }
     }
 
-    /// Calls a tool immediately. Returns a future that waits for the tool result and shortens it.
+    /// Forwards a tool call. Returns a future that waits for the tool result, and shortens it if it
+    /// is too large.
     fn bounded(
         &mut self,
         request: Request,
@@ -216,8 +217,8 @@ impl<S: fmt::Debug> fmt::Debug for Truncate<S> {
     }
 }
 
-/// Waits for the reply to a request for server capabilities, and adds the capabilities of the
-/// layer.
+/// Waits for a reply that contains the capabilities of the server, and adds the resources
+/// capability.
 async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let mut reply = reply.await?;
     declare_in(&mut reply);
@@ -225,10 +226,10 @@ async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Re
 }
 
 /// Returns the output schema of a tool. Returns `None` if the tool has no output schema, or if
-/// tools cannot be listed.
+/// listing the tools fails.
 ///
-/// Drops the inner service as soon as the tools are known, so that the service is not held while
-/// the caller awaits other futures.
+/// Drops `inner` as soon as the list of tools is available, so that the caller does not hold the
+/// service while it stores the result.
 async fn output_schema<S: ToolService>(
     tool: &str,
     mut lookup: Lookup<Outputs>,

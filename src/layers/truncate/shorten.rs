@@ -28,8 +28,8 @@ pub(super) struct Shortened {
     pub(super) told: Omissions,
 }
 
-/// Shortens a result to `limit` bytes. Omits the structured content if it would no longer match the
-/// schema after shortening.
+/// Shortens a result to `limit` bytes. Omits the structured content if the shortened content would
+/// not match the output schema.
 pub(super) fn shorten(
     result: &CallToolResult,
     limit: usize,
@@ -69,19 +69,20 @@ struct Survey<'r> {
     result: &'r CallToolResult,
     structured: Option<&'r Value>,
     blocks: Vec<Block<'r>>,
-    /// For each content block, the value that the text of the block repeats. `None` if the text
-    /// repeats no value.
+    /// For each content block, the value that its text repeats as JSON. `None` if the text does not
+    /// repeat a value.
     repeated: Vec<Option<Repeated<'r>>>,
-    /// The indices of the content blocks, in groups. All blocks of the same branch form a group. A
-    /// block without a branch is the only member of its group.
+    /// The indices of the content blocks, grouped by branch. Each block that belongs to no branch
+    /// has a group of its own.
     units: Vec<Vec<usize>>,
     /// The number of texts that repeat the structured content.
     texts: usize,
-    /// The number of texts that repeat the output of a branch, by branch name.
+    /// For each branch, the number of texts that repeat the output of the branch.
     branches: HashMap<&'r str, usize>,
 }
 
-/// The value that a text block repeats: the structured content, or the output of a branch.
+/// The value that a text block repeats as JSON: the structured content, or the output of a branch
+/// in it.
 #[derive(Clone, Copy, Debug)]
 enum Repeated<'r> {
     All,
@@ -128,8 +129,8 @@ impl<'r> Survey<'r> {
         survey
     }
 
-    /// Cuts the result, including its structured content. Returns `None` if there is no structured
-    /// content, or if even the minimum size of the structured content exceeds the limit.
+    /// Shortens the result and its structured content. Returns `None` if there is no structured
+    /// content, or if the structured content would exceed the limit even at its minimum size.
     fn cut_with(&self, limit: usize, forms: &Forms<'_>, cost: Cost) -> Option<Shortened> {
         let structured = self.structured?;
         let guide = Guide { forms, cost: cost.and_texts(self.texts), branches: &self.branches };
@@ -138,9 +139,9 @@ impl<'r> Survey<'r> {
             .then(|| self.cut(limit, Some(&measured), Omissions::default()))
     }
 
-    /// Cuts the result, and omits its structured content. Texts that repeat the structured content
-    /// are rendered from its shortened version if this version fits. Otherwise these texts are cut
-    /// like plain text.
+    /// Shortens the result and omits its structured content. Texts that repeat the structured
+    /// content are rendered from a shortened version of it if this version fits the limit.
+    /// Otherwise, they are cut like plain text.
     fn without_structured(&self, limit: usize, reason: Reason) -> Shortened {
         let mut told = Omissions::default();
         if let Some(structured) = self.structured {
@@ -202,8 +203,8 @@ impl<'r> Survey<'r> {
         Shortened { result, told }
     }
 
-    /// Returns the number of bytes of `limit` that are available for structured content, content
-    /// and metadata.
+    /// Returns the number of bytes that are left of `limit` for structured content, content and
+    /// metadata, after subtracting the other fields of the result.
     fn room(&self, limit: usize) -> usize {
         let beside = json_bytes(&self.bare())
             + self.structured.map_or(0, |_| STRUCTURED)
@@ -265,7 +266,8 @@ impl<'r> Survey<'r> {
     }
 }
 
-/// Returns the value that the text of a block repeats, or `None` if the text repeats no value.
+/// Returns the value that the text of a block repeats as JSON. Returns `None` if there is no such
+/// value.
 fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Repeated<'r>> {
     let text = block.as_text().and_then(|_| text_of(block))?;
     let of_branch = branch_of(block).filter(|branch| {
@@ -278,7 +280,8 @@ fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Rep
     }
 }
 
-/// Returns the output of a branch from the report of a fan-out.
+/// Returns the output of a branch. `report` is the report of a fan-out, which contains the outputs
+/// of its branches.
 fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
     report.get("branches")?.get(branch)?.get("output")
 }
@@ -286,8 +289,8 @@ fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
 // === impl Repeated ===
 
 impl Repeated<'_> {
-    /// Renders the text of a block from the shortened structured content. If the block belongs to a
-    /// branch, only the output of the branch is rendered.
+    /// Renders the new text of a block from the shortened structured content. If the block repeats
+    /// the output of a branch, renders only this output.
     fn rendered(self, cut: &Value) -> Option<String> {
         match self {
             Self::All => Some(cut.to_string()),

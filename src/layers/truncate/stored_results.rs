@@ -1,4 +1,4 @@
-//! Stores the full versions of shortened tool results, and answers the requests that read them as
+//! Stores the full versions of shortened tool results, and answers requests to read them as
 //! resources.
 
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use crate::{
     store::{PutError, Store, TakeError},
 };
 
-/// The URI prefix of stored results. The rest of the URI is the handle that the store returned for
-/// the result.
+/// The URI prefix of stored results. It is followed by the handle under which the store keeps the
+/// result.
 pub const RESULTS: &str = "mcp-composite://results/";
 
 /// The MIME type of stored results.
 const JSON: &str = "application/json";
 
-/// Returns the handle in a request that reads a stored result, or `None` for all other requests.
+/// Returns the handle of the stored result that a request reads. Returns `None` for all other
+/// requests.
 pub(super) fn read_handle(request: &Request) -> Option<&str> {
     match request.message() {
         ClientRequest::ReadResourceRequest(read) => read.params.uri.strip_prefix(RESULTS),
@@ -28,7 +29,7 @@ pub(super) fn read_handle(request: &Request) -> Option<&str> {
     }
 }
 
-/// Stores a result and returns a link to it. Returns `None` if the result cannot be stored.
+/// Stores a result, and returns a link to it. Returns `None` if storing the result fails.
 pub(super) async fn keep(
     store: &Arc<dyn Store>,
     result: &CallToolResult,
@@ -56,8 +57,8 @@ pub(super) async fn keep(
 
 /// Answers a request that reads a stored result.
 ///
-/// The reply is the same for all handles that the caller cannot read. A caller can therefore not
-/// find out whether another caller's result exists.
+/// The reply does not depend on the reason why the caller cannot read the result. A caller can
+/// therefore not find out whether other callers have stored a result under the handle.
 pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> Reply {
     let uri = format!("{RESULTS}{handle}");
     let json = match store.get(handle, owner, Some(owner)).await {
@@ -82,14 +83,15 @@ pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     capabilities.resources.get_or_insert_default();
 }
 
-/// Adds the resources capability to a reply that declares the server's capabilities.
+/// Adds the resources capability to a reply in which the server declares its capabilities.
 pub(super) fn declare_in(reply: &mut Reply) {
     if let Some(capabilities) = reply.capabilities_mut() {
         declare(capabilities);
     }
 }
 
-/// Returns a message that explains why a result was not stored, and that names the exceeded limit.
+/// Returns a message that explains why a result was not stored. If a limit was exceeded, the
+/// message names it.
 fn put_error_message(error: &PutError) -> String {
     match error {
         PutError::TooLarge { max, .. } => format!("it has more than {max} bytes"),

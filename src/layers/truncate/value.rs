@@ -1,7 +1,7 @@
 //! Shortens a JSON value in two passes.
 //!
-//! The first pass measures every part of the value. The second pass cuts the parts, using the sizes
-//! from the first pass.
+//! The first pass measures all parts of the value. The second pass uses these sizes to cut the
+//! parts.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Minimum length, in bytes, of a text whose size the first pass stores for the second pass. The
-/// second pass measures shorter texts again, because this is cheaper than storing their sizes.
+/// second pass measures shorter texts again, which is cheaper than storing their sizes.
 const LONG: usize = 256;
 
 /// The settings for measuring and cutting a value.
@@ -24,12 +24,12 @@ pub(super) struct Guide<'g> {
     pub(super) forms: &'g Forms<'g>,
     /// Computes the cost of the parts of the value.
     pub(super) cost: Cost,
-    /// The number of texts that repeat the output of a branch, by branch name. Empty if the value
-    /// is not the report of a fan-out.
+    /// For each branch, the number of texts that repeat the output of the branch. Empty if the
+    /// value is not the report of a fan-out.
     pub(super) branches: &'g HashMap<&'g str, usize>,
 }
 
-/// The current position in the value, with its form and cost.
+/// A position in the value, with the form and the cost that apply to it.
 #[derive(Clone, Copy)]
 struct Here {
     form: FormId,
@@ -37,22 +37,25 @@ struct Here {
     spot: Spot,
 }
 
-/// A position in the report of a fan-out, whose branch outputs may be repeated by texts.
+/// A position in relation to the report of a fan-out. Texts may repeat the outputs of branches in
+/// the report, which increases the cost of the outputs.
 #[derive(Clone, Copy)]
 enum Spot {
     Report,
     Branches,
-    /// The report of one branch. Contains the number of texts that repeat the branch's output.
+    /// The report of a single branch. The number is the number of texts that repeat the output of
+    /// the branch.
     Branch(usize),
     Elsewhere,
 }
 
-/// The cost of a part of the value, if the part is cut completely, partly or not at all.
+/// The possible costs of a part of the value, depending on how much of it is cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// The cost if the part is cut as much as its form allows.
+    /// The minimum cost. The part is cut as much as its form allows.
     pub(super) least: usize,
-    /// The cost if objects keep all their members, and everything else is cut as much as possible.
+    /// The minimum cost if no object members are omitted. Everything else is cut as much as
+    /// possible.
     lean: usize,
     pub(super) whole: usize,
 }
@@ -63,15 +66,15 @@ pub(super) struct Measured<'g> {
     guide: Guide<'g>,
     root: Here,
     pub(super) size: Size,
-    /// The sizes of the larger parts, depth first, with parents before children. The sizes of small
-    /// parts are not stored, but computed again.
+    /// The sizes of the larger parts, in depth-first order with parents before their children. The
+    /// sizes of small parts are not stored, because computing them again is cheaper.
     nodes: Vec<Node>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     size: Size,
-    /// The index of the next node that is not a descendant of this node.
+    /// The index of the next node that is not inside of this node.
     next: usize,
 }
 
@@ -86,7 +89,7 @@ impl<'g> Measured<'g> {
         measured
     }
 
-    /// Cuts the value so that it costs at most `budget`, which must be at least `size.least`.
+    /// Cuts the value so that it costs at most `budget`. `budget` must be at least `size.least`.
     pub(super) fn cut(&self, budget: usize, place: &Location<'_>, told: &mut Omissions) -> Value {
         self.cut_at(self.value, 0, budget, self.root, place, told)
     }
@@ -176,8 +179,9 @@ impl<'g> Measured<'g> {
         size
     }
 
-    /// Cuts a part of the value so that it costs at most `budget`. `node` is the index of the node
-    /// that stores the size of the part. `node` is ignored if the size of the part is not stored.
+    /// Cuts a part of the value so that it costs at most `budget`. If the size of the part is
+    /// stored, `node` is the index of the node that contains the size. Otherwise, `node` is
+    /// ignored.
     fn cut_at(
         &self,
         value: &Value,
@@ -290,7 +294,8 @@ impl<'g> Measured<'g> {
         Value::Object(cut.collect())
     }
 
-    /// Returns the size of a part of the value, and advances `next` to the node of the next part.
+    /// Returns the size of a part of the value. If the size is stored in the node `next`, sets
+    /// `next` to the node after the part.
     fn size_of(&self, value: &Value, next: &mut usize, here: Here) -> Size {
         if !is_node(value) {
             return self.leaf(value, here);
@@ -301,8 +306,8 @@ impl<'g> Measured<'g> {
     }
 }
 
-/// Returns `true` if the size of a part is stored in a [`Node`]. Other parts are small, and are
-/// measured again when needed.
+/// Returns `true` if the first pass stores the size of this part in a [`Node`]. The second pass
+/// measures all other parts again, because they are small.
 fn is_node(value: &Value) -> bool {
     match value {
         Value::Array(_) | Value::Object(_) => true,

@@ -1,4 +1,4 @@
-//! Compiled input schemas of tools, which several catalogs share.
+//! The compiled input schemas of tools, shared by several catalogs.
 
 use std::{
     collections::HashMap,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::{catalog::Tools, schema::InputSchema};
 
-/// The input schemas of the tools in a catalog, by tool name.
+/// The input schemas of the tools in a catalog, indexed by tool name.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Schemas(HashMap<String, Arc<InputSchema>>);
 
-/// A cache of the input schemas in all catalogs of a layer. A new catalog reuses the compiled
-/// schemas of earlier catalogs.
+/// A cache of the compiled input schemas in all catalogs of a layer. Lets a new catalog reuse the
+/// schemas that earlier catalogs have compiled.
 ///
-/// Contains only weak references, because the catalogs own the schemas.
+/// The cache contains only weak references. A schema is dropped when no catalog uses it.
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<String, Vec<Weak<InputSchema>>>>);
 
@@ -30,8 +30,8 @@ impl Schemas {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Returns the input schemas of the tools in a catalog. Reuses the schema of another catalog if
-    /// it is equal and belongs to a tool with the same name.
+    /// Returns the input schemas of the tools in a catalog. If another catalog contains an equal
+    /// schema for a tool of the same name, reuses its compiled form.
     pub(super) fn of(&self, tools: &Tools) -> Schemas {
         let mut compiled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Each name can have several schemas, because callers may see different tools with the same
