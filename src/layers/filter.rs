@@ -4,8 +4,8 @@
 //! by their annotations. All other items are hidden. Hidden items are not listed, and clients
 //! cannot use them: the filter rejects requests to call, get, read, subscribe to or complete a
 //! hidden item (`tools/call`, `prompts/get`, `resources/read`, `skills/get`, directory reads,
-//! subscriptions and completions). Its reply is the reply of a [`Router`](crate::adapter::Router)
-//! that does not know the item. Requests to unsubscribe are always allowed.
+//! subscriptions and completions). It replies like a [`Router`](crate::adapter::Router) to which
+//! the item is unknown. Requests to unsubscribe are always allowed.
 //!
 //! The server behind the filter may use a different error message for unknown items. By comparing
 //! the two messages, a client can then distinguish hidden items from items that do not exist.
@@ -99,9 +99,9 @@
 //! could also be the URI of a resource. In this case, the request is allowed only if the rules for
 //! templates and the rules for resources both allow it.
 //!
-//! The filter removes a completion value if the value could expand the template to a hidden
-//! resource. Because clients can combine the value with any values of the template's other
-//! arguments, the filter considers all of these: `{host}` can be any text without `/`, and
+//! The filter removes a completion value if the template could expand to a hidden resource with
+//! this value. Clients can combine the value with any values for the other arguments of the
+//! template, so the filter considers all combinations: `{host}` can be any text without `/`, and
 //! `{+path}` can be any text. If resources are allowed by URI, the patterns must allow all these
 //! expansions. For example, if the pattern `docs://*/public` is allowed, the value `public` for
 //! `path` in `docs://{host}/{path}` is kept.
@@ -290,7 +290,8 @@ impl FilterLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the filter detects changed annotations within about a minute.
+    /// If no epoch is set, the filter lists the tools again after a minute, and only then detects
+    /// changed annotations.
     FilterLayer: catalogs
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`LimitLayer`] rejects requests that are too large or nested too deeply, before any part of
 //! them is copied. Place the layer above a [`CompositeLayer`](crate::composite::CompositeLayer), so
-//! that an oversized call of a composite is rejected once, instead of once for each of its targets.
+//! that an oversized call to a composite is rejected once, instead of once for each of its targets.
 //! The layer measures requests without serializing them, and stops measuring as soon as a limit is
 //! exceeded.
 //!

@@ -92,7 +92,7 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Maximum number of characters that a warning contains of a tool name.
+/// Maximum number of characters of a tool name in a warning. Longer names are truncated.
 const MAX_DISPLAYED_NAME: usize = 128;
 
 /// How the layer handles a call whose arguments do not match the input schema of the tool.
@@ -198,7 +198,8 @@ impl ValidateLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer detects a changed input schema within about a minute.
+    /// If no epoch is set, the layer lists the tools again after a minute, and only then detects a
+    /// changed input schema.
     ValidateLayer: catalogs
 }
 

@@ -88,8 +88,8 @@ impl AdvertiseLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, searches can return results from a list of tools that is up to a minute
-    /// old. Only searches use the cached list of tools.
+    /// If no epoch is set, a search may use a cached list of tools that is up to about a minute
+    /// old. Lists and calls do not use the cached list.
     AdvertiseLayer: catalogs
 }
 

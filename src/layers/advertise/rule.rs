@@ -176,7 +176,7 @@ impl AdvertiseRule {
         ControlFlow::Continue(Memo(Forwarded::Calls))
     }
 
-    /// Answers a call of [`SEARCH`].
+    /// Answers a call to [`SEARCH`].
     fn search(request: &Request, known: Option<&Arc<Known<Index>>>) -> Reply {
         let arguments = request.tool_call().and_then(|call| call.arguments.as_ref());
         match (Search::read(arguments), known) {

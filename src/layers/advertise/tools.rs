@@ -151,7 +151,7 @@ fn object(value: Value) -> JsonObject {
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    /// Parses the arguments of a call of [`SEARCH`].
+    /// Parses the arguments of a call to [`SEARCH`].
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ fn whole(value: &Value) -> Option<u64> {
 // === impl Call ===
 
 impl Call {
-    /// Parses the arguments of a call of [`CALL`].
+    /// Parses the arguments of a call to [`CALL`].
     ///
     /// # Errors
     ///

@@ -25,8 +25,8 @@ pub(super) struct AliasTable {
     /// The original URIs of all renamed resources, in all of their equivalent spellings. Clients
     /// must not reach a renamed resource by any of these URIs.
     readings: HashSet<String>,
-    /// Find aliases for items that are missing from the server's lists. Resources and URI templates
-    /// are watched separately, because servers list them separately.
+    /// Watches that find aliases for items that the server does not list. Resources and URI
+    /// templates are watched separately, because servers list them separately.
     lookouts: Arc<PatternWatches>,
 }
 
@@ -177,8 +177,8 @@ impl AliasTable {
     }
 
     /// Returns `true` if `uri` may be a spelling of the original URI of a resource that has its own
-    /// alias and is renamed by it. Used for URIs that were translated with the alias for a URI
-    /// template.
+    /// alias and is renamed by it. Called with URIs that the alias of a URI template has translated
+    /// to the server's URIs.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());

@@ -14,7 +14,8 @@ pub(super) struct Template {
     original: String,
     /// The prefix that clients use.
     shown: String,
-    /// Matches the part of a URI after the prefix. Both templates have this part in common.
+    /// The regular expression for the part of a URI after the prefix. This part is the same in both
+    /// templates.
     end: Regex,
 }
 

@@ -42,8 +42,8 @@ pub enum Unit {
     /// The size of tool results in bytes. The size of a result is the length of all its strings and
     /// keys, including Base64 data, plus a few bytes for each other value.
     ///
-    /// Because the size of a result is unknown before the call, calls are allowed while any bytes
-    /// are left. The last calls may therefore exceed the limit.
+    /// The size of a result is unknown before the call, so calls are allowed while any bytes are
+    /// left. The results of the last calls may therefore exceed the limit.
     Bytes,
     /// The [cost](super::Cost) of tool calls.
     Cost,
@@ -168,7 +168,7 @@ impl Budget {
         self.limit
     }
 
-    /// Returns `true` if calls of the tool are charged to the budget.
+    /// Returns `true` if calls to the tool are charged to the budget.
     #[must_use]
     pub fn selects(&self, tool: &str) -> bool {
         self.tools.selects(tool)

@@ -14,9 +14,9 @@
 //! # What is charged, and when
 //!
 //! Before a call, the layer *reserves* an amount of each budget: one call, or the estimated cost.
-//! Because of these reservations, concurrent calls never exceed a budget of calls. The size of a
-//! result is unknown before the call, so the layer reserves nothing of a budget of bytes, and
-//! rejects the call only if nothing is left.
+//! Because of these reservations, concurrent calls never exceed a budget of calls. From a budget of
+//! bytes, the layer reserves nothing, because the size of the result is unknown before the call. It
+//! rejects the call only if no bytes are left.
 //!
 //! After the reply, the layer *settles* the reservation: it charges the actual amount, even if this
 //! exceeds the amount that is left. The layer then rejects further calls until refills have made up
@@ -39,7 +39,7 @@
 //!
 //! A forwarded call is charged even if the caller cancels it or a timeout ends it, because the tool
 //! may have run. Otherwise, clients could avoid charges by canceling calls just before the reply,
-//! and calls of a tool that is slower than its timeout would be free.
+//! and calls to a tool that is slower than its timeout would be free.
 //!
 //! A failed call is not charged if its error proves that the call was not sent. The layer
 //! recognizes such an error only if it is a [`BackendError`](crate::message::BackendError), or a

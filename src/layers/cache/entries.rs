@@ -47,8 +47,8 @@ struct CachedReply {
 // === impl Entries ===
 
 impl Entries {
-    /// Creates an empty cache whose entries expire after `ttl`. `ttl` must be shorter than 1000
-    /// years.
+    /// Creates an empty cache whose entries expire after the duration `ttl`, which must be shorter
+    /// than 1000 years.
     pub(super) fn new(ttl: Duration, max_bytes: usize) -> Self {
         let slack = max_bytes / SLACK;
         let capacity = u64::try_from(max_bytes - slack).unwrap_or(u64::MAX);

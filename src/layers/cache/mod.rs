@@ -7,9 +7,9 @@
 //! # What is cached
 //!
 //! - Only tools that the service behind the layer lists with the annotation `readOnlyHint: true`
-//!   are cached. Calls of all other tools are forwarded, even if a rule selects the tool. If two
+//!   are cached. Calls to all other tools are forwarded, even if a rule selects the tool. If two
 //!   tools with different definitions have the same name, neither is cached.
-//! - A cached result is used only for calls of the same tool, with the same tool definition, the
+//! - A cached result is used only for calls to the same tool, with the same tool definition, the
 //!   same arguments and, by [default](Per), the same caller. The order of members in the arguments
 //!   does not matter, `1` equals `1.0`, and `_meta` is ignored.
 //! - Only successful results are cached. Results with `isError`, JSON-RPC errors, rejected calls,
@@ -26,7 +26,7 @@
 //!
 //! # Concurrent calls
 //!
-//! Concurrent calls with the same key share one call of the tool, so that a burst of equal calls
+//! Concurrent calls with the same key share one call to the tool, so that a burst of equal calls
 //! does not reach the server. The first caller makes the call in its own context: its budgets are
 //! charged, and only the first caller receives progress notifications, log messages and questions
 //! of servers. The other callers wait for the result. If the first caller cancels, the call
@@ -178,7 +178,8 @@ impl CacheLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer detects a changed tool definition within about a minute.
+    /// If no epoch is set, the layer lists the tools again after a minute. Until then, it may not
+    /// detect a changed tool definition.
     CacheLayer: catalogs
 }
 

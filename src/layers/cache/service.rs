@@ -34,7 +34,7 @@ use crate::{
     spans,
 };
 
-/// Middleware that answers calls of read-only tools from a cache, and forwards all other requests
+/// Middleware that answers calls to read-only tools from a cache, and forwards all other requests
 /// to the wrapped service. Created by [`CacheLayer`](super::CacheLayer).
 ///
 /// `Cache` is ready when the wrapped service is ready. If the cache answers a call, it drops the

@@ -78,8 +78,8 @@ impl LockLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer detects a changed definition within about a minute, or as soon
-    /// as a client lists the tools.
+    /// If no epoch is set, the layer lists the tools again after a minute. It detects a changed
+    /// definition then, or as soon as a client lists the tools.
     LockLayer: catalogs
 }
 

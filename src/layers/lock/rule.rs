@@ -1,4 +1,4 @@
-//! Compares listed tools with a lock, and rejects calls of hidden tools.
+//! Compares listed tools with a lock, and rejects calls to hidden tools.
 
 use std::{
     collections::HashMap,

@@ -34,9 +34,9 @@
 //!   the text `[redacted]`.
 //! - The `_meta` of the result and of its content blocks is removed. The annotations of content
 //!   blocks (`lastModified`, `priority` and `audience`) are removed, too.
-//! - A result with `isError` is changed in the same way. Of a JSON-RPC error, the layer keeps the
-//!   code, removes `data`, and replaces the message with a message that says that the tool failed.
-//!   An error with the code -32021 keeps the list of client capabilities that the tool requires.
+//! - A result with `isError` is changed in the same way. In a JSON-RPC error, only the code is
+//!   kept. The layer removes `data`, and replaces the message with "the tool failed". An error with
+//!   the code -32021 also keeps the list of client capabilities that the tool requires.
 //! - A request for input, a task or any other kind of reply is replaced with an error. If the reply
 //!   was a task, the task continues on the server, because the layer cannot send a request to
 //!   cancel it.

@@ -37,9 +37,9 @@ struct Prices {
 // === impl Cost ===
 
 impl Cost {
-    /// The costs in a value that occurs once in the result, and that no text repeats.
+    /// The costs for a value that occurs once in the result, and that no text block repeats.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// The costs in a value that was removed from the result, but that text blocks in the result
+    /// The costs for a value that is omitted from the result, but that text blocks in the result
     /// still repeat. Set the number of these text blocks with [`and_texts`](Self::and_texts).
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 

@@ -106,7 +106,8 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// Returns the largest size limit for a single part with which all parts together fit the budget.
+/// Returns the largest limit for the size of a single part at which all parts together fit the
+/// budget.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();

@@ -9,8 +9,8 @@
 //!
 //! - The layer shares the available bytes fairly among the parts of a result: small parts stay
 //!   whole, and the largest parts are cut first. The parts of a result are its structured content,
-//!   `content` and `_meta`. The layer shares the bytes of each of these in the same way, among
-//!   fan-out branches, content blocks, object members and array elements.
+//!   `content` and `_meta`. Each part divides its own bytes in the same way, among the branches of
+//!   a fan-out, content blocks, object members or array elements.
 //! - An object keeps all its members if the minimum sizes of all members fit. Otherwise it keeps
 //!   only the first members that fit.
 //! - Arrays and `content` keep their first elements, and omit the others. In a list of many
@@ -19,8 +19,8 @@
 //! - Numbers, `true`, `false`, `null` and keys are never cut.
 //! - A cut text ends in `…`. A text is only cut between characters, and so remains valid UTF-8.
 //! - Servers often repeat structured content as JSON in a text block. The layer renders such a text
-//!   again from the shortened value, without spaces. The same holds for a text that repeats the
-//!   output of its fan-out branch. Any other JSON in a text is cut like plain text.
+//!   again from the shortened value, without spaces. It does so, too, if the text repeats the
+//!   output of a fan-out branch. Any other JSON in a text is cut like plain text.
 //! - Images, audio, blobs and links cannot be cut. If one of them does not fit, a short text that
 //!   describes it replaces it.
 //! - Each entry of `_meta` is kept whole or omitted. A cut text block always keeps the `_meta`
@@ -223,7 +223,8 @@ impl TruncateLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer detects a changed output schema within about a minute.
+    /// If no epoch is set, the layer lists the tools again after a minute, and only then detects a
+    /// changed output schema.
     TruncateLayer: 0.catalogs
 }
 

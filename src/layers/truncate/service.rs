@@ -34,8 +34,8 @@ use crate::{
 /// [`TruncateLayer`](super::TruncateLayer).
 ///
 /// `Truncate` is ready when the wrapped service is ready, and calls the ready instance rather than
-/// a clone. It answers requests that read stored results without the wrapped service, and releases
-/// the capacity that the wrapped service had reserved.
+/// a clone. If a request reads a stored result, `Truncate` answers it without calling the wrapped
+/// service, and releases the capacity that the wrapped service had reserved for the request.
 pub struct Truncate<S> {
     settings: Arc<Settings>,
     inner: S,

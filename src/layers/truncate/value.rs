@@ -37,8 +37,8 @@ struct Here {
     spot: Spot,
 }
 
-/// A position in relation to the report of a fan-out. Texts may repeat the outputs of branches in
-/// the report, which increases the cost of the outputs.
+/// A position in the report of a fan-out. The position matters for the cost of a value, because
+/// texts may repeat the outputs of branches in the report.
 #[derive(Clone, Copy)]
 enum Spot {
     Report,
