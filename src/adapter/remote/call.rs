@@ -44,22 +44,27 @@ use crate::{
 
 /// The `_meta` keys of the trace context, which are forwarded from the caller to the server.
 ///
-/// Other keys may describe the caller's connection, so they are not forwarded by default.
+/// No other `_meta` keys are forwarded by default, because they may describe the caller's
+/// connection.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 /// The `_meta` key under which a result contains the server's name and version.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// A request that waits for its response. Dropping this value cancels the request at the server.
+/// A request to a remote server whose response has not arrived yet. Dropping this value sends the
+/// server a notification that cancels the request.
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
-    /// The registration of the call, so that the server can ask questions about it. Dropping the
-    /// registration withdraws the unanswered questions.
+    /// Allows the server to ask the caller's user questions while the request is pending. Dropping
+    /// this value withdraws the unanswered questions. `None` if the server may not ask questions
+    /// about this request.
     _asked_for: Option<CallOnItsWay>,
     answered: bool,
-    /// Forwards progress to the caller while the request is pending.
+    /// Forwards the server's progress notifications to the caller until it is dropped. `None` if
+    /// the caller has not requested progress.
     _route: Option<Route>,
-    /// Relays log messages to the client while the request is pending.
+    /// Registers the request's client as a receiver of the server's log messages until it is
+    /// dropped.
     _logs: LogRoute,
 }
 
@@ -75,7 +80,8 @@ impl Connection {
         Self { calls, declares_nothing: !remote.elicitation, ..connection }
     }
 
-    /// Creates a connection from an rmcp peer. The caller must keep the peer's session alive.
+    /// Creates a connection that sends requests over an rmcp peer. The caller of this function must
+    /// keep the peer's session alive.
     pub(super) fn over(
         remote: &Arc<Remote>,
         peer: Peer<RoleClient>,
@@ -283,8 +289,9 @@ impl Connection {
         }
     }
 
-    /// Reports all of the server's lists as changed if this is the first response after the server
-    /// was unreachable.
+    /// Reports that all lists of the server may have changed. Does so only for the first response
+    /// after the server was unreachable, because the server may have been restarted in the
+    /// meantime.
     fn has_come_back(&self) {
         if self.has_failed.load(Ordering::Relaxed)
             && self.has_failed.swap(false, Ordering::Relaxed)

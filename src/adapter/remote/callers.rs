@@ -1,11 +1,11 @@
-//! The interface to connections that each belong to a single caller.
+//! The interface to a pool of connections to a remote server, with one connection per caller.
 
 use futures::future::BoxFuture;
 use rmcp::model::ClientRequest;
 
 use crate::message::{BackendError, Reply, Request};
 
-/// The connections to a server for which each caller has a separate connection.
+/// A pool of connections to one remote server. Each caller has its own connection.
 pub(super) trait Callers: Send + Sync {
     /// Sends a request over the connection that belongs to the request's caller.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BackendError>>;
@@ -15,10 +15,11 @@ pub(super) trait Callers: Send + Sync {
     fn close(&self) -> BoxFuture<'static, ()>;
 }
 
-/// Returns `true` if the request must be sent over the connection of its caller.
+/// Returns `true` if the request must be sent over its caller's own connection, and not over the
+/// shared connection.
 ///
-/// All callers share the server's lists, resource subscriptions and log level. Requests that
-/// concern them use the connection that belongs to this program.
+/// The server's lists, resource subscriptions and log level are the same for all callers. Requests
+/// for them are sent over the shared connection, which uses this program's own access token.
 pub(super) fn belongs_to_caller(message: &ClientRequest) -> bool {
     !matches!(
         message,

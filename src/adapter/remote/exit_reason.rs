@@ -2,20 +2,21 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The shared storage for the reason why a connection ended. Empty while the reason is unknown.
+/// Stores the reason why a connection ended, so that the supervisor task can report it. Clones
+/// share the reason. Empty while the reason is unknown.
 #[derive(Clone, Default)]
 pub(super) struct ExitReason(Arc<Mutex<Option<String>>>);
 
 // === impl ExitReason ===
 
 impl ExitReason {
-    /// Sets the reason, and replaces a reason that was set before.
+    /// Sets the reason why the connection ended. Overwrites an earlier reason.
     #[cfg(feature = "stdio")]
     pub(super) fn set(&self, words: String) {
         *self.words() = Some(words);
     }
 
-    /// Sets the reason unless a reason is already set.
+    /// Sets the reason why the connection ended, unless a reason was already set.
     pub(super) fn or(&self, words: &str) {
         self.words().get_or_insert_with(|| words.to_owned());
     }

@@ -88,8 +88,8 @@ impl RemoteBuilder {
     /// Creates a service that connects like [`http`](Self::http), and sends an OAuth access token
     /// with every request. See [`oauth`](super::oauth) for how tokens are requested and used.
     ///
-    /// The secrets of the OAuth client are added to the [secrets](Self::secrets). The `headers`
-    /// should not contain `Authorization`, which contains the access token.
+    /// The secrets of the OAuth client are added to the [secrets](Self::secrets). Do not pass an
+    /// `Authorization` header in `headers`, because the access token is sent in this header.
     ///
     /// # Panics
     ///
@@ -125,7 +125,7 @@ impl RemoteBuilder {
         self.bearer(config, Bearer::new(source), callers)
     }
 
-    /// Creates a service that sends the access tokens of `bearer` with its requests.
+    /// Creates a service that sends an access token from `bearer` with each of its requests.
     fn bearer(
         self,
         config: StreamableHttpClientTransportConfig,
@@ -174,7 +174,7 @@ impl RemoteBuilder {
     }
 }
 
-/// Creates the transport of one connection with a separate HTTP client.
+/// Creates the transport for one connection. The transport sends its messages with `client`.
 fn transport<C>(
     client: C,
     config: StreamableHttpClientTransportConfig,

@@ -1,4 +1,4 @@
-//! Examines the causes of errors of rmcp's HTTP transport.
+//! Inspects errors of rmcp's HTTP transport and their causes.
 
 use std::error::Error;
 
@@ -16,14 +16,14 @@ pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Err
 /// Returns `true` if the error means that the server no longer knows the session. For example,
 /// older servers forget their sessions when they restart.
 ///
-/// rmcp could create a new session by itself, but then changed tools would remain unnoticed, and
-/// subscriptions would be lost.
+/// rmcp could replace the session by a new one itself. This is disabled, because then changed tools
+/// would not be noticed, and subscriptions would be lost.
 pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }
 
-/// Returns `true` if the error only wraps an error of [`oauth`](super::oauth), without information
-/// of its own.
+/// Returns `true` if the error only wraps an error of [`oauth`](super::oauth) and adds no
+/// information to it.
 pub(super) fn is_wrapper(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::Io(_)))
 }

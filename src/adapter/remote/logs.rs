@@ -18,21 +18,22 @@ use crate::message::{LogLevel, Logs};
 #[derive(Default)]
 pub(super) struct Levels {
     wanted: Mutex<Wanted>,
-    /// Locked while a level is sent to the server. Without this lock, concurrent requests could
-    /// send an outdated level last.
+    /// A lock that is held while a log level is sent to the server. Without the lock, concurrent
+    /// requests could overwrite a newer level with an older one.
     pub(super) sending: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
 struct Wanted {
-    /// The level of each client. Entries of disconnected clients are ignored.
+    /// The log level that each client has set. Levels of disconnected clients are ignored.
     by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
-    /// The level that program code has set with a `logging/setLevel` request without a client.
+    /// The log level that was set by a `logging/setLevel` request that has no client, for example a
+    /// request made in code.
     in_code: Option<LoggingLevel>,
 }
 
-/// The pending requests on a connection to a server. Each is stored with the client that can
-/// receive log messages about it, if there is such a client.
+/// The pending requests on a connection to a server. For each request, it stores the client that
+/// receives log messages about the request, or `None` if there is no such client.
 ///
 /// A log message does not say which request it belongs to. It is relayed only if all pending
 /// requests belong to one client, because otherwise a client could read messages about the requests
@@ -56,15 +57,16 @@ pub(super) struct LogRoute {
 // === impl Levels ===
 
 impl Levels {
-    /// Returns the lowest log level of all clients if `client` were to set `level`.
+    /// Returns the log level that the server would need if `client` set its level to `level`: the
+    /// lowest level of all clients.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);
         wanted.lowest().unwrap_or(level)
     }
 
-    /// Stores the level that a client has set. Without a client, stores the level that program code
-    /// has set.
+    /// Stores the log level that a client has set. If `client` is `None`, stores the level as set
+    /// by program code.
     pub(super) fn set(&self, client: Option<&Logs>, level: LoggingLevel) {
         self.wanted().set(client, level);
     }
@@ -74,7 +76,8 @@ impl Levels {
         self.wanted().lowest()
     }
 
-    /// Replaces the stored levels by those of `other`, which belong to another server.
+    /// Replaces the stored log levels by those of `other`, which stores the levels for another
+    /// server.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn copy(&self, other: &Self) {
         let others = other.wanted().clone();
@@ -111,8 +114,8 @@ impl Wanted {
 // === impl LogRoutes ===
 
 impl LogRoutes {
-    /// Registers a request that will be sent now. `logs` receives the log messages for the
-    /// request's client.
+    /// Registers a request that is about to be sent. Log messages of the server are sent to `logs`,
+    /// which belongs to the request's client.
     pub(super) fn open(self: &Arc<Self>, logs: Option<&Logs>, about: &About) -> LogRoute {
         let logs = logs.map(|logs| (logs.clone(), about.clone()));
         let mut open = self.requests();

@@ -18,8 +18,8 @@ use super::{exit_reason::ExitReason, tokens::Tokens};
 /// with longer URIs are dropped, because rmcp would look up every such URI in its cache.
 const MAX_QUEUED_URI: usize = 8 << 10;
 
-/// A transport that preserves the order of messages and progress notifications, and that reports a
-/// lost connection immediately.
+/// A transport that delivers messages and progress notifications in order, and that reports a lost
+/// connection immediately, so that pending requests fail without delay.
 ///
 /// rmcp alone has three problems. It fails pending requests only when the transport is closed,
 /// which may take seconds for a child process. It sends each message in a separate task, so a
@@ -27,17 +27,17 @@ const MAX_QUEUED_URI: usize = 8 << 10;
 /// response could overtake the last progress notification.
 pub(super) struct OrderedTransport<T> {
     transport: T,
-    /// A channel that closes when the previous message has been queued. The next message waits
-    /// until then.
+    /// A channel that closes when the previous outgoing message was queued. The next message waits
+    /// until then, so that messages are sent in order.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
-    /// Notified when the server rejects a message without naming the request, so that rmcp cannot
-    /// fail the request.
+    /// Notified when the server has rejected a message with an error that does not name the
+    /// request. rmcp cannot assign such an error to a request.
     doubt: Arc<Notify>,
     last_words: ExitReason,
     tokens: Arc<Tokens>,
-    /// A progress notification that is not forwarded yet, because the token of its request may not
-    /// be known yet.
+    /// A progress notification that was received but not forwarded yet. It may belong to a request
+    /// whose progress token is not known yet.
     progress: Option<ProgressNotificationParam>,
 }
 

@@ -1,5 +1,5 @@
-//! An epoch (a counter of changes) for changes that one server reports, which increases at a
-//! limited rate.
+//! An epoch (a counter of changes) that a server increases by reporting changes. The rate of the
+//! increases is limited.
 
 use std::{
     fmt,
@@ -15,8 +15,9 @@ use tokio::{
 
 use crate::changes::{Epoch, pace::Pace};
 
-/// An [`Epoch`] that is bumped at a limited rate. Each bump starts a pause. All bumps during the
-/// pause are combined into a single bump at the end of the pause.
+/// An [`Epoch`] (a counter of changes) that increases at a limited rate. After each increase, a
+/// pause begins. All changes during the pause increase the counter only once, at the end of the
+/// pause.
 pub(super) struct PacedEpoch {
     epoch: Epoch,
     state: Mutex<State>,
@@ -24,7 +25,7 @@ pub(super) struct PacedEpoch {
 
 struct State {
     pace: Pace,
-    /// The task that bumps the epoch when the pause ends.
+    /// The task that increases the epoch at the end of the current pause.
     delayed: JoinSet<()>,
 }
 
@@ -35,7 +36,8 @@ impl PacedEpoch {
         Self { epoch, state: Mutex::new(State { pace, delayed: JoinSet::new() }) }
     }
 
-    /// Bumps the epoch immediately, or at the end of the current pause.
+    /// Increases the epoch immediately if no pause is in progress, and otherwise at the end of the
+    /// pause.
     pub(super) fn bump(&self) {
         let Ok(runtime) = Handle::try_current() else { return self.epoch.bump() };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,11 +28,11 @@ pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
 /// protocol version 2025-11-25 or older.
 const MAX_OPEN_BYTES: usize = 32 << 20;
 
-/// The pending calls on a connection to a server with protocol version 2025-11-25 or older. The
-/// server may ask questions about each call.
+/// The pending calls on a connection to a server with protocol version 2025-11-25 or older. Such a
+/// server may ask the user questions during a call, and this record finds the client to ask.
 pub(super) struct Calls {
-    /// Locked while a call is sent, until the ID of the call is known. A question about the call
-    /// may arrive before that.
+    /// A lock that is held from sending a call until the ID of the call is known. A question about
+    /// the call may arrive earlier, and waits for the lock.
     registering: tokio::sync::Mutex<()>,
     by_id: Mutex<HashMap<RequestId, Call>>,
     /// Limits the total size of the unanswered questions.
@@ -46,15 +46,16 @@ pub(super) struct CallOnItsWay {
     id: RequestId,
 }
 
-/// The exclusive right to send and register a call. Questions from the server are not processed
-/// until the right is used or dropped.
+/// The exclusive right to send a call and to register it in [`Calls`]. While this value exists,
+/// questions from the server wait, because one of them may belong to the call that is being sent.
 pub(super) struct Registering<'c> {
     calls: &'c Arc<Calls>,
     _held: tokio::sync::MutexGuard<'c, ()>,
 }
 
 struct Call {
-    /// The client that made the call. `None` if this client cannot be asked during a call.
+    /// The client that made the call, to which the server's questions are relayed. `None` if this
+    /// client cannot answer questions during a call.
     client: Option<LiveClient>,
     over: CancellationToken,
 }
@@ -62,8 +63,9 @@ struct Call {
 // === impl Calls ===
 
 impl Calls {
-    /// Waits for the right to send and register the request. Returns `None` if servers may not ask
-    /// for input while they process this kind of request.
+    /// Waits for the exclusive right to send and register the request. Returns `None` if the
+    /// request needs no registration, because servers may not ask for input during a request of
+    /// this kind.
     pub(super) async fn registering(
         self: &Arc<Self>,
         request: &ClientRequest,
@@ -74,8 +76,9 @@ impl Calls {
         Some(Registering { calls: self, _held: self.registering.lock().await })
     }
 
-    /// Reserves part of the size limit for a question, until the question is answered or withdrawn.
-    /// Returns an error if the question is too large, or if too many bytes are reserved.
+    /// Reserves `bytes` for a question until the question is answered or withdrawn. Returns an
+    /// error if the question is too large, or if the unanswered questions together would exceed the
+    /// limit.
     fn reserve(&self, bytes: usize) -> Result<SemaphorePermit<'_>, ErrorData> {
         if bytes > MAX_QUESTION_BYTES {
             let why = format!("a question has more than {MAX_QUESTION_BYTES} bytes");
@@ -107,12 +110,13 @@ impl Calls {
         }
     }
 
-    /// Returns the client to ask, and the calls to which the server's question may belong.
+    /// Returns the client that receives a question of the server, and a token for each pending call
+    /// that the question may belong to. The token is cancelled when the call ends.
     ///
-    /// If a question arrives on the response stream of a call, it belongs to this call. Otherwise,
-    /// for example over pipes, the call is unknown. If not all pending calls belong to one request
-    /// of one client in this case, returns an error, because no client may see a question about
-    /// another client's call.
+    /// If the question arrives on the response stream of a call, it belongs to this call.
+    /// Otherwise, for example over pipes, it may belong to any pending call. It is then relayed
+    /// only if all pending calls belong to one request of one client. If they do not, an error is
+    /// returned, because no client may see a question about another client's call.
     fn asked(
         &self,
         origin: Option<&InboundStreamOrigin>,
@@ -156,7 +160,8 @@ impl Default for Calls {
 // === impl Registering ===
 
 impl Registering<'_> {
-    /// Registers a call after it was sent, with the client that receives questions about the call.
+    /// Registers the call under its ID, after the call was sent. Questions about the call are
+    /// relayed to `client`.
     pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
         let call = Call { client, over: CancellationToken::new() };
         self.calls.by_id().insert(id.clone(), call);

@@ -18,10 +18,11 @@ use serde_json::Value;
 use super::sent_tokens::SentTokens;
 use crate::{adapter::secrets::Secrets, message::BackendErrorKind};
 
-/// The maximum number of characters of a server's text that are logged.
+/// The maximum number of characters that are logged of a text from a server. Longer texts are
+/// truncated.
 const TOLD: usize = 512;
 
-/// The name of a server, and the secrets that are redacted in the server's errors and logs.
+/// The name of a remote server, and the secrets to redact in errors and logs about the server.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) name: Arc<str>,
@@ -130,8 +131,7 @@ pub(super) fn ends_session(error: &(dyn Error + 'static)) -> bool {
     causes(error).any(super::http_error::is_end_of_session)
 }
 
-/// Always returns `false`, because only connections over HTTP have such sessions. They need the
-/// feature `http`.
+/// Always returns `false`: without the feature `http`, no connection has an HTTP session.
 #[cfg(not(feature = "http"))]
 pub(super) fn ends_session(_: &(dyn Error + 'static)) -> bool {
     false
@@ -163,8 +163,8 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     None
 }
 
-/// Returns `true` if the error's own text only names a type or a step. Its source then has the
-/// details.
+/// Returns `true` if the error's message is not worth logging, because it only names an error type
+/// or a step. The error's source then contains the details.
 fn says_nothing(error: &(dyn Error + 'static)) -> bool {
     #[cfg(feature = "http")]
     if super::http_error::is_wrapper(error) {

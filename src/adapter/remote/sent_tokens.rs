@@ -10,8 +10,8 @@ use std::{
 
 use crate::adapter::Secrets;
 
-/// The number of recent tokens that are redacted. A server's error can only quote a token that is
-/// in use.
+/// The number of recently sent tokens that are redacted. Older tokens need no redaction, because a
+/// server only quotes tokens that are still in use.
 #[cfg(feature = "http")]
 const KEPT: usize = 8;
 
@@ -32,7 +32,8 @@ struct Sent {
 // === impl SentTokens ===
 
 impl SentTokens {
-    /// Adds a token. Removes the oldest token if there are too many.
+    /// Adds a token that is sent to the server. If the maximum number of tokens is reached, removes
+    /// the oldest token.
     #[cfg(feature = "http")]
     pub(super) fn add(&self, token: &str) {
         let mut sent = self.0.write().unwrap_or_else(PoisonError::into_inner);

@@ -78,7 +78,8 @@ pub(crate) struct Ending {
 struct Owner {
     remote: Arc<Remote>,
     stop: CancellationToken,
-    /// The supervisor task, which connects to the server and reconnects if the connection is lost.
+    /// The supervisor task of this server. It connects to the server, and reconnects if the
+    /// connection is lost.
     supervisor: JoinSet<()>,
     /// The connections that belong to single callers. `None` if all callers share one connection.
     callers: Option<Box<dyn Callers>>,
@@ -98,11 +99,12 @@ impl RemoteService {
         }
     }
 
-    /// Creates a service that uses an existing rmcp connection. The caller must keep the connection
-    /// alive.
+    /// Creates a service that sends its requests over an existing rmcp connection. Keep the
+    /// connection alive while the service is in use.
     ///
-    /// If this connection is lost, the service does not reconnect. Messages that the server sends
-    /// without a request, such as progress, are delivered to the connection's own rmcp handler.
+    /// If the connection is lost, the service does not reconnect. Progress and all other messages
+    /// that the server sends on its own are delivered to the rmcp handler of the connection, and
+    /// not to the callers of this service.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
@@ -135,8 +137,8 @@ impl RemoteService {
         &self.0.remote.changes
     }
 
-    /// Waits until no attempt to connect is in progress, and returns `Ok` if the server is
-    /// connected.
+    /// Returns `Ok` if the server is connected. If an attempt to connect is in progress, first
+    /// waits until it has ended.
     ///
     /// # Errors
     ///
@@ -173,7 +175,8 @@ impl RemoteService {
         let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
     }
 
-    /// Copies the subscriptions and log levels of `other`, which this service replaces.
+    /// Copies the subscriptions and log levels of `other`. Used when this service replaces `other`,
+    /// for example after the configuration was reloaded.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn subscribe_like(&self, other: &Self) {
         self.0.remote.levels.copy(&other.0.remote.levels);
@@ -188,7 +191,7 @@ impl RemoteService {
         Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
     }
 
-    /// Returns `true` if there is no connection, and no attempt to connect is in progress.
+    /// Returns `true` if the server is not connected and no attempt to connect is in progress.
     #[cfg(feature = "http")]
     pub(super) fn is_down(&self) -> bool {
         matches!(*self.0.remote.state.borrow(), State::Down | State::Closed)
@@ -250,8 +253,8 @@ impl fmt::Debug for RemoteService {
 impl RemoteBuilder {
     /// Sets the timeout of an attempt to connect. Defaults to 30 seconds.
     ///
-    /// If the server does not understand the first handshake, a second one is tried with the full
-    /// timeout.
+    /// If the server does not understand the first handshake, another handshake is tried. It has
+    /// the same timeout again.
     ///
     /// The default is long because some servers are downloaded when they are started for the first
     /// time. In addition, a server of an older protocol version may ignore the first request of
@@ -310,8 +313,8 @@ impl RemoteBuilder {
         self.transport_with(open, None)
     }
 
-    /// Creates a service like [`transport`](Self::transport), optionally with separate connections
-    /// for callers.
+    /// Creates a service like [`transport`](Self::transport). If `callers` is set, each caller's
+    /// requests are sent over a separate connection from this pool.
     pub(super) fn transport_with<F, C, T, E, A, O>(
         self,
         open: F,

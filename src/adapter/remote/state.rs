@@ -25,16 +25,16 @@ use crate::{
 /// sent in one message, which a server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The maximum length in bytes of an updated URI for which parents are looked up. A parent is a
-/// subscribed resource whose URI is a prefix of the updated URI. Clients cannot subscribe to URIs
-/// that are longer.
+/// The maximum length in bytes of an updated resource's URI for which subscribed parents are looked
+/// up. A parent is a subscribed resource whose URI is a prefix of the updated URI. Clients cannot
+/// subscribe to longer URIs.
 const MAX_UPDATED_URI: usize = 2 << 10;
-/// The maximum number of separators (`/`, `?` and `#`) at which an updated URI is cut to look up
-/// its parents. If the URI has more separators, only the last ones are used.
+/// The maximum number of separators (`/`, `?` and `#`) at which the URI of an updated resource is
+/// cut to find its parents. If the URI has more separators, only the last ones are used.
 const MAX_PARENTS: usize = 64;
-/// The maximum total size in bytes of the URIs of abandoned subscriptions. A subscription is
-/// abandoned if a caller cancels its subscribe request to a server with protocol version 2025-11-25
-/// or older. The server is then asked to end the subscription.
+/// The maximum total size in bytes of the URIs of abandoned subscriptions. If a caller cancels a
+/// subscribe request, a server with protocol version 2025-11-25 or older may still have created the
+/// subscription. This subscription is abandoned, and the server is asked to end it.
 const MAX_ABANDONED: usize = 1 << 20;
 
 /// The first pause between two reported changes of a server's list. The pause doubles with each
@@ -42,7 +42,7 @@ const MAX_ABANDONED: usize = 1 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The maximum pause between two reported changes of a list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// If a list does not change for this time, the pause between two reported changes is reset to
+/// The time without changes after which the pause between two reported changes is reset to
 /// [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -76,7 +76,7 @@ pub(super) enum State {
     /// An attempt to connect is in progress.
     Connecting,
     Connected(Arc<Connection>),
-    /// There is no connection. The next attempt to connect follows after a delay.
+    /// The server is not connected. The next attempt to connect starts after a delay.
     Down,
     /// The connection was closed permanently.
     Closed,
@@ -96,15 +96,16 @@ pub(super) struct Unsubscribing<'r> {
     uri: Option<Arc<str>>,
 }
 
-/// The epochs (change counters) of the server's lists. Each is bumped at a limited rate, so that a
-/// server that reports changes continuously does not delay calls of other servers.
+/// The epochs (change counters) of the server's lists of tools, prompts and resources. They
+/// increase at a limited rate. Otherwise, a server that continuously reports changes would delay
+/// the calls of other servers.
 pub(super) struct Lists {
     pub(super) tools: PacedEpoch,
     pub(super) prompts: PacedEpoch,
     pub(super) resources: PacedEpoch,
 }
 
-/// The state of a server that outlives its connections.
+/// The part of a remote server's state that is kept when a connection is lost.
 #[derive(Default)]
 struct Known {
     info: Option<Arc<ServerPeerInfo>>,
@@ -114,12 +115,14 @@ struct Known {
     /// The reason why the connection was lost, or why the last attempt to connect failed. `None`
     /// while the server is connected, and until the first attempt has failed.
     trouble: Option<String>,
-    /// For each resource, the number of callers' subscriptions to it.
+    /// The subscribed resources by URI, each with the number of subscriptions that callers have
+    /// made.
     subscriptions: HashMap<Arc<str>, usize>,
-    /// The total size in bytes, as JSON, of the URIs of all subscribed resources.
+    /// The total size in bytes, as JSON, of the URIs in `subscriptions`.
     listened: usize,
-    /// The URIs of abandoned subscriptions. The server may still hold them, because the caller has
-    /// cancelled the subscribe request.
+    /// The URIs of abandoned subscriptions: those whose subscribe request was cancelled by the
+    /// caller. The server may still send updates for these resources, until it has been asked to
+    /// end the subscriptions.
     abandoned: HashSet<Arc<str>>,
     /// The total size in bytes of the URIs in `abandoned`.
     abandoned_bytes: usize,
@@ -129,26 +132,30 @@ struct Known {
 pub(super) struct Connection {
     pub(super) about: About,
     pub(super) peer: Peer<RoleClient>,
-    /// Whether the server speaks 2026-07-28 or later.
+    /// Whether the server speaks protocol version 2026-07-28 or later.
     pub(super) modern: bool,
     /// Cancelled when the connection is lost or closed, after which no more messages arrive.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The pending calls about which a server with protocol version 2025-11-25 or older may ask
-    /// questions. `None` if the server may not ask questions in this way.
+    /// The pending calls about which the server may ask questions during the call. `None` if it may
+    /// not, or if its protocol version is 2026-07-28 or later, in which questions are part of the
+    /// result.
     pub(super) calls: Option<Arc<Calls>>,
     /// Whether the server may ask the callers' users for input.
     pub(super) elicitation: bool,
-    /// Whether rmcp's client for this connection declares no capabilities.
+    /// Whether the rmcp client of this connection declares no client capabilities to the server.
     pub(super) declares_nothing: bool,
     /// Whether the server declares the `logging` capability.
     pub(super) logs: bool,
-    /// The keys of a caller's `_meta` that are forwarded in addition to the trace context.
+    /// Additional `_meta` keys that are forwarded from callers' requests to the server. The keys of
+    /// the trace context are always forwarded.
     pub(super) passed_meta: Arc<[String]>,
-    /// The server's state. The reference is weak because the state owns the connection.
+    /// The state of the server to which this connection belongs. A weak reference, because the
+    /// state owns the connection.
     pub(super) remote: Weak<Remote>,
-    /// Whether a request has failed because the server was unreachable, and none has been answered
-    /// since. Over HTTP, a server can restart without ending the connection.
+    /// Set when a request has failed because the server was unreachable, and reset by the server's
+    /// next response. The server may have restarted in the meantime, because a restart does not end
+    /// a connection over HTTP.
     pub(super) has_failed: AtomicBool,
 }
 
@@ -209,7 +216,7 @@ impl Remote {
         }
     }
 
-    /// Waits until no attempt to connect is in progress, and returns the resulting state.
+    /// Waits until no attempt to connect is in progress, and returns the state of the connection.
     pub(super) async fn settled(&self) -> State {
         let mut states = self.state.subscribe();
         let settled = states.wait_for(|state| !matches!(state, State::Connecting)).await;
@@ -222,7 +229,8 @@ impl Remote {
         self.known().info.clone()
     }
 
-    /// Records that the server is connected, and stores its description.
+    /// Records that a connection was established. Stores the server's description, and clears the
+    /// reason why the server was not connected.
     pub(super) fn connected(&self, info: Option<Arc<ServerPeerInfo>>) {
         let mut known = self.known();
         known.info = info;
@@ -289,8 +297,8 @@ impl Remote {
         }
     }
 
-    /// Counts one more subscription to a resource. Returns `None` if the total size of all
-    /// subscribed URIs would exceed the limit.
+    /// Adds a subscription to a resource, and returns a guard for the subscribe request. Returns
+    /// `None` if the URIs of all subscribed resources together would exceed their size limit.
     pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
         self.known().subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
@@ -298,7 +306,7 @@ impl Remote {
         })
     }
 
-    /// Creates a guard for a request that ends the subscription to a resource at the server.
+    /// Returns a guard for a caller's pending request to unsubscribe from a resource.
     pub(super) fn unsubscribing(&self, uri: &str) -> Unsubscribing<'_> {
         Unsubscribing { remote: self, uri: Some(uri.into()) }
     }
@@ -310,8 +318,8 @@ impl Remote {
         mem::take(&mut known.abandoned)
     }
 
-    /// Marks a subscription as abandoned if the server speaks protocol version 2025-11-25 or older.
-    /// The supervisor then ends the subscription in the background.
+    /// Marks a subscription as abandoned, so that the supervisor task ends it at the server in the
+    /// background. Does nothing unless the server speaks protocol version 2025-11-25 or older.
     fn abandon(&self, uri: Arc<str>) {
         // Otherwise, nothing is abandoned: a newer server receives a new filter, and a new
         // connection starts without subscriptions.
@@ -321,7 +329,7 @@ impl Remote {
         }
     }
 
-    /// Copies the subscriptions of `other`, which this server replaces.
+    /// Copies the subscriptions of `other`. Used when this server replaces `other`.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn subscribed_like(&self, other: &Self) {
         let others = other.known().subscriptions.clone();
@@ -337,8 +345,8 @@ impl Remote {
         self.subscribe_again.notify_one();
     }
 
-    /// Decrements the number of subscriptions to a resource. Returns `true` if no subscription is
-    /// left.
+    /// Removes one caller's subscription to a resource. Returns `true` if no caller is subscribed
+    /// to the resource any more.
     pub(super) fn unsubscribed(&self, uri: &str) -> bool {
         let mut known = self.known();
         let Some(count) = known.subscriptions.get_mut(uri) else { return true };
@@ -361,12 +369,13 @@ impl Remote {
 // === impl Subscribing ===
 
 impl Subscribing<'_> {
-    /// Keeps the subscription, because the server has accepted it or will receive it later.
+    /// Disarms the guard and keeps the subscription, because the server has accepted it or will
+    /// receive it later.
     pub(super) fn keep(mut self) {
         self.uri = None;
     }
 
-    /// Removes the subscription, because the server has rejected it.
+    /// Disarms the guard and removes the subscription, because the server has rejected it.
     pub(super) fn refused(mut self) {
         if let Some(uri) = self.uri.take() {
             self.remote.unsubscribed(&uri);
@@ -387,7 +396,7 @@ impl Drop for Subscribing<'_> {
 // === impl Unsubscribing ===
 
 impl Unsubscribing<'_> {
-    /// Marks the request as answered, so that dropping the guard does nothing.
+    /// Disarms the guard, because the server has answered the request.
     pub(super) fn done(mut self) {
         self.uri = None;
     }
@@ -404,8 +413,8 @@ impl Drop for Unsubscribing<'_> {
 // === impl Known ===
 
 impl Known {
-    /// Adds `callers` subscriptions to a resource. Returns `false` if the total size of all
-    /// subscribed URIs would exceed the limit.
+    /// Adds `callers` subscriptions to a resource. Returns `false` if the URIs of all subscribed
+    /// resources together would exceed their size limit.
     fn subscribed(&mut self, uri: &str, callers: usize) -> bool {
         if let Some(count) = self.subscriptions.get_mut(uri) {
             *count += callers;
@@ -438,8 +447,8 @@ impl Known {
         own.into_iter().chain(parents.flatten().filter_map(subscribed)).collect()
     }
 
-    /// Marks a subscription as abandoned. Returns `false` if it was already marked, or if the total
-    /// size of all abandoned URIs would exceed the limit.
+    /// Adds the URI of an abandoned subscription. Returns `false` if the URI was already added, or
+    /// if the URIs together would exceed their size limit.
     fn abandon(&mut self, uri: Arc<str>) -> bool {
         let bytes = self.abandoned_bytes + uri.len();
         if bytes > MAX_ABANDONED || self.abandoned.contains(&uri) {

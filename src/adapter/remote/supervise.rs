@@ -42,14 +42,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The time after which a connection is considered stable. If a stable connection is lost, the next
 /// attempt to connect starts immediately.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
-/// The maximum time to wait until a connection is completely closed.
+/// The maximum time to wait for a connection to close completely.
 const LONGEST_END: Duration = Duration::from_secs(20);
 /// The timeout of a ping that checks whether the server still knows the session.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay before reopening a notification stream that the server has ended. The delay doubles
 /// each time.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The maximum delay before a notification stream is reopened, without jitter.
+/// The maximum delay before reopening a notification stream that the server has ended. Jitter may
+/// be added to it.
 const LISTEN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
 /// The maximum number of concurrent unsubscribe requests to one server with protocol version
 /// 2025-11-25 or older.
@@ -59,7 +60,7 @@ const UNSUBSCRIBING: usize = 8;
 pub(super) type Open =
     Box<dyn Fn(Attempt) -> BoxFuture<'static, Result<Session, BoxError>> + Send + Sync>;
 
-/// The arguments of [`Open`] for one attempt to connect.
+/// The arguments that [`Open`] needs to open one connection and to perform the handshake.
 pub(super) struct Attempt {
     pub(super) client: Client,
     pub(super) lifecycle: ClientLifecycleMode,
@@ -68,7 +69,7 @@ pub(super) struct Attempt {
     pub(super) doubt: Arc<Notify>,
 }
 
-/// The handshake with which a connection is opened.
+/// The kind of MCP handshake that opens a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
     /// Asks the server for its protocol versions with `server/discover`.
@@ -80,13 +81,13 @@ enum Opening {
 /// The reason why an attempt to connect has failed.
 struct Trouble {
     text: String,
-    /// Whether the server was reached but did not understand the handshake. In this case, the other
-    /// handshake may work.
+    /// Whether the server was reached but did not understand the handshake. If `true`, the other
+    /// kind of handshake is tried.
     misunderstood: bool,
 }
 
-/// A guard that marks the connection as permanently closed when the supervisor task ends, even if
-/// the task panics.
+/// A guard that is held by the supervisor task. When the task ends or panics, the guard marks the
+/// connection as permanently closed, so that no call waits for it forever.
 pub(super) struct Closes(pub(super) Arc<Remote>);
 
 /// A connection whose handshake has just succeeded.
@@ -134,8 +135,8 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
     }
 }
 
-/// Returns an endless series of increasing delays. They have jitter, so that several clients of a
-/// server do not reconnect at the same time.
+/// Returns an endless iterator of delays between attempts to connect. The delays grow exponentially
+/// up to `longest`, and have jitter so that several clients do not reconnect at the same time.
 fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
     ExponentialBuilder::new()
         .with_min_delay(first)
@@ -145,8 +146,9 @@ fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
         .build()
 }
 
-/// Attempts to connect with the handshake in `opening`. If the server does not understand it, tries
-/// the other handshake. Stores the successful handshake in `opening` for the next attempt.
+/// Attempts to connect with the kind of handshake in `opening`. If the server does not understand
+/// it, tries the other kind. If that succeeds, stores the other kind in `opening`, so that the next
+/// attempt begins with it.
 ///
 /// The second handshake uses a new connection, because some servers of older protocol versions exit
 /// or stop answering if the first request is not `initialize`.
@@ -204,8 +206,9 @@ fn is_misunderstanding(error: &ClientInitializeError) -> bool {
     !matches!(error, TransportError { .. } | LegacyFallbackFailed { .. } | Cancelled)
 }
 
-/// Uses a connection until it is lost or `stop` is cancelled. Returns the time at which the
-/// connection became usable, or `None` if it ended before that.
+/// Serves calls over an established connection until the connection is lost or `stop` is cancelled.
+/// Returns the time at which calls could first use the connection, or `None` if it was lost
+/// earlier.
 async fn stay_connected(
     remote: &Arc<Remote>,
     made: NewConnection,
@@ -317,9 +320,9 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     }
 }
 
-/// Sends all subscriptions and the log level to a server with protocol version 2025-11-25 or older,
-/// first on the new connection. Sends them again whenever they are copied from a server that this
-/// one replaces.
+/// Sends all resource subscriptions and the log level to a server with protocol version 2025-11-25
+/// or older. Does so on each new connection, and again when subscriptions were copied from a server
+/// that this server replaces.
 async fn subscribe_again(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -357,8 +360,8 @@ async fn set_level_again(remote: &Remote, connection: &Connection) {
 }
 
 /// Ends abandoned subscriptions at a server with protocol version 2025-11-25 or older. A
-/// subscription is abandoned if the caller has cancelled its subscribe request, so that it is
-/// unknown whether the server holds the subscription.
+/// subscription is abandoned if its caller has cancelled the subscribe request. The server may have
+/// created the subscription anyway.
 async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -441,7 +444,8 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     }
 }
 
-/// Reports changes of the server's lists that may have been missed while no stream was open.
+/// Reports changes of the server's lists that may have been missed while no notification stream was
+/// open.
 async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &SubscriptionFilter) {
     if filter.tools_list_changed.is_some() && lists_others(remote, connection).await {
         remote.lists.tools.bump();
@@ -454,8 +458,8 @@ async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &Subscr
     }
 }
 
-/// Returns the filter for `subscriptions/listen`. The filter selects changes of the lists for which
-/// the server declares `listChanged`, and updates of the subscribed resources.
+/// Returns the filter for a `subscriptions/listen` request. The filter requests updates of the
+/// subscribed resources, and changes of all lists for which the server declares `listChanged`.
 fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter {
     let mut filter = SubscriptionFilter::default();
     let Some(info) = connection.peer.peer_info() else { return filter };
@@ -472,8 +476,9 @@ fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter
     filter
 }
 
-/// Forwards the notifications of a stream. Returns `true` if the subscribed resources have changed,
-/// so that the stream needs a new filter. Returns `false` if the server has ended the stream.
+/// Processes the notifications of an open stream. Returns `true` if the stream must be reopened
+/// with a new filter, because the subscribed resources have changed. Returns `false` if the server
+/// has ended the stream.
 async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
     loop {
         let next = tokio::select! {

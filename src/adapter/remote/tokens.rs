@@ -8,12 +8,13 @@ use tokio::sync::Mutex;
 use super::logs::LogRoutes;
 use crate::adapter::progress_routes::Routes;
 
-/// The receivers of a server's progress notifications, by the progress token of each request, and
-/// the receivers of its log messages.
+/// The receivers of a server's notifications: progress notifications are assigned to a pending
+/// request by its progress token, and log messages to the client of the pending requests.
 #[derive(Default)]
 pub(super) struct Tokens {
-    /// The receivers of progress. Locked while a request is sent, until its progress token is
-    /// known, because its first progress notification may arrive before that.
+    /// The receivers of progress notifications. The lock is held from sending a request until its
+    /// progress token is known. The first progress notification may arrive earlier, and waits for
+    /// the lock.
     pub(super) routes: Mutex<Arc<Routes>>,
     /// The pending requests, whose clients receive the server's log messages.
     pub(super) logs: Arc<LogRoutes>,
@@ -22,8 +23,8 @@ pub(super) struct Tokens {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Takes the notification out of the argument, if there is one, and forwards it to the request
-    /// with the same progress token.
+    /// Forwards a progress notification to the pending request with the same progress token, and
+    /// then sets the argument to `None`. Does nothing if the argument is `None`.
     pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
         if told.is_some() {
             let routes = self.routes.lock().await;
@@ -33,8 +34,8 @@ impl Tokens {
         }
     }
 
-    /// Returns the number of pending requests that receive progress. Returns `None` while a request
-    /// is being sent.
+    /// Returns the number of pending requests that receive progress. Returns `None` if the number
+    /// is not available, because a request is just being sent.
     pub(super) fn len(&self) -> Option<usize> {
         self.routes.try_lock().ok().map(|routes| routes.len())
     }

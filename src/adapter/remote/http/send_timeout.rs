@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The time after which a cancellation is dropped if it was not sent.
+/// The time within which a cancellation must be sent to the server. After this time, it is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum total size in bytes, as JSON, of unsent answers to a server's requests.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -20,7 +20,7 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// this much memory with its HTTP request.
 const MIN_ANSWER_BYTES: usize = 16 << 10;
 
-/// A transport that limits the unsent messages to a slow server.
+/// A transport that limits the number of messages that wait to be sent to a slow server.
 ///
 /// rmcp sends messages one after another, each in a separate HTTP request, and its queue of unsent
 /// messages has no limit. This transport drops a cancellation that was not sent within its timeout.
@@ -34,8 +34,8 @@ pub(super) struct SendTimeout<T> {
 /// The kind of an outgoing message, which determines the limit that applies to it.
 enum Kind {
     Cancellation,
-    /// A result or error that answers a request from the server. The value is the number of bytes
-    /// to reserve for the message.
+    /// A response or error that answers a request from the server. The value is the number of bytes
+    /// that the message reserves in the size limit.
     Answer(usize),
     Other,
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 /// The maximum length of an access token in bytes. The limit exists because servers limit the size
 /// of request headers, which contain the token.
 const MAX_TOKEN: usize = 16 << 10;
-/// The maximum number of characters that an error message quotes from each text of an authorization
-/// server.
+/// The maximum number of characters of an authorization server's text that an error message quotes.
+/// Longer texts are truncated.
 const MAX_TEXT: usize = 200;
 /// The maximum lifetime of a token in seconds: ten years.
 const A_LIFETIME: u64 = 10 * 365 * 24 * 60 * 60;
@@ -22,8 +22,8 @@ pub(super) struct AccessToken {
     pub(super) lifetime: Option<Duration>,
 }
 
-/// The members of a successful response. They may have any type, so that an error can name the
-/// invalid member.
+/// The members of a successful token response. Each may be any JSON value, so that an error can
+/// name the member whose type is wrong.
 #[derive(Deserialize)]
 struct Issued {
     #[serde(default)]
@@ -34,7 +34,7 @@ struct Issued {
     expires_in: Value,
 }
 
-/// The members of a response that refuses a token.
+/// The members of an error response of the token endpoint.
 #[derive(Deserialize)]
 struct Refused {
     error: String,

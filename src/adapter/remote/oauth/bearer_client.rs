@@ -31,12 +31,13 @@ pub(in crate::adapter::remote) struct BearerClient<C> {
     bearer: Bearer,
 }
 
-/// The source of the access tokens for one connection.
+/// The token source of a connection, which provides the access token for each message. Clones share
+/// the source, which can be replaced.
 #[derive(Clone, Debug)]
 pub(in crate::adapter::remote) struct Bearer(Arc<RwLock<Arc<TokenSource>>>);
 
-/// The source of the access token for a single request. It is stored in the extensions of the
-/// request.
+/// The token source of a single request. It is stored in the extensions of the request, and takes
+/// precedence over the token source of the connection.
 #[derive(Clone, Debug)]
 pub(super) struct RequestToken(pub(super) Arc<TokenSource>);
 
@@ -47,7 +48,8 @@ impl Bearer {
         Self(Arc::new(RwLock::new(source)))
     }
 
-    /// Returns the source of the tokens for messages that do not belong to a request.
+    /// Returns the connection's token source. It is used for messages that do not belong to a
+    /// request.
     pub(in crate::adapter::remote) fn source(&self) -> Arc<TokenSource> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -64,7 +66,8 @@ impl<C> BearerClient<C> {
         Self { client, bearer }
     }
 
-    /// Returns the source of the token with which a message is sent.
+    /// Returns the token source for a message: that of the request if it has its own, and otherwise
+    /// that of the connection.
     fn source_of(&self, message: &ClientJsonRpcMessage) -> Arc<TokenSource> {
         let own = match message {
             JsonRpcMessage::Request(request) => request.request.extensions().get::<RequestToken>(),

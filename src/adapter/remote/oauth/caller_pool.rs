@@ -34,8 +34,8 @@ use crate::{
     message::{BackendError, BackendErrorKind, Context, Reply, Request},
 };
 
-/// The maximum number of tokens per caller whose exchanged tokens are stored. A caller has several
-/// tokens while it renews its token, or if it runs several clients.
+/// The maximum number of tokens per caller for which exchanged tokens are stored. A caller can have
+/// several tokens, because it renews its token or runs several clients.
 const MAX_TOKENS: usize = 4;
 
 /// The minimum time between two warnings about failures of the authorization server.
@@ -62,7 +62,7 @@ struct Pool {
     idle_timeout: Duration,
     entries: Mutex<Entries>,
     refusals: Refusals,
-    /// The time of the last warning that a token exchange has failed.
+    /// The time at which the last warning about a failed token exchange was logged.
     warned: Mutex<Option<Instant>>,
 }
 
@@ -88,13 +88,14 @@ struct Caller {
 
 #[derive(Default)]
 struct CallerState {
-    /// The tokens of the caller, sorted by their last use. The most recently used token is the
-    /// last.
+    /// The caller's tokens, each with the source of the tokens that are issued in exchange for it.
+    /// Sorted by their last use: the most recently used token is the last.
     tokens: Vec<(CallerToken, Arc<TokenSource>)>,
     connection: Option<(RemoteService, Bearer)>,
 }
 
-/// A guard for a pending request, which keeps its caller's connection open.
+/// A guard for a pending request of a caller. The caller's connection is not closed while the guard
+/// exists.
 struct InUse {
     pool: Arc<Pool>,
     caller: Arc<Caller>,
@@ -216,8 +217,9 @@ impl Pool {
         is_due
     }
 
-    /// Returns a guard for the caller with this name, and marks the caller's connection as in use.
-    /// If there are too many callers, closes the connection that was unused for the longest time.
+    /// Marks the connection of the named caller as in use, and returns a guard for it. If the pool
+    /// is full and the caller is new, first closes the connection that was unused for the longest
+    /// time.
     ///
     /// # Errors
     ///
@@ -301,7 +303,8 @@ impl Entries {
 // === impl Caller ===
 
 impl Caller {
-    /// Returns the source of the tokens that are issued in exchange for this token of the caller.
+    /// Returns the token source that exchanges this token of the caller. Creates the source if the
+    /// token is new.
     fn source(&self, token: &CallerToken, endpoint: &Arc<TokenEndpoint>) -> Arc<TokenSource> {
         let mut state = self.state();
         let place = state.tokens.iter().position(|(known, _)| known.value() == token.value());
@@ -320,8 +323,8 @@ impl Caller {
         source
     }
 
-    /// Returns the connection of the caller. From now on, messages that do not belong to a request
-    /// are sent with the tokens of `source`.
+    /// Returns the caller's connection, and opens it if necessary. From now on, messages that do
+    /// not belong to a request are sent with tokens of `source`.
     fn connection(&self, source: &Arc<TokenSource>, connect: &Connect) -> RemoteService {
         let mut state = self.state();
         if let Some((connection, bearer)) = &state.connection {

@@ -90,7 +90,8 @@ impl OAuthClient {
         self
     }
 
-    /// Returns the client's secrets, which must be redacted in logs.
+    /// Returns the secrets of this OAuth client, which must be redacted in logs: the client secret,
+    /// and the secret parts of the token URL.
     pub(in crate::adapter::remote) fn secrets(&self) -> Secrets {
         let of_url = Url::parse(&self.token_url).map(|url| url.secrets()).unwrap_or_default();
         Secrets::new(of_url.into_iter().chain([self.secret.clone()]))

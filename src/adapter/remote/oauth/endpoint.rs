@@ -28,8 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size in bytes of a response of the token endpoint.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// The token endpoint of an authorization server, with the OAuth client that requests tokens from
-/// it.
+/// A client for the token endpoint of an authorization server. It authenticates as the given OAuth
+/// client.
 pub(in crate::adapter::remote) struct TokenEndpoint {
     client: OAuthClient,
     http: Result<reqwest::Client, String>,

@@ -7,19 +7,19 @@ use crate::adapter::{CallerToken, Secrets};
 /// The type of access tokens, as defined in RFC 8693, section 3.
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// The OAuth grant with which an access token is requested.
+/// The OAuth grant that a token request uses.
 #[derive(Clone)]
 pub(in crate::adapter::remote) enum Grant {
-    /// The token is issued to this program, without a caller.
+    /// Requests a token for this program itself, independent of any caller.
     ClientCredentials,
-    /// The token is issued in exchange for the contained token of a caller.
+    /// Exchanges the contained token of a caller for a token that the server accepts.
     Exchange(CallerToken),
 }
 
 // === impl Grant ===
 
 impl Grant {
-    /// Returns the parameters that describe the grant in a token request.
+    /// Returns the form parameters that describe this grant in a token request.
     pub(super) fn parameters(&self) -> Vec<(&'static str, &str)> {
         match self {
             Self::ClientCredentials => vec![("grant_type", "client_credentials")],
@@ -32,7 +32,7 @@ impl Grant {
         }
     }
 
-    /// Returns the secrets that the parameters contain.
+    /// Returns the secrets in the parameters of the grant, which must be redacted in errors.
     pub(super) fn secrets(&self) -> Secrets {
         match self {
             Self::ClientCredentials => Secrets::default(),
@@ -40,8 +40,8 @@ impl Grant {
         }
     }
 
-    /// Returns the time after which a token that was issued with this grant must not be used.
-    /// Returns `None` if the grant sets no such time.
+    /// Returns the latest time at which a token that was issued with this grant may be used: the
+    /// expiry of the exchanged token. Returns `None` if there is no such limit.
     pub(super) const fn ends(&self) -> Option<Instant> {
         match self {
             Self::ClientCredentials => None,

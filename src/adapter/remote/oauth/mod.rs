@@ -45,8 +45,8 @@ pub use self::{client::OAuthClient, token_exchange::TokenExchange};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OAuth {
-    /// All requests use the same token, which belongs to this program.
+    /// All requests use one token, which is issued to this program itself.
     ClientCredentials(OAuthClient),
-    /// Each request uses a token that is issued in exchange for the token of its caller.
+    /// Each request uses a token that is issued in exchange for the token of the request's caller.
     TokenExchange(TokenExchange),
 }

@@ -1,4 +1,4 @@
-//! Remembers callers' tokens whose exchange was recently refused.
+//! Remembers the tokens of callers that the authorization server has recently refused to exchange.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -15,12 +15,12 @@ const KEPT: Duration = Duration::from_secs(10);
 /// The maximum number of remembered refusals.
 const MAX_REFUSALS: usize = 1000;
 
-/// The recent refusals of the authorization server. They prevent callers from causing the same
-/// refused request again and again.
+/// The token exchanges that the authorization server has recently refused. A refused token is
+/// rejected without asking the server again, so that callers cannot cause endless requests.
 #[derive(Default)]
 pub(super) struct Refusals {
-    /// For each refused token, a hash of its caller and the token, and the time until which the
-    /// refusal is remembered.
+    /// Maps a hash of a caller and its refused token to the time until which the refusal is
+    /// remembered.
     until: Mutex<HashMap<u64, Instant>>,
     hasher: RandomState,
 }
@@ -38,8 +38,8 @@ impl Refusals {
                 .is_some_and(|it| Instant::now() < *it)
     }
 
-    /// Remembers a refusal, and returns `true` if it is new. If there are too many, removes the
-    /// oldest one.
+    /// Remembers that the exchange of a token was refused. Returns `true` if the refusal was not
+    /// remembered yet. If the maximum number of refusals is reached, forgets the oldest one.
     pub(super) fn keep(&self, caller: &str, token: &str) -> bool {
         let now = Instant::now();
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);

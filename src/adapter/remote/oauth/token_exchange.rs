@@ -24,7 +24,7 @@ pub struct TokenExchange {
 // === impl TokenExchange ===
 
 impl TokenExchange {
-    /// Creates the settings. `client` requests the tokens.
+    /// Creates settings with the default limits. Tokens are requested as the OAuth client `client`.
     pub const fn new(client: OAuthClient) -> Self {
         Self { client, max_callers: MAX_CALLERS, idle_timeout: IDLE_TIMEOUT }
     }

@@ -17,22 +17,25 @@ use super::{
 };
 use crate::adapter::remote::sent_tokens::SentTokens;
 
-/// The time before its expiry from which a token is no longer used, so that it does not expire
-/// while a request is sent. At most a quarter of the token's lifetime.
+/// A token is no longer used from this time before its expiry, so that it does not expire while a
+/// request is sent. For short-lived tokens, a quarter of the token's lifetime is used instead if it
+/// is shorter.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// The minimum time for which a new token is used. Without this minimum, a single request, which
-/// gets the token several times, could request two tokens if the token of its caller has just
-/// expired.
+/// The minimum time for which a new token is used. A single request asks for the token several
+/// times. Without this minimum, each time could cause a token request if the caller's own token has
+/// just expired.
 const FIRST_USE: Duration = Duration::from_secs(1);
 
-/// A source of access tokens, which stores the latest token until shortly before the token expires.
+/// A source of access tokens. It stores the latest token until shortly before the token expires,
+/// and then requests a new one when a request needs it.
 ///
 /// The `Debug` output does not contain the token.
 pub(in crate::adapter::remote) struct TokenSource {
     endpoint: Arc<TokenEndpoint>,
     grant: Grant,
-    /// Receives each new token, so that the token is redacted in errors and logs.
+    /// The recently issued access tokens, which errors and logs redact. Each newly issued token is
+    /// added.
     sent: SentTokens,
     slot: Mutex<Slot>,
 }
@@ -42,13 +45,14 @@ type Request = BoxFuture<'static, Result<Arc<str>, TokenError>>;
 #[derive(Default)]
 struct Slot {
     token: Option<Kept>,
-    /// The pending token request. It is cancelled if all tasks that wait for it are dropped.
+    /// The token request in progress, if any. All tasks that need the token wait for it. It is
+    /// cancelled if all of these tasks are dropped.
     request: Option<WeakShared<Request>>,
 }
 
 struct Kept {
     value: Arc<str>,
-    /// The time after which the token is no longer used. `None` if it does not expire.
+    /// The time from which the stored token is no longer used. `None` if the token does not expire.
     until: Option<Instant>,
 }
 
@@ -90,7 +94,7 @@ impl TokenSource {
         request.await
     }
 
-    /// Discards a token that the server has rejected, unless the token was already replaced.
+    /// Discards the stored token if it equals `token`, which the server has rejected.
     pub(super) fn reject(&self, token: &str) {
         let mut slot = self.slot();
         if slot.token.as_ref().is_some_and(|kept| *kept.value == *token) {

@@ -33,8 +33,9 @@ use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 
 /// The time that a child has to exit after its input was closed, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
-/// The time to wait for the remaining output of a child that has exited. Also the time to wait for
-/// the exit status, and for the standard error, of a child that has closed its output.
+/// The time to wait for the rest of a child's output after the child has exited. If the child
+/// closes its output first, this is the time to wait for its exit status, and for the end of its
+/// standard error.
 const LEGACY: Duration = Duration::from_millis(500);
 /// The timeout for writing a message to a child. A busy child rarely exceeds this timeout, because
 /// small messages fit into the buffer of the pipe. If a child never reads its input, the timeout is
@@ -45,15 +46,16 @@ const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The number of the signal `SIGTERM`, which is the same on all POSIX systems.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
-/// The maximum number of bytes of a line of standard error that are buffered. A secret that is cut
-/// at this position cannot be redacted, but far fewer bytes are logged, so it is not logged either.
+/// The maximum number of bytes that are buffered for a line of standard error. If a longer line is
+/// cut within a secret, the secret cannot be recognized and redacted. It is not logged either,
+/// because the log contains far fewer bytes of the line.
 const LINE_KEPT: usize = 64 * 1024;
 
 /// A transport over the standard input and output of a child process.
 pub(super) struct ChildTransport {
     pipes: LineTransport<RoleClient, ChildStdout, ChildStdin>,
     process: Arc<Process>,
-    /// The number of bytes that wait to be written to the child.
+    /// The total size in bytes of the messages that wait to be written to the child.
     unread: Arc<AtomicUsize>,
     /// Cancelled when the child has stopped reading its input. This ends the connection.
     stalled: CancellationToken,
@@ -62,15 +64,16 @@ pub(super) struct ChildTransport {
 /// A running child process. Dropping it kills the process.
 pub(super) struct Process {
     child: Mutex<Child>,
-    /// The task that logs the child's standard error until the end of the stream.
+    /// The task that logs the standard error of the child line by line.
     errors: Mutex<JoinSet<()>>,
     last_line: ExitReason,
     last_words: ExitReason,
-    /// Whether the child has closed its output while the connection was still open.
+    /// Set when the child's standard output ends before this program has closed the connection. The
+    /// reported reason then includes the exit status of the child.
     has_left: AtomicBool,
-    /// The time after which the output of the exited child is ignored, even if other processes
-    /// still write to it. It is set only once, because rmcp drops and restarts `receive` at every
-    /// other event of the connection.
+    /// The deadline for reading the output of a child that has exited. Other processes may still
+    /// write to the output, and are ignored after the deadline. The deadline is set only once,
+    /// although rmcp drops and restarts the future of `receive` repeatedly.
     given_up_at: OnceLock<Instant>,
 }
 
@@ -136,7 +139,8 @@ impl Process {
         self.last_words.set(words);
     }
 
-    /// Waits until the time [`LEGACY`] has passed since the child exited.
+    /// Waits until the deadline for reading the output of the exited child. The deadline is the
+    /// time [`LEGACY`] after the exit.
     ///
     /// # Cancel safety
     ///
@@ -223,11 +227,11 @@ impl Transport<RoleClient> for ChildTransport {
 // === impl Child ===
 
 impl Child {
-    /// Waits until the child has exited, regardless of other processes in its process group.
+    /// Waits until the child itself has exited. Does not wait for other processes in the child's
+    /// process group.
     ///
-    /// Waiting for the group would include all processes in the group that are children of this
-    /// process. If this process is PID 1 or a subreaper, it inherits the processes that the child
-    /// leaves behind, and would also wait for them.
+    /// If this process is PID 1 or a subreaper, it becomes the parent of processes that the child
+    /// leaves behind. Waiting for the whole process group would then also wait for these processes.
     async fn exit(&mut self) -> io::Result<ExitStatus> {
         self.process.inner_mut().wait().await
     }
@@ -244,11 +248,12 @@ impl Drop for Child {
     }
 }
 
-/// A guard that counts the bytes of a waiting message. The bytes are subtracted from the total of
-/// all waiting messages when the guard is dropped.
+/// A guard that counts a message toward the number of bytes that wait to be written. Dropping the
+/// guard subtracts the bytes of the message again.
 struct Bytes {
     count: usize,
-    /// The total size in bytes of the messages that were already waiting.
+    /// The total size in bytes of the messages that were already waiting when this message was
+    /// added.
     others: usize,
     all: Arc<AtomicUsize>,
 }
@@ -262,8 +267,8 @@ impl Bytes {
         Self { count: counted.0, others, all: all.clone() }
     }
 
-    /// Returns `true` if this message and the messages that were already waiting exceed the maximum
-    /// together. If no other message is waiting, returns `false` for a message of any size.
+    /// Returns `true` if this message and the messages that were already waiting together exceed
+    /// the maximum. If no other message is waiting, returns `false` for a message of any size.
     const fn are_too_many(&self) -> bool {
         self.others > 0 && self.others + self.count > MAX_UNREAD
     }
@@ -289,8 +294,8 @@ impl io::Write for Counted {
     }
 }
 
-/// Waits until a message has been sent. If this takes longer than [`SEND_TIMEOUT`], cancels
-/// `stalled`, which ends the connection, and continues to wait.
+/// Waits until a message was sent. If the message is not sent within [`SEND_TIMEOUT`], cancels
+/// `stalled` to end the connection, and continues to wait.
 async fn sent_in_time<F: Future>(sent: F, stalled: CancellationToken) -> F::Output {
     let mut sent = pin!(sent);
     if let Ok(sent) = timeout(SEND_TIMEOUT, &mut sent).await {
