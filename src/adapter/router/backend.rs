@@ -23,8 +23,8 @@ pub struct Backend {
     pub(super) description: Option<Description>,
 }
 
-/// A function that returns the server description of a backend, or `None` while the description is
-/// unknown.
+/// A function that returns the server description of a backend. Returns `None` while the
+/// description is unknown.
 pub(super) type Description = Arc<dyn Fn() -> Option<ServerConfig> + Send + Sync>;
 
 /// The Tower service of a backend as a trait object.
@@ -39,8 +39,8 @@ pub(super) trait BackendService: Send + Sync {
 /// A Tower service behind a lock. The lock is held only to clone the service, so the service need
 /// not be `Sync`.
 ///
-/// Only clones are polled for readiness. Therefore, the stored service never holds a permit for
-/// which other requests wait, such as a permit of a concurrency limit.
+/// The stored service is only cloned, and never polled for readiness. Otherwise, it could reserve a
+/// permit, for example of a concurrency limit, and keep other requests waiting.
 struct Answering<S>(Mutex<S>);
 
 // === impl Backend ===
@@ -48,7 +48,7 @@ struct Answering<S>(Mutex<S>);
 impl Backend {
     /// Creates a backend from its name and its Tower service.
     ///
-    /// For each request, the service is cloned, and the clone is called when it is ready.
+    /// For each request, the service is cloned. The clone is called as soon as it is ready.
     pub fn new<S>(name: impl Into<Arc<str>>, service: S) -> Self
     where
         S: Service<Request, Response = Reply> + Clone + Send + 'static,
@@ -70,8 +70,8 @@ impl Backend {
     /// Sets a function that returns the backend's server description, or `None` while the
     /// description is unknown, for example before the first connection.
     ///
-    /// While the description is known, the backend receives only requests for capabilities that the
-    /// description declares.
+    /// If the function returns a description, the router sends the backend only requests for the
+    /// capabilities that the description declares.
     pub fn description<F>(mut self, description: F) -> Self
     where
         F: Fn() -> Option<ServerConfig> + Send + Sync + 'static,
@@ -109,8 +109,8 @@ where
     }
 }
 
-/// Returns a "method not found" reply if the error means that the backend does not know the method.
-/// Otherwise returns the error.
+/// Converts the error of a backend's service to a "method not found" reply if it means that the
+/// backend does not know the method. Returns any other error unchanged.
 fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
     let mut source: Option<&(dyn Error + 'static)> = Some(&*error);
     while let Some(told) = source {

@@ -55,16 +55,16 @@ impl RouterBuilder {
     /// Sets the maximum time for which a list request waits for a slow backend. Defaults to 5
     /// seconds.
     ///
-    /// If a client has a shorter timeout, but of at least a second, only its first list request
-    /// times out. Later list requests do not wait for the slow backend, but contain its last known
-    /// items.
+    /// If a client's own timeout is shorter than this maximum, its first list request may time out.
+    /// If it has waited for at least a second, later list requests do not wait for the slow
+    /// backend, and contain the backend's last known items instead.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the [`Changes`] that the router notifies when a slow backend finally returns a list
-    /// that contains changes.
+    /// Sets the [`Changes`] that the router notifies when a slow backend has finally returned a
+    /// list, and the list differs from the last known one.
     ///
     /// If the backends notify the same [`Changes`] value, the router also lists a backend's items
     /// again after the backend has reported a change.

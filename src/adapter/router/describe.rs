@@ -25,9 +25,9 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     base
 }
 
-/// Adds each capability that a backend declares to `capabilities`. If a backend was never
-/// connected, its description in `described` is `None`. Prompts, resources and completions are then
-/// added in any case, because the backend may support them.
+/// Adds to `capabilities` everything that a backend in `described` declares. If the description of
+/// a backend is unknown, prompts, resources and completions are added in any case, because the
+/// backend may support them.
 fn add_capabilities(
     capabilities: &mut ServerCapabilities,
     shared: &Shared,

@@ -6,7 +6,7 @@ use crate::warnings::sanitize::Sanitized;
 
 /// The error for invalid router settings. It contains every mistake in the settings.
 ///
-/// The `Display` output contains one line per mistake.
+/// The `Display` output lists all mistakes, one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterError(Vec<RouterMistake>);
 
@@ -91,7 +91,7 @@ pub enum RouterMistakeKind {
     MeaninglessPrefix {
         /// The name of the backend with the prefix.
         backend: String,
-        /// The conflict rule, as in a configuration file.
+        /// The name of the conflict rule, as it is written in a configuration file.
         conflicts: &'static str,
     },
 }
@@ -103,8 +103,8 @@ impl RouterError {
         Self(mistakes)
     }
 
-    /// Returns an iterator over all mistakes. Mistakes that do not concern a single backend come
-    /// first. The others follow in the order of the backends.
+    /// Returns an iterator over all mistakes. Mistakes that concern the whole router come first.
+    /// Mistakes in the settings of a backend follow, in the order of the backends.
     pub fn iter(&self) -> std::slice::Iter<'_, RouterMistake> {
         self.0.iter()
     }
@@ -149,9 +149,9 @@ impl RouterMistake {
         Self { backend, kind }
     }
 
-    /// Returns the index of the backend whose settings contain the mistake. Backends are counted
-    /// from 0 in the order in which they were added. Returns `None` if the mistake does not concern
-    /// a single backend.
+    /// Returns the index of the backend whose settings contain the mistake, in the order in which
+    /// the backends were added to the builder. Returns `None` if the mistake concerns the whole
+    /// router.
     #[must_use]
     pub const fn backend(&self) -> Option<usize> {
         self.backend

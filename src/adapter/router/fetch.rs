@@ -13,19 +13,21 @@ use crate::{
     pagination::{NoEnd, Pages},
 };
 
-/// All items of one kind, such as tools, that a backend has listed on all pages.
+/// A complete list of a backend's tools, prompts, resources or resource templates, collected from
+/// all pages.
 #[derive(Debug)]
 pub(super) struct Listed<I> {
-    /// The items in the backend's order, with the backend's own names.
+    /// The items in the order in which the backend lists them. Their names are those of the
+    /// backend, without a prefix.
     pub(super) items: Vec<I>,
-    /// The cache lifetime of the list in milliseconds: the shortest lifetime of all pages. `None`
-    /// if any page has no lifetime.
+    /// The cache lifetime (`ttlMs`) of the whole list: the shortest lifetime of all pages. `None`
+    /// if a page has no lifetime, which means that the list must not be cached.
     pub(super) ttl_ms: Option<u64>,
-    /// The cache scope of the list: the narrowest scope of all its pages.
+    /// The cache scope (`cacheScope`) of the whole list: the narrowest scope of all pages.
     pub(super) cache_scope: Option<CacheScope>,
 }
 
-/// The reason why the items of a backend could not be listed.
+/// The reason why a list request to a backend has failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
     #[error("it does not support the method")]
@@ -81,7 +83,7 @@ async fn list_pages<I: Item>(
     }
 }
 
-/// Converts an error of the backend's service to a text for the operator.
+/// Converts an error of a backend's Tower service to an error message for the operator.
 fn failure(error: &BoxError) -> ListError {
     ListError::Service(error_chain(&**error))
 }

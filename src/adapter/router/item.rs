@@ -14,7 +14,7 @@ use crate::{
     message::{ItemKind, Reply},
 };
 
-/// An item that backends list: a tool, prompt, resource or resource template.
+/// An item of an MCP list: a tool, prompt, resource or resource template.
 pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     const KIND: ItemKind;
 

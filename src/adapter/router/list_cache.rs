@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
-/// The maximum number of merged lists with several pages that are stored for each kind of item, so
-/// that clients can request the next pages.
+/// The maximum number of merged lists that are stored for each kind of item. A list with several
+/// pages is stored so that the client can request the remaining pages from the same list.
 const MAX_EARLIER: usize = 4;
 /// The first pause between two reported changes of a backend's list. The pause doubles with each
 /// further change.
@@ -37,7 +37,8 @@ pub(super) struct ListCaches {
     pub(super) templates: ListCache<ResourceTemplate>,
 }
 
-/// A kind of item that has a cache in [`ListCaches`].
+/// A type of list item (tool, prompt, resource or resource template), for which [`ListCaches`]
+/// contains a cache.
 pub(super) trait CachedItem: Item {
     /// Returns the cache for this kind of item.
     fn board(boards: &ListCaches) -> &ListCache<Self>;
@@ -46,8 +47,9 @@ pub(super) trait CachedItem: Item {
 /// A cache for items of one kind, such as tools. It contains the last known items of each backend.
 pub(super) struct ListCache<I> {
     state: Mutex<State<I>>,
-    /// The time of the last listing that a request for an unknown name has caused. Locked during
-    /// such a listing, so that concurrent requests share it.
+    /// The time at which a request for an unknown name last caused a listing of all backends. The
+    /// lock is held during the listing, so that concurrent requests wait for it instead of starting
+    /// another one.
     pub(super) looked: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -55,64 +57,66 @@ struct State<I> {
     slots: Vec<Slot<I>>,
     /// The merged list of the last known items of all backends.
     current: Arc<Merged<I>>,
-    /// The latest merged lists with several pages, which are stored because clients may request
-    /// further pages.
+    /// The most recent merged lists that have several pages. They are stored so that clients can
+    /// request the remaining pages.
     earlier: VecDeque<Arc<Merged<I>>>,
 }
 
 /// The last known items of one backend, and the state of the list requests to the backend.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
-    /// The epoch (change counter) at which `known` was requested from the backend.
+    /// The epoch (change counter) of the list request whose response is stored in `known`. `None`
+    /// if the backend has not returned a list yet.
     heard: Option<u64>,
-    /// The time of the last list request that the backend has rejected with "method not found".
-    /// `None` if the backend has listed its items since then.
+    /// The last list request that the backend has rejected with "method not found". `None` if the
+    /// backend has returned a list since then.
     lacks: Option<When>,
     outage: Option<Outage>,
-    /// Whether the backend is late. A backend is late if an earlier list request gave up waiting
-    /// for it. Later list requests then use `known` immediately.
+    /// Whether the backend is late, because a list request has given up waiting for it. List
+    /// requests do not wait for a late backend, but use `known` immediately.
     late: bool,
-    /// The epoch of the latest list request that used `known` instead of waiting for the backend.
+    /// The epoch (change counter) of the latest list request that used `known` because the backend
+    /// was late.
     used: u64,
-    /// Whether a background task is waiting for the backend's list.
+    /// Whether a background task is waiting for a list of this backend.
     asked: bool,
-    /// Whether a client has received a list without the backend's current items. If the current
-    /// items differ from the listed ones, clients must be notified.
+    /// Whether a client has received a list that may lack current items of this backend. If the
+    /// backend then returns other items, clients are notified of the change.
     owed: bool,
-    /// Limits the rate of change notifications, so that a backend that changes its list
-    /// continuously does not keep all clients busy.
+    /// The pauses between change notifications. They grow if the backend changes its list
+    /// continuously, so that clients do not list the items all the time.
     news: Pace,
 }
 
-/// The difference between two lists that a backend has returned for the same request.
+/// The difference between an earlier and a later list of the same backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
     Nothing,
-    /// Only the order of the items or the cache settings differ.
+    /// The items are the same, but their order or the cache settings differ.
     Form,
     /// The items differ.
     Content,
 }
 
-/// The moment at which a list was requested from a backend, for comparison with other requests.
+/// Identifies when a list was requested from a backend: before or after a reported change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
-    /// Whether the backend's server description was known at that moment.
+    /// Whether the backend's server description was known when the list was requested.
     pub(super) described: bool,
 }
 
-/// The reason why the current items of a backend are unknown.
+/// The reason why the last known items of a backend may be outdated.
 #[derive(Debug)]
 pub(super) enum Outage {
     /// The backend did not answer a list request within this time.
     Late(Duration),
-    /// The client that requested the list gave up waiting.
+    /// The client that requested the list gave up waiting for the backend.
     GivenUp,
     Failed(String),
 }
 
-/// The way in which a list request obtains the items of one backend.
+/// States how a list request obtains the items of a backend.
 pub(super) enum CacheDecision<I> {
     /// The backend has no items of this kind.
     Skip,
@@ -124,15 +128,15 @@ pub(super) enum CacheDecision<I> {
     },
 }
 
-/// The outcome of recording a backend's response to a list request.
+/// The result of storing a backend's response to a list request in the cache.
 pub(super) struct Learnt<I> {
     /// The items to list for the backend, if any.
     pub(super) source: Option<Arc<Listed<I>>>,
-    /// Whether `source` contains the current items of the backend, and not only the last known
-    /// items.
+    /// Whether `source` contains the backend's current items. If `false`, the items may be
+    /// outdated.
     pub(super) fresh: bool,
-    /// The delay after which clients must be notified of a change. `None` if no notification is
-    /// needed.
+    /// The delay after which clients must be notified that the list has changed. `None` if they
+    /// need not be notified.
     pub(super) news: Option<Duration>,
     /// The problem to log. `None` if there is no problem, or if the problem was already logged.
     pub(super) problem: Option<Problem>,
@@ -182,9 +186,9 @@ impl<I: Item> ListCache<I> {
         Self { state: Mutex::new(state), looked: tokio::sync::Mutex::default() }
     }
 
-    /// Decides whether a list request asks a backend, uses the backend's last known items, or skips
-    /// the backend. `offered` states whether the backend's description declares items of this kind.
-    /// It is `None` if the description is unknown.
+    /// Decides how a list request obtains the items of a backend: by asking the backend, from its
+    /// last known items, or not at all because it has none. `offered` states whether the backend's
+    /// description declares items of this kind. It is `None` if the description is unknown.
     pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -205,9 +209,9 @@ impl<I: Item> ListCache<I> {
     }
 
     /// Marks a backend as late, because a list request has given up waiting for it. Returns the
-    /// backend's last known items, and the problem to log if it is new.
+    /// backend's last known items, and the problem if it was not logged yet.
     ///
-    /// Does not mark a backend that has already answered a later request.
+    /// If the backend has already answered a later list request, it is not marked.
     pub(super) fn late(
         &self,
         names: &ExposedNames,
@@ -226,8 +230,8 @@ impl<I: Item> ListCache<I> {
         (known, slot.fail(names, place, I::KIND, outage))
     }
 
-    /// Records that a background task is waiting for the list of a late backend. Returns `false` if
-    /// the backend is not late, or if there already is such a task.
+    /// Records that a background task will wait for the list of this backend. Returns `false` if no
+    /// such task is needed, because the backend is not late or a task is already waiting for it.
     pub(super) fn ask_in_background(&self, place: usize) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -238,9 +242,9 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Returns `true` if the background task must request the list of a late backend again, because
-    /// the last known items were used after a change that the request at `when` may have missed.
-    /// Otherwise, records that no background task is waiting for the backend.
+    /// Decides whether the background task must request the backend's list again after its request
+    /// at `when`. Returns `true` if a client has received the last known items after a change that
+    /// this request may have missed. Otherwise, records that the task has ended.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -248,7 +252,8 @@ impl<I: Item> ListCache<I> {
         slot.asked
     }
 
-    /// Records a backend's response to the list request that was sent at `when`.
+    /// Stores a backend's response to a list request that was sent at `when`. A response is ignored
+    /// if a later one is already stored.
     pub(super) fn learn(
         &self,
         names: &ExposedNames,
@@ -306,8 +311,8 @@ impl<I: Item> ListCache<I> {
         Learnt { fresh: true, ..slot.learnt(news) }
     }
 
-    /// Merges the last known items of all backends. Returns the merged list if it has changed, or
-    /// `None` otherwise.
+    /// Merges the last known items of all backends into the current list. Returns the new list if
+    /// it differs from the previous one.
     pub(super) fn update(&self, names: &ExposedNames) -> Option<Arc<Merged<I>>> {
         let mut updated = None;
         loop {
@@ -352,7 +357,8 @@ impl<I: Item> ListCache<I> {
         view
     }
 
-    /// Returns the stored list with this fingerprint, which all cursors of the list contain.
+    /// Returns the stored merged list that has this fingerprint. The cursors of a list contain the
+    /// fingerprint of the list.
     pub(super) fn begun(&self, fingerprint: u64) -> Option<Arc<Merged<I>>> {
         let state = self.state();
         state.earlier.iter().find(|merged| merged.fingerprint() == fingerprint).cloned()
@@ -390,8 +396,8 @@ impl<I: Item> ListCache<I> {
 // === impl Slot ===
 
 impl<I> Slot<I> {
-    /// Records the reason why the current items of the backend are unknown. Returns the problem to
-    /// log if it is new.
+    /// Records the reason why the last known items of the backend may be outdated. Returns the
+    /// problem if it must be logged.
     fn fail(
         &mut self,
         names: &ExposedNames,
@@ -410,12 +416,14 @@ impl<I> Slot<I> {
         self.problem(names, place, kind).filter(|_| is_news)
     }
 
-    /// Returns `true` if `known` was requested at a later epoch than `when`.
+    /// Returns `true` if `known` comes from a list request that was sent at a later epoch than
+    /// `when`.
     fn knows_better(&self, when: When) -> bool {
         self.heard > Some(when.epoch)
     }
 
-    /// Returns the last known items. They are current unless an outage is recorded.
+    /// Returns the last known items of the backend. They are marked as current if no outage is
+    /// recorded.
     fn learnt(&self, news: Option<Duration>) -> Learnt<I> {
         Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }
@@ -472,7 +480,7 @@ impl Difference {
     }
 }
 
-/// Maps each name or URI to its item. If a backend lists the same name twice, the first item is
+/// Indexes items by their names or URIs. If a backend lists the same name twice, the first item is
 /// used, because clients see this item in their lists.
 fn by_key<I: Item>(items: &[I]) -> HashMap<&str, &I> {
     items.iter().rev().map(|item| (item.key(), item)).collect()

@@ -17,16 +17,17 @@ use super::{
 
 /// The number of items on each page of a list.
 const PAGE: usize = 1_000;
-/// The maximum number of problems with items that are stored per kind of item.
+/// The maximum number of problems that a merged list records, for example items that are left out.
 const MAX_PROBLEMS: usize = 1_000;
 
 /// The merged list of all backends' items of one kind, such as tools.
 #[derive(Debug)]
 pub(super) struct Merged<I> {
-    /// The listed items of each backend. `None` for a backend that has no items or has never
-    /// returned a list.
+    /// The lists from which this list was merged, one per backend. `None` for a backend that has no
+    /// items, or whose list is unknown.
     sources: Vec<Option<Arc<Listed<I>>>>,
-    /// The items in the order of the backends, under the names that clients see.
+    /// The items of all backends in the order of the backends. Their names are those that clients
+    /// see.
     items: Vec<I>,
     routes: HashMap<Box<str>, Route>,
     literals: Literals,
@@ -38,12 +39,13 @@ pub(super) struct Merged<I> {
     fingerprint: u64,
 }
 
-/// The backend that receives the requests for a certain name or URI.
+/// The backend to which requests for a name or URI are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// The backend with this index.
     To(usize),
-    /// No backend receives the requests, because several backends offer an item of this name.
+    /// Requests are rejected, because several backends offer an item with this name, and all of
+    /// these items are left out.
     Contested,
 }
 
@@ -52,7 +54,8 @@ pub(super) enum Route {
 #[derive(Debug, Default)]
 struct Literals {
     owners: HashMap<Box<str>, usize>,
-    /// The distinct lengths of the literal prefixes, in descending order.
+    /// The lengths of all literal prefixes, without duplicates and in descending order. A lookup
+    /// tries these lengths one after another.
     lengths: Vec<usize>,
 }
 
@@ -79,7 +82,8 @@ impl<I> Merged<I> {
         }
     }
 
-    /// Returns `true` if this list was merged from `sources`. Compares pointers instead of items.
+    /// Returns `true` if this list was merged from exactly these lists. The comparison is fast,
+    /// because it compares pointers and not items.
     pub(super) fn is_of(&self, sources: &[Option<Arc<Listed<I>>>]) -> bool {
         are_the_same(&self.sources, sources)
     }
@@ -109,8 +113,8 @@ impl<I> Merged<I> {
 }
 
 impl<I: Item> Merged<I> {
-    /// Merges the items of all backends. The conflict rule decides whether the first of several
-    /// items with the same name is used, or all of them are left out.
+    /// Merges the lists of all backends. If several items have the same name, the conflict rule
+    /// decides whether the first one is used, or all of them are left out.
     pub(super) fn new(names: &ExposedNames, sources: Vec<Option<Arc<Listed<I>>>>) -> Self {
         let mut merged = Self::empty(0);
         let mut placed: Vec<NamedItem<I>> = Vec::new();
@@ -199,8 +203,8 @@ impl<I: Item> Merged<I> {
 
     /// Returns the first page of the list.
     ///
-    /// If the list is not `complete`, it may lack current items of a backend, so the page has no
-    /// cache lifetime.
+    /// `complete` states whether the list contains the current items of all backends. If it is
+    /// `false`, the page has no cache lifetime, so that clients do not cache it.
     pub(super) fn first_page(&self, complete: bool) -> Page<I> {
         self.cut(0, complete)
     }
@@ -224,23 +228,23 @@ impl<I: Item> Merged<I> {
     }
 }
 
-/// An item under the name that clients see, and the index of the item's backend.
+/// An item with the name that clients see, and the index of the backend that lists it.
 struct NamedItem<I> {
     place: usize,
     item: I,
     contested: bool,
 }
 
-/// The first backend that offers a certain name or URI.
+/// The first backend that lists an item with a certain name or URI.
 struct Owner {
     place: usize,
-    /// The index of that backend's item among all items that are merged.
+    /// The index of the item in the list of all items that are being merged.
     index: usize,
     route: Route,
 }
 
-/// Returns `true` if both slices contain pointers to the same lists. This is cheaper than comparing
-/// the lists.
+/// Returns `true` if both slices contain the same lists. The comparison is fast, because it
+/// compares pointers and not items.
 pub(super) fn are_the_same<I>(
     some: &[Option<Arc<Listed<I>>>],
     others: &[Option<Arc<Listed<I>>>],
@@ -256,8 +260,8 @@ pub(super) fn are_the_same<I>(
 // === impl Literals ===
 
 impl Literals {
-    /// Adds the literal prefix of a backend's URI template. If several templates have the same
-    /// prefix, the first template is used.
+    /// Adds the literal prefix of a URI template that a backend lists. If the prefix was already
+    /// added, its first backend is kept.
     fn add(&mut self, literal: &str, place: usize) {
         if !self.owners.contains_key(literal) {
             self.owners.insert(literal.into(), place);
@@ -284,8 +288,8 @@ impl Cursor {
         format!("{:016x}.{}", self.fingerprint, self.start)
     }
 
-    /// Parses a cursor. Returns `None` for any text that [`to_text`](Self::to_text) does not
-    /// return.
+    /// Parses a cursor that [`to_text`](Self::to_text) has returned. Returns `None` for any other
+    /// text.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (fingerprint, start) = text.split_once('.')?;
         let fingerprint = u64::from_str_radix(fingerprint, 16).ok()?;

@@ -13,8 +13,9 @@
 //! | `Priority` | keep their names | belongs to the first backend |
 //! | `Manual` | keep their names | is left out until it is renamed |
 //!
-//! With `Priority`, a backend owns a name only after the backend was listed. Until then, the name
-//! belongs to the next backend that offers it. If this is not acceptable, use `Prefix`.
+//! With `Priority`, a backend owns a name only after it has listed the name. Until then, requests
+//! for the name are sent to the next backend that lists it. If this is not acceptable, use
+//! `Prefix`.
 //!
 //! A backend's prefix is its name followed by the separator, unless [`Backend::prefix`] sets a
 //! different prefix. URIs are never rewritten. If an item is left out, or clients do not accept its
@@ -42,12 +43,13 @@
 //!   backend replies with the error "method not found", or fails with a [`BackendError`] of the
 //!   kind [`Unsupported`], which may also be the source of another error.
 //!
-//! All clients share a backend's last known items. If a backend shows different tools to different
-//! clients, use separate routers.
+//! All clients share the last known items of a backend. If a backend returns different tools to
+//! different clients, create a separate router for each group of clients.
 //!
 //! A list is split into pages of 1000 items. For each kind of item, the router stores the last four
-//! lists that have several pages, so that clients can read them to the end. A cursor of any other
-//! list is rejected, unless the current list has the same names in the same order.
+//! lists that have several pages, so that a client can read a list to its end even if the items
+//! change. A cursor of an older list is rejected, unless the current list has the same names in the
+//! same order.
 //!
 //! # Calls
 //!
@@ -67,9 +69,9 @@
 //! resource's URI in the result of a tool or a prompt. If there is no such backend, it is read from
 //! the only backend that has resources.
 //!
-//! A backend owns no resource before it was listed. If the list of a backend is unknown, because
-//! the backend is not connected or fails, the resource belongs to the next backend that lists it.
-//! If a backend disconnects after it was listed, its list remains known.
+//! A backend owns a resource only after it has listed the resource. If the list of a backend is
+//! unknown, because the backend is not connected or fails, its resources belong to the next backend
+//! that lists them. If a backend disconnects after it was listed, its list remains known.
 //!
 //! Completion requests for a resource template are sent to the first backend that lists exactly
 //! this template.

@@ -16,8 +16,8 @@ pub enum Conflicts {
     /// If several backends offer the same resource, it belongs to the first of these backends.
     #[default]
     Prefix,
-    /// Names are not changed. If several backends offer the same item, it belongs to the first of
-    /// these backends that has listed it.
+    /// Names are not changed. If several backends list the same item, it belongs to the first of
+    /// them, in the order in which the backends were added.
     Priority,
     /// Names are not changed. If several backends offer an item with the same name, all of these
     /// items are left out until they are renamed.
@@ -29,7 +29,7 @@ pub enum Conflicts {
 pub(super) struct ExposedNames {
     pub(super) conflicts: Conflicts,
     pub(super) separator: String,
-    /// The name and prefix of each backend, in the order in which the backends were added.
+    /// The name and prefix of each backend. The index in this list is the index of the backend.
     pub(super) backends: Vec<BackendNames>,
     /// The indices of the backends, sorted by the length of their prefix, the longest first.
     by_prefix: Vec<usize>,
@@ -38,8 +38,8 @@ pub(super) struct ExposedNames {
 #[derive(Debug)]
 pub(super) struct BackendNames {
     pub(super) name: Arc<str>,
-    /// The prefix of the backend's tools and prompts. Empty if the conflict rule does not use
-    /// prefixes.
+    /// The prefix that is put before the names of the backend's tools and prompts. Empty if the
+    /// conflict rule does not use prefixes.
     pub(super) prefix: String,
 }
 
@@ -90,7 +90,8 @@ impl ExposedNames {
         exposed.strip_prefix(&*self.backends[place].prefix)
     }
 
-    /// Returns the backends whose prefix matches the start of the name, the longest prefix first.
+    /// Returns all backends whose prefix is at the start of the name. Backends with longer prefixes
+    /// come first.
     pub(super) fn by_prefix<'s>(&'s self, exposed: &'s str) -> impl Iterator<Item = usize> + 's {
         let begins =
             move |&place: &usize| self.own(place, exposed).is_some_and(|own| !own.is_empty());

@@ -9,7 +9,7 @@ use std::{
 
 use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
 
-/// The maximum number of remembered URIs per backend.
+/// The maximum number of resource URIs that are remembered for each backend.
 const MAX_URIS: usize = 10_000;
 /// The maximum total size in bytes of the remembered URIs per backend.
 const MAX_URI_BYTES: usize = 4 * 1024 * 1024;
@@ -21,12 +21,13 @@ const MAX_OWNED_URI: usize = 2_048;
 /// A backend may link to resources that it does not list. Without this record, the router would not
 /// know which backend can read them.
 ///
-/// The limits apply to each backend separately, so that no backend evicts the URIs of another.
+/// The limits on the number and size of the URIs apply to each backend separately. Otherwise, a
+/// backend that returns many URIs could evict those of other backends.
 pub(super) struct ResourceOwners(Box<[Mutex<Uris>]>);
 
-/// The latest resource URIs that a backend has returned, in two generations. When the recent
-/// generation has reached half of a limit, it replaces the earlier generation, whose URIs are
-/// forgotten.
+/// The most recent resource URIs that a backend has returned. They are stored in two generations,
+/// so that old URIs can be removed cheaply: when the recent generation has reached half of a limit,
+/// it replaces the earlier generation.
 #[derive(Default)]
 struct Uris {
     recent: Generation,
@@ -78,7 +79,8 @@ impl ResourceOwners {
 // === impl Uris ===
 
 impl Uris {
-    /// Adds a URI to the recent generation. If this generation is full, starts a new one first.
+    /// Adds a URI to the recent generation. If the recent generation is full, first replaces the
+    /// earlier generation by it.
     fn add(&mut self, uri: &str) {
         if self.recent.uris.contains(uri) {
             return;

@@ -31,21 +31,22 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The subject of a request. This is usually an item under the name that the client uses.
+/// The item or method that a request is about. It determines how the backend's reply is translated
+/// for the client. Items have the names that the client uses.
 enum Wanted {
     Tool(Cow<'static, str>),
     Prompt(String),
     Resource(String),
     Subscription(String),
     Completion,
-    /// A method that concerns no item, such as setting the log level. The request is sent to the
-    /// only backend that has the matching capability.
+    /// A method that is not about an item, such as setting the log level. The request is sent to
+    /// the backend that declares the matching capability, if there is exactly one such backend.
     Unshared(String),
 }
 
 /// The response future of a [`Router`].
 ///
-/// Dropping this future drops the pending request to the backend.
+/// Dropping this future cancels the request to the backend.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);
 
@@ -55,7 +56,8 @@ enum State {
     Working(BoxFuture<'static, Result<Reply, BackendError>>),
 }
 
-/// A pending request to a backend. Its reply is translated for the client.
+/// A pending request to a backend. When the backend replies, the reply is translated for the
+/// client.
 struct Sent {
     reply: BoxFuture<'static, Result<Reply, BoxError>>,
     shared: Arc<Shared>,
@@ -127,8 +129,8 @@ async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
     }
 }
 
-/// Lists the items of all backends to find the backend that has the requested item, and sends the
-/// request to this backend.
+/// Sends a request for an item whose backend is not known yet. To find the backend, first lists the
+/// items of all backends.
 async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendError> {
     let Subject::Item(kind, name) = request.subject() else {
         return Ok(Reply::method_not_found(request.method().to_owned()));
@@ -146,8 +148,8 @@ async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, B
     }
 }
 
-/// Returns the name of the tool or prompt that the reply rejects as unknown or unavailable. Returns
-/// `None` for other replies and other kinds of items.
+/// Returns the tool or prompt name in a reply that rejects the name as unknown or unavailable.
+/// Returns `None` for all other replies, and for replies about resources.
 fn named(reply: &mut Reply) -> Option<&mut Cow<'static, str>> {
     let refusal = reply.refusal_mut()?;
     refusal.kind()?.is_named().then_some(())?;
@@ -173,8 +175,9 @@ impl Sent {
         Self { reply, shared, place, wanted }
     }
 
-    /// Translates a backend's reply for the client: replaces the backend's own name by the name
-    /// that clients see, and backend errors by errors for clients.
+    /// Translates a backend's reply for the client. In the reply, the backend's own name of the
+    /// item is replaced by the name that clients see. Errors about the connection to the backend
+    /// are replaced by errors that clients understand.
     fn put(&mut self, reply: &mut Reply) {
         let Self { shared, place, wanted, .. } = self;
         if let Some(result) = reply.result() {
@@ -264,7 +267,8 @@ impl Wanted {
         }
     }
 
-    /// Returns the reply for the client if the backend does not know the method.
+    /// Returns the reply that the client receives if the backend does not know the method of the
+    /// request.
     fn refuse(&mut self) -> Reply {
         match self {
             Self::Tool(name) => Reply::unknown_tool(mem::take(name)),

@@ -34,15 +34,16 @@ use crate::{
     message::{Context, ItemKind, Reply},
 };
 
-/// The maximum time for which a background task waits for a slow backend's list. After that, the
-/// request is dropped, and may be sent again.
+/// The maximum time for which a background task waits for the list of a slow backend. After this
+/// time, the list request is dropped. A later list request may start it again.
 const LATEST: Duration = Duration::from_secs(60);
-/// The minimum time between two listings that requests for unknown names cause.
+/// The minimum time between two listings of all backends that are caused by requests for unknown
+/// names.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The time after which a client that cancels its list request has waited long enough: backends
-/// that have not answered by then are marked as late.
+/// The minimum time after which a cancelled list request has an effect: the backends that have not
+/// answered until then are marked as late, and later list requests do not wait for them.
 const WAITED_ENOUGH: Duration = Duration::from_secs(1);
-/// The maximum number of distinct problems with items that the router logs.
+/// The maximum number of different problems with items that a router logs during its lifetime.
 const MAX_LOGGED_PROBLEMS: usize = 1_000;
 
 /// The state that all clones of a router share.
@@ -53,21 +54,23 @@ pub(super) struct Shared {
     pub(super) changes: Changes,
     pub(super) boards: ListCaches,
     pub(super) handed_out: ResourceOwners,
-    /// The problems that were already logged, as texts in which long names are truncated.
+    /// The messages of the problems that were already logged, so that no problem is logged twice.
+    /// Long names in the messages are truncated.
     told: Mutex<HashSet<String>>,
     /// The background tasks, which wait for slow backends and send delayed notifications. They are
     /// aborted when the router is dropped.
     background: Mutex<JoinSet<()>>,
 }
 
-/// The backend to which a request is sent, if it is known.
+/// The result of looking for the backend to which a request for an item is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// The backend with this index.
     To(usize),
-    /// No backend, because several backends offer an item with this name.
+    /// Several backends offer an item with this name, and all of these items are left out. The
+    /// request is rejected.
     Contested,
-    /// Not known until all backends have been listed.
+    /// The backend can only be found after the items of all backends have been listed.
     Look,
     /// No backend can have this item.
     Nowhere,
@@ -81,20 +84,20 @@ struct Fetch<I> {
     answer: BoxFuture<'static, Result<Listed<I>, ListError>>,
 }
 
-/// The backends that a client's list request is waiting for. If the client gives up, background
-/// tasks wait for these backends instead. Otherwise, a client with a short timeout would never
-/// receive their items.
+/// The pending requests of one listing to the backends. If the client cancels its list request,
+/// background tasks continue these requests. Otherwise, a client with a short timeout would never
+/// receive the items of a slow backend.
 struct Awaited<'s, I: CachedItem> {
     shared: &'s Arc<Shared>,
-    /// The Tokio runtime that runs the background tasks, and the time at which the client's list
-    /// request started. `None` if the request does not run in a Tokio runtime, so that background
-    /// tasks are impossible.
+    /// The Tokio runtime for background tasks, and the start time of the client's list request.
+    /// `None` if the list request runs outside a Tokio runtime, where no background tasks are
+    /// possible.
     background: Option<(Handle, Instant)>,
     asking: FuturesUnordered<Fetch<I>>,
 }
 
-/// A guard in the background task that waits for a slow backend. Dropping the guard records that
-/// the task has ended, even if the runtime has aborted the task.
+/// A guard that a background task holds while it waits for the list of a slow backend. When the
+/// guard is dropped, the end of the task is recorded, even if the runtime has aborted the task.
 struct BackgroundRefresh<I: CachedItem> {
     shared: Weak<Shared>,
     place: usize,
@@ -102,7 +105,8 @@ struct BackgroundRefresh<I: CachedItem> {
     kind: PhantomData<I>,
 }
 
-/// A merged list, which is complete if it contains the current items of all backends.
+/// A merged list for a client. It is complete if it contains the current items of all backends, and
+/// not the last known items of a slow or failing backend.
 struct View<I> {
     merged: Arc<Merged<I>>,
     complete: bool,
@@ -130,9 +134,9 @@ impl Shared {
         }
     }
 
-    /// Returns the index of the only backend that has a capability. Returns `None` if no backend or
-    /// several backends have it. If the router has a single backend, that backend is assumed to
-    /// have the capability while its description is unknown.
+    /// Returns the index of the backend that declares a capability. Returns `None` if no backend or
+    /// several backends declare it. If the router has a single backend whose description is
+    /// unknown, that backend is assumed to have the capability.
     pub(super) fn owner(&self, has: impl Fn(&ServerCapabilities) -> bool) -> Option<usize> {
         let is_single = self.backends.len() == 1;
         let mut owners = self.backends.iter().enumerate().filter(|(_, backend)| {
@@ -223,8 +227,9 @@ impl Shared {
         View { merged: board.view(&self.names, sources), complete }
     }
 
-    /// Returns the current epoch of the list, and whether the backend declares items of this kind.
-    /// The latter is `None` if the backend's description is unknown.
+    /// Returns the current epoch (change counter) of this kind of list, and whether the backend's
+    /// description declares items of this kind. Returns `None` for the latter if the description is
+    /// unknown.
     fn now<I: Item>(&self, place: usize) -> (Option<bool>, When) {
         let description = self.backends[place].describe();
         let offered = description.map(|described| I::is_offered(&described.capabilities));
@@ -246,8 +251,8 @@ impl Shared {
         Fetch { place, when, context, answer }
     }
 
-    /// Records a backend's response to a list request. Returns the items to list, and whether these
-    /// items are current.
+    /// Stores the result of a list request to a backend in the cache. Returns the items to list for
+    /// the backend, and whether they are current.
     fn learn<I: CachedItem>(
         self: &Arc<Self>,
         place: usize,
@@ -264,7 +269,7 @@ impl Shared {
         (learnt.source, learnt.fresh)
     }
 
-    /// Notifies clients of a changed list after this delay.
+    /// After the given delay, notifies clients that the list has changed.
     fn bump_after<I: Item>(&self, after: Duration) {
         let epoch = I::epoch(&self.changes).clone();
         match Handle::try_current() {
@@ -295,7 +300,7 @@ impl Shared {
         }
     }
 
-    /// Stops waiting for a slow backend, and continues its list request in the background. Returns
+    /// Marks a slow backend as late, and continues its list request in a background task. Returns
     /// the backend's last known items.
     fn give_up<I: CachedItem>(
         self: &Arc<Self>,
@@ -339,7 +344,7 @@ impl Shared {
         self.spawn(wait, runtime);
     }
 
-    /// Spawns a background task that is aborted when the router is dropped.
+    /// Spawns a background task. All background tasks are aborted when the router is dropped.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
         let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         while background.try_join_next().is_some() {}
@@ -367,7 +372,8 @@ impl Shared {
         .await;
     }
 
-    /// Returns the backend to which a request for an item is sent.
+    /// Returns the backend to which a request for a tool, prompt, resource or resource template is
+    /// sent.
     pub(super) fn way(&self, kind: ItemKind, name: &str) -> Target {
         match kind {
             ItemKind::Tool => self.way_to_name::<Tool>(name),
@@ -382,7 +388,7 @@ impl Shared {
         }
     }
 
-    /// Returns the backend to which a request for a tool or prompt is sent.
+    /// Finds the backend for a request for a tool or prompt, by the name that clients see.
     fn way_to_name<I: CachedItem>(&self, name: &str) -> Target {
         match I::board(&self.boards).route(name) {
             Some(route) => route.into(),
@@ -400,7 +406,7 @@ impl Shared {
         }
     }
 
-    /// Returns the backend to which a request for a resource is sent.
+    /// Finds the backend for a request for a resource, by its URI.
     fn way_to_resource(&self, uri: &str) -> Target {
         let boards = &self.boards;
         let templates = boards.templates.current();
@@ -489,8 +495,8 @@ impl<I: CachedItem> Drop for Awaited<'_, I> {
 // === impl BackgroundRefresh ===
 
 impl<I: CachedItem> BackgroundRefresh<I> {
-    /// Disarms the guard, because the end of the task is already recorded. A new task may have
-    /// started since then.
+    /// Disarms the guard. Called when the end of the task was already recorded, because a new task
+    /// may have been started since then.
     fn end(mut self) {
         self.ended = true;
     }

@@ -15,9 +15,9 @@ pub enum Problem {
     NotListed {
         /// The name of the backend.
         backend: Arc<str>,
-        /// The kind of the items that could not be listed.
+        /// The kind of items that the backend could not list, such as tools.
         kind: ItemKind,
-        /// The reason why the backend could not be listed.
+        /// The reason why the backend could not list its items, as a text for the operator.
         reason: String,
     },
     /// An item is left out because clients would not accept its name.
@@ -26,7 +26,7 @@ pub enum Problem {
         backend: Arc<str>,
         /// The kind of the item that is left out.
         kind: ItemKind,
-        /// The name that clients would see, including the backend's prefix.
+        /// The name that clients would have seen, including the backend's prefix.
         name: String,
     },
     /// A backend lists two items with the same name or URI. The first item is used.
