@@ -17,52 +17,55 @@ use crate::{
     message::LogLevel,
 };
 
-/// The maximum number of pending `subscriptions/listen` streams per connection. A stream is pending
-/// from the client's request until it starts; meanwhile, its changes are already recorded.
+/// The maximum number of pending `subscriptions/listen` streams per client connection. A stream is
+/// pending from the arrival of the client's request until the stream starts. During this time,
+/// changes are already recorded for it.
 const MOST_ASKED: usize = 64;
 /// The pause between two batches of notifications of updated resources. If a resource is updated
 /// several times during a pause, clients receive one notification.
 const UPDATES_PAUSE: Duration = Duration::from_millis(100);
 
-/// The state of change notifications that all connections of a server share.
+/// The source of change notifications, and the resource subscriptions, of a server. All client
+/// connections share them.
 #[derive(Clone)]
 pub(super) struct Changing {
     pub(super) changes: Changes,
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-/// The state of change notifications for a single client connection.
+/// The state of one client connection that is needed to send change notifications to the client.
 #[derive(Default)]
 pub(super) struct Connection {
     claims: OnceLock<Claims>,
     log_level: OnceLock<Arc<LogLevel>>,
     opened: Mutex<Opened>,
-    /// The `subscriptions/listen` streams that were requested but have not started yet.
+    /// The `subscriptions/listen` streams that the client has requested and that have not started
+    /// yet.
     asked: Mutex<Vec<PendingStream>>,
 }
 
-/// A `subscriptions/listen` stream that was requested but has not started yet. It records all
-/// changes since the request, so that none is missed.
+/// A `subscriptions/listen` stream that a client has requested and that has not started yet.
+/// Changes are recorded from the request on, so that none is missed before the stream starts.
 pub(super) struct PendingStream {
     pub(super) watch: Watch,
     /// The resources for which the stream sends update notifications.
     pub(super) uris: Uris,
 }
 
-/// Whether a client with protocol version 2025-11-25 or older has initialized the connection, and
-/// whether it is being notified of changes.
+/// The state of change notifications to a client with protocol version 2025-11-25 or older. Such a
+/// client is notified from its `initialize` request until it disconnects.
 #[derive(Default)]
 enum Opened {
     #[default]
     Not,
-    /// The client has sent `initialize`. The value records the changes since then, until a task
-    /// notifies the client.
+    /// The client has sent `initialize`. The value records the changes until a task begins to
+    /// notify the client.
     Initialized(Box<Watch>),
     /// A task is notifying the client of changes.
     Told,
 }
 
-/// A recorder of all changes since its creation.
+/// Records all changes of lists and resources from the creation of this value on.
 pub(super) struct Watch {
     tools: Bumps,
     prompts: Bumps,
@@ -79,17 +82,18 @@ pub(super) enum Change {
     Content(Arc<str>),
 }
 
-/// A client, or a stream to a client, that receives change notifications.
+/// A receiver of change notifications: an older client, or a `subscriptions/listen` stream.
 pub(super) trait Listener: Sync {
     fn wants(&self, change: &Change) -> bool;
-    /// Sends a notification of the change, if the client is still connected.
+    /// Sends a notification of the change. Does nothing if the client has disconnected.
     fn notify(&self, change: Change) -> impl Future<Output = ()> + Send;
 }
 
 // === impl Changing ===
 
 impl Changing {
-    /// Starts to record changes of the lists, and updates of those resources that `wanted` selects.
+    /// Starts to record changes of the lists of tools, prompts and resources, and updates of the
+    /// resources that `wanted` selects.
     pub(super) fn watch(&self, wanted: Arc<Wanted>) -> Watch {
         Watch {
             tools: self.changes.tools().watch(),
@@ -125,9 +129,9 @@ impl Connection {
         }
     }
 
-    /// Returns the recorded changes, for the task that will notify the client. Returns `None` if
-    /// another task already notifies the client, or if the client has not initialized the
-    /// connection.
+    /// Takes the recorded changes, so that the calling task can notify the client of them. Returns
+    /// `None` if another task already notifies the client, or if the client has not sent
+    /// `initialize`.
     pub(super) fn begin(&self) -> Option<Watch> {
         let mut opened = self.opened();
         match mem::take(&mut *opened) {
@@ -143,7 +147,8 @@ impl Connection {
         }
     }
 
-    /// Starts to record changes for a stream that the client has requested.
+    /// Adds a pending stream for a `subscriptions/listen` request, and starts to record changes for
+    /// it.
     ///
     /// The number of pending streams is limited, because a stream whose request is cancelled never
     /// starts. Beyond the limit, changes between the request of a stream and its start are lost.
@@ -154,10 +159,9 @@ impl Connection {
         }
     }
 
-    /// Returns the pending streams: those that were requested but have not started yet.
-    ///
-    /// When a stream starts, it can use the record of any pending stream. In the worst case, a
-    /// change is reported twice.
+    /// Returns the `subscriptions/listen` streams that were requested and have not started yet.
+    /// When one of these streams starts, it can use the recorded changes of any of them. In the
+    /// worst case, the client is notified of a change twice.
     pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,7 +174,7 @@ impl Connection {
 // === impl Watch ===
 
 impl Watch {
-    /// Notifies a listener of all changes. The future never completes.
+    /// Notifies a listener of all recorded and future changes. The future never completes.
     pub(super) async fn notify(self, listener: &impl Listener) -> Infallible {
         let ((never, _), _) = future::join(
             future::join(
@@ -187,8 +191,8 @@ impl Watch {
     }
 }
 
-/// Notifies a listener of each change of one kind. If several changes occur while a notification is
-/// being sent, they cause one further notification.
+/// Notifies a listener whenever the list of one kind of item changes. If the list changes several
+/// times while a notification is being sent, only one more notification follows.
 async fn notify_changes(mut bumps: Bumps, change: Change, listener: &impl Listener) -> Infallible {
     loop {
         bumps.bumped().await;

@@ -24,7 +24,7 @@ where
     /// questions to the client while the client's request is still pending, and calls the service
     /// again with the client's answers.
     ///
-    /// The future is boxed for the same reason as that of [`answer`](Self::answer).
+    /// The future is boxed to keep it small. See [`answer`](Self::answer) for the reason.
     pub(super) fn answer_asking<'a>(
         &'a self,
         method: &'a str,
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// The reason why a question has no answer from the client.
+/// The reason why the client has not answered a question, as an error message.
 struct Unanswered(String);
 
 impl From<ErrorData> for Unanswered {
@@ -79,8 +79,8 @@ impl From<serde_json::Error> for Unanswered {
     }
 }
 
-/// Adds the client's answers and the service's request state to the request, before it is sent to
-/// the service again.
+/// Adds the client's answers to a request, together with the request state that the service has
+/// returned. The request is then sent to the service again.
 fn answer(request: &mut Request, answers: InputResponses, state: Option<String>) {
     let (responses, request_state) = match request.message_mut() {
         ClientRequest::CallToolRequest(call) => {

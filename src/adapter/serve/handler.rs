@@ -72,8 +72,8 @@ macro_rules! answered_by_the_service {
     )+};
 }
 
-/// Implements `ServerHandler` methods that send a request to the service and expect an empty
-/// result.
+/// Implements `ServerHandler` methods that send a request to the service. The methods return no
+/// value, because the result of the request must be empty.
 macro_rules! acknowledged_by_the_service {
     ($(fn $method:ident($params:ty) = $Message:ident;)+) => {$(
         async fn $method(
@@ -386,16 +386,15 @@ where
 
     /// Checks the `Mcp-Param-*` headers of a tool call, as rmcp does for tools that it knows.
     ///
-    /// If the tool is unknown, this function first lists the tools on behalf of the client. If the
-    /// listing fails or does not contain the tool, the call is not checked: the client cannot have
-    /// seen the tool's header annotations either. Concurrent calls of unknown tools share one
-    /// listing. After a listing, the tools are not listed again for one second unless they have
-    /// changed.
+    /// If the server does not know the tool, it first lists the tools on behalf of the client. If
+    /// the listing fails or does not contain the tool, the call is not checked, because the client
+    /// cannot know which headers the tool requires. Concurrent calls of unknown tools share one
+    /// listing. The tools are listed at most once a second, unless they have changed.
     ///
-    /// If the tools have changed, but the called tool had no header annotations before the change,
-    /// the call is not checked, and the tools are listed in the background. If such calls waited
-    /// for the listing, a backend that is slow or changes its tools continuously would delay the
-    /// calls of all other tools.
+    /// There is one exception: the tools have changed, and the called tool had no header
+    /// annotations before. Then the call is not checked, and the tools are listed in the
+    /// background. If calls waited for the listing, a backend that is slow or changes its tools
+    /// continuously would delay the calls of all other tools.
     #[cfg(feature = "http")]
     async fn check_headers(
         &self,
@@ -435,8 +434,8 @@ where
         }
     }
 
-    /// Lists the tools until the named tool is found. Does nothing if the tool is already known, or
-    /// if a recent listing did not contain it.
+    /// Lists the tools page by page until the named tool is found. Does nothing if the tool was
+    /// listed since the last change of the tools, or if a recent listing did not contain it.
     #[cfg(feature = "http")]
     async fn search(
         &self,
@@ -491,8 +490,9 @@ where
 
 /// Returns `true` if the method was removed in protocol version 2026-07-28.
 ///
-/// rmcp answers a request for a removed method itself if it can parse the parameters. Otherwise, it
-/// passes the request to this server as a custom request.
+/// rmcp rejects requests for removed methods itself, but only if it can parse the parameters.
+/// Otherwise, rmcp passes the request to this server as a custom request, and the server must
+/// reject it.
 fn is_removed(method: &str) -> bool {
     const REMOVED: [&str; 5] = [
         InitializeResultMethod::VALUE,

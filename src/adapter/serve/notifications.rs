@@ -35,18 +35,19 @@ const SUBSCRIBING: usize = 8;
 /// The key of the progress token in a request's `_meta`.
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
-/// A client with protocol version 2025-11-25 or older. It receives notifications of all kinds of
-/// changes that the server declares, without requesting them.
+/// A client with protocol version 2025-11-25 or older. It need not request change notifications: it
+/// is notified of changes of all lists for which the server declares `listChanged`, and of updates
+/// of its subscribed resources.
 struct Older<'a> {
     peer: &'a Peer<RoleServer>,
     claims: &'a Claims,
     capabilities: &'a (dyn Fn() -> ServerCapabilities + Sync),
 }
 
-/// A `subscriptions/listen` stream with its subscribed resources.
+/// A `subscriptions/listen` stream to a client, and the resources whose updates it sends.
 struct Stream {
     sink: SubscriptionSink,
-    /// The requested resources, except those that the service has refused to subscribe to.
+    /// The requested resources whose subscription the service has not rejected.
     uris: Uris,
 }
 
@@ -56,7 +57,8 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
-    /// Notifies a client with protocol version 2025-11-25 or older of changes until it disconnects.
+    /// Sends change notifications to a client with protocol version 2025-11-25 or older until the
+    /// client disconnects.
     pub(super) async fn notify(&self, peer: &Peer<RoleServer>) {
         let Some(changing) = &self.changing else { return };
         let Some(watch) = self.connection.begin() else { return };
@@ -70,8 +72,8 @@ where
         claims.clear();
     }
 
-    /// Sends notifications on a `subscriptions/listen` stream until the stream ends: those of
-    /// recorded changes, and those of the wrapped handler.
+    /// Sends notifications on a `subscriptions/listen` stream until the stream ends. These are the
+    /// notifications of recorded changes, and the notifications of the wrapped handler.
     pub(super) async fn stream(
         &self,
         changing: &Changing,
@@ -102,9 +104,10 @@ where
         }
     }
 
-    /// Subscribes to the resources that a stream requests, and then forwards the updates of each
-    /// resource unless the service has rejected its subscription. The error "method not found" is
-    /// not a rejection, because a server without `resources/subscribe` may still send updates.
+    /// Sends the service a subscribe request for each resource that a stream requests. The stream
+    /// then sends the updates of the resource, unless the service has rejected the request. The
+    /// error "method not found" is not a rejection, because a service without `resources/subscribe`
+    /// may still report updates.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn subscribe_to(
         &self,
@@ -175,7 +178,7 @@ impl Listener for Older<'_> {
 // === impl Stream ===
 
 impl Stream {
-    /// Returns the URIs of the resources that the client has requested for this stream.
+    /// Returns the URIs of the resources whose updates the client has requested for this stream.
     fn asked(&self) -> HashSet<Arc<str>> {
         let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
         uris.map(|uri| uri.as_str().into()).collect()

@@ -13,9 +13,9 @@ use rmcp::{
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 
-/// The methods of a wrapped handler that are called directly instead of through the layers. These
-/// are the methods of [`ServerHandler`] that answer no request, and the methods for the requests
-/// that [`Opening`](super::service::Opening) lists.
+/// The methods of a wrapped handler that the server calls directly, without passing through the
+/// layers. These are the methods of [`ServerHandler`] that answer no request, and those that answer
+/// the requests listed in [`Opening`](super::service::Opening).
 ///
 /// Unlike `ServerHandler` itself, this trait can be used as a trait object.
 pub(super) trait Passthrough: Send + Sync {

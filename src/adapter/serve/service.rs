@@ -47,14 +47,16 @@ use crate::{
 /// See the [module docs](crate::adapter) for an example and for the differences that clients see.
 pub struct ServeService<S> {
     pub(super) shared: Arc<Shared<S>>,
-    /// The source of change notifications. `None` if clients are not notified.
+    /// The source of change notifications for clients. `None` unless [`changes`](Self::changes) was
+    /// called. In this case, clients are not notified.
     pub(super) changing: Option<Changing>,
     /// A function that returns the name of a request's caller, so that the resource subscriptions
     /// of each caller can be limited.
     caller_of: Option<Arc<CallerOf>>,
     /// The state of this client connection. Clones start with an empty state.
     pub(super) connection: Connection,
-    /// A value that is dropped when the connection ends. Clones do not contain it.
+    /// A value that is dropped when this connection ends. Clones of the server do not contain the
+    /// value.
     held: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -70,14 +72,14 @@ pub(super) struct Shared<S> {
     pub(super) searches: Searches,
 }
 
-/// Selects the component that answers `initialize`, `server/discover` and `ping`.
+/// Determines which component answers the requests `initialize`, `server/discover` and `ping`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Opening {
     /// The Tower service answers `initialize`, `server/discover` and `ping`, like any other
     /// request.
     Inside,
-    /// The passthrough handler answers `initialize`, `server/discover` and `ping`, because the
-    /// Tower service is not a complete server.
+    /// The wrapped handler answers `initialize`, `server/discover` and `ping`, and the layers do
+    /// not see them. Used if the Tower service is not a complete server.
     Passthrough,
 }
 
@@ -313,10 +315,10 @@ where
 {
     /// Clones the service, waits until the clone is ready, and calls it with the request.
     ///
-    /// The future is boxed and built from combinators to keep it small, because rmcp spawns a task
-    /// for each request, whose size is that of the largest method's future. Combinators store the
-    /// request once, whereas nested `async` blocks store their arguments twice: with them, each
-    /// request took 19 KiB.
+    /// The future is boxed and built from combinators to keep it small. rmcp spawns a task for each
+    /// request, and all these tasks have the size of the largest future. Combinators store the
+    /// request once, whereas nested `async` blocks store their arguments twice, which took 19 KiB
+    /// per request.
     pub(super) fn answer<'a>(
         &'a self,
         method: &'a str,
@@ -330,8 +332,8 @@ where
             .boxed()
     }
 
-    /// Sends the service an unsubscribe request for a resource after its subscribed clients have
-    /// disconnected.
+    /// Sends the service an unsubscribe request for a resource. Used after all clients that were
+    /// subscribed to the resource have disconnected.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn unsubscribe(&self, uri: &str) -> Result<(), ErrorData> {
         let message = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri));
@@ -341,8 +343,8 @@ where
     }
 }
 
-/// Returns the name under which the requests of a caller are counted. All unnamed callers share one
-/// name, which differs from the name of a caller with an empty name.
+/// Returns the key under which the limits count a caller. All callers without a name share one key.
+/// It differs from the key of a caller whose name is empty.
 pub(crate) fn account(caller: Option<String>) -> Arc<str> {
     caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }

@@ -28,30 +28,33 @@ pub(super) const MAX_URI: usize = 2_048;
 
 /// The maximum number of resource subscriptions of one caller on all its connections.
 const MOST_OF_CALLER: usize = 20_000;
-/// The maximum total size in bytes, as JSON, of the distinct URIs to which one caller is
-/// subscribed. It is a third of the limit for all subscriptions at one backend.
+/// The maximum total size in bytes, as JSON, of the URIs to which one caller is subscribed.
+/// Duplicate URIs count once. The limit is a third of the limit that applies to all subscriptions
+/// at one backend.
 const MAX_CALLER_BYTES: usize = 1 << 20;
-/// The maximum total size in bytes of the resource subscriptions of all clients.
+/// The maximum total size in bytes of the resource subscriptions of all clients of a server.
 const MAX_SUBSCRIPTION_BYTES: usize = 256 << 20;
-/// The memory in bytes that each subscription is assumed to need in addition to its URI.
+/// The estimated memory in bytes that a subscription needs in addition to its URI.
 const OVERHEAD: usize = 128;
 
-/// A function that sends the service an unsubscribe request. No client waits for the reply.
+/// A function that sends an unsubscribe request for a resource to the service. It is called in the
+/// background, where no client waits for the reply.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
 
 /// The resources of a server to which at least one client is subscribed.
 ///
-/// The service receives a subscribe request for each client, so that its layers can accept or
-/// reject each client. However, some services end the subscriptions of all clients at the first
-/// unsubscribe request. Therefore, unsubscribe requests are sent only after the last client has
-/// unsubscribed: one for each subscribe request that the service has accepted.
+/// For each client that subscribes to a resource, the service receives a subscribe request, so that
+/// a layer can reject individual clients. However, some services end the subscriptions of all
+/// clients at the first unsubscribe request. Therefore, the service receives unsubscribe requests
+/// only after the last client has unsubscribed, and as many as it has accepted subscribe requests.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
     shares: Mutex<Shares>,
     unsubscribe: Unsubscribe,
 }
 
-/// The total size of the resource subscriptions, of all clients and per caller.
+/// Tracks the total size of the resource subscriptions, both of all clients together and of each
+/// caller.
 #[derive(Default)]
 struct Shares {
     bytes: usize,
@@ -62,13 +65,14 @@ struct Shares {
 #[derive(Default)]
 struct OfCaller {
     subscriptions: usize,
-    /// For each resource, the number of the caller's subscriptions to it.
+    /// The resources by URI, each with the number of subscriptions that the caller has made to it.
     uris: HashMap<Arc<str>, usize>,
-    /// The size in bytes, as JSON, of the URIs in `uris`.
+    /// The total size in bytes, as JSON, of the URIs in `uris`.
     bytes: usize,
 }
 
-/// A guard that counts a subscription in [`Shares`] until the guard is dropped.
+/// One subscription to a resource, which counts toward the limits in [`Shares`] until this value is
+/// dropped.
 pub(super) struct Share {
     all: Arc<Subscriptions>,
     caller: Option<Arc<str>>,
@@ -76,14 +80,15 @@ pub(super) struct Share {
 }
 
 struct Held {
-    /// The number of connections and streams that have subscribed to the resource or are about to.
+    /// The number of connections and streams that are subscribed to the resource, or have sent a
+    /// subscribe request for it.
     claims: usize,
     subscribed: Subscribed,
 }
 
-/// The number of subscribe requests for a resource that the service has accepted. The lock is held
-/// for reading during subscribe requests, and for writing during unsubscribe requests, so that a
-/// subscribe request waits until pending unsubscribe requests have ended.
+/// The number of subscribe requests for a resource that the service has accepted. A subscribe
+/// request holds the lock for reading, and an unsubscribe request holds it for writing. So a new
+/// subscribe request is sent only after pending unsubscribe requests have ended.
 type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
 /// The resource subscriptions of one connection or stream. Dropping this value ends the
@@ -93,12 +98,13 @@ pub(super) struct Claims {
     uris: Uris<Option<Share>>,
 }
 
-/// A set of resources whose updates a client receives. `T` is additional data for each resource.
-/// Clones share the set.
+/// A set of resources whose updates a client receives. Each resource is stored with additional data
+/// of type `T`. Clones share the set.
 pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
-/// A guard for a claim on a resource. The claim means that a client needs the subscription to the
-/// resource. Dropping the guard releases the claim, unless the claim was kept.
+/// A guard for a claim on a resource. While any client has a claim, the service receives no
+/// unsubscribe request for the resource. Dropping the guard releases the claim, unless the guard
+/// was disarmed.
 struct Claim<'a> {
     all: &'a Arc<Subscriptions>,
     uri: Option<Arc<str>>,
@@ -111,10 +117,11 @@ impl Subscriptions {
         Self { held: Mutex::default(), shares: Mutex::default(), unsubscribe }
     }
 
-    /// Counts a subscription of the caller until the returned value is dropped. Returns an error if
-    /// the subscription would exceed a limit.
+    /// Counts a new subscription toward the limits of the caller and of all clients, until the
+    /// returned value is dropped. Returns an error if a limit would be exceeded.
     ///
-    /// If `caller` is `None`, only the limits for the URI and for all clients together are checked.
+    /// If `caller` is `None`, only the limit on the URI's length and the limit of all clients
+    /// together apply.
     pub(super) fn share(
         self: &Arc<Self>,
         caller: Option<&Arc<str>>,
@@ -127,8 +134,9 @@ impl Subscriptions {
         Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
-    /// Adds a claim on a resource, because one more client needs its subscription. Returns the
-    /// number of subscribe requests for the resource that the service has accepted.
+    /// Adds a claim on a resource for a client that is about to subscribe. Returns the number of
+    /// subscribe requests for the resource that the service has accepted, in the lock that the
+    /// client's request must hold.
     fn claim(&self, uri: &Arc<str>) -> Subscribed {
         let mut held = self.held();
         let held = held
@@ -142,8 +150,8 @@ impl Subscriptions {
         self.held().contains_key(uri)
     }
 
-    /// Releases a client's claims on these resources. If no other client claims a resource, sends
-    /// unsubscribe requests for the resource to the service in the background.
+    /// Releases a client's claims on the given resources. If no claim on a resource is left, sends
+    /// unsubscribe requests for it in the background.
     fn release(self: &Arc<Self>, uris: impl IntoIterator<Item = Arc<str>>) {
         let mut last = Vec::new();
         let mut held = self.held();
@@ -183,9 +191,9 @@ impl Subscriptions {
         }
     }
 
-    /// Releases a client's claim on a resource. If this was the last claim, awaits `unsubscribe`.
-    /// If the service has accepted several subscribe requests, then sends further unsubscribe
-    /// requests.
+    /// Releases a client's claim on a resource. If no claim is left, awaits `unsubscribe`, which
+    /// sends an unsubscribe request. If the service has accepted several subscribe requests for the
+    /// resource, sends as many unsubscribe requests.
     async fn give_back(
         &self,
         uri: &Arc<str>,
@@ -219,7 +227,7 @@ impl Subscriptions {
         }
     }
 
-    /// Decrements the number of claims on a resource. Returns `true` if no claim is left.
+    /// Removes one claim on a resource. Returns `true` if it was the last claim.
     fn leave(&self, uri: &str) -> bool {
         self.held().get_mut(uri).is_some_and(|held| {
             held.claims -= 1;
@@ -227,7 +235,7 @@ impl Subscriptions {
         })
     }
 
-    /// Removes the entry of a resource without claims.
+    /// Removes a resource from the map if no client has a claim on it.
     fn tidy(&self, uri: &str) {
         let mut held = self.held();
         if held.get(uri).is_some_and(|held| held.claims == 0) {
@@ -251,8 +259,9 @@ impl Claims {
         Self { all, uris: Uris::default() }
     }
 
-    /// Awaits `subscribe`. If it succeeds, adds the resource to the client's subscriptions. If it
-    /// fails, removes the resource from the client's subscriptions.
+    /// Awaits `subscribe`, which sends the client's subscribe request. If it succeeds, adds the
+    /// resource to the client's subscriptions. If it fails, removes the resource from the client's
+    /// subscriptions.
     pub(super) async fn add(
         &self,
         uri: &str,
@@ -290,7 +299,7 @@ impl Claims {
     }
 
     /// Removes a resource from the client's subscriptions. If no other client is subscribed to the
-    /// resource, awaits `unsubscribe`.
+    /// resource, also awaits `unsubscribe`, which sends the client's unsubscribe request.
     pub(super) async fn remove(
         &self,
         uri: &str,
@@ -326,8 +335,8 @@ impl Claims {
         self.uris.lock().contains_key(uri)
     }
 
-    /// Returns a filter for updates of the resources that the client has subscribed to. The filter
-    /// uses the subscriptions at the time of each update, so later subscriptions are included.
+    /// Returns a filter that selects updates of the resources to which the client is subscribed.
+    /// The subscriptions are looked up at each update, so later subscriptions are included.
     pub(super) fn wanted(&self) -> Arc<Wanted> {
         self.uris.wanted()
     }
@@ -346,8 +355,8 @@ impl<T> Uris<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a filter for updates of the resources in the set. The filter uses the content of the
-    /// set at the time of each update.
+    /// Returns a filter that selects updates of the resources in the set. The set is looked up at
+    /// each update, so resources that are added later are included.
     pub(super) fn wanted(&self) -> Arc<Wanted>
     where
         T: Send + 'static,

@@ -19,18 +19,20 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::json_size::{BoundedCounter, json_bytes};
 
-/// The maximum number of remembered tools. A listing that would exceed the limit replaces all
-/// earlier listings. Calls of tools that are not remembered are not checked.
+/// The maximum number of tools that are remembered. If a listing would exceed the limit, all tools
+/// of earlier listings are forgotten first. The headers of calls are only checked for remembered
+/// tools.
 const MOST_TOOLS: usize = 10_000;
 /// The maximum length in bytes of a tool's name. Tools with longer names are not remembered.
 const MAX_REMEMBERED_NAME: usize = 1 << 10;
-/// The maximum total size in bytes, as JSON, of the remembered tools that have header annotations.
+/// The maximum total size in bytes, as JSON, of the remembered tools with header annotations. A
+/// tool that would exceed the limit is not remembered.
 const MAX_ANNOTATED: usize = 16 << 20;
-/// The minimum time between two listings in the same [`View`], if calls of missing tools cause
-/// them.
+/// The minimum time between two listings of tools in one [`View`] that are caused by calls of tools
+/// that do not exist.
 #[cfg(feature = "http")]
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of separate views. Clients beyond this limit share one view.
+/// The maximum number of separate [`View`]s. If all are in use, further clients share one view.
 #[cfg(feature = "http")]
 const MOST_VIEWS: usize = 100;
 /// The key in an argument's schema that names the header in which clients repeat the argument
@@ -48,11 +50,11 @@ pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 /// rmcp only uses the header annotations in a tool's schema. For tools without annotations, which
 /// are most tools, only the name is stored.
 ///
-/// A later listing replaces tools of the same name. It does not remove other tools, because several
-/// clients list at once, not all see the same tools, and the next page may arrive late. A removed
-/// tool may remain in memory, since calls of it are rejected anyway. But if a tool's schema has
-/// changed, the old schema would cause valid calls to be rejected. Therefore, all tools are removed
-/// when the service reports that its tools have changed.
+/// A later listing replaces remembered tools of the same name, but does not remove other tools:
+/// several clients list tools at the same time, each may see different tools, and the next page may
+/// arrive late. A tool that no longer exists may be remembered, because its calls are rejected
+/// anyway. However, an outdated schema would cause valid calls to be rejected. Therefore, all tools
+/// are forgotten when the service reports that its tools have changed.
 ///
 /// Calls of a tool that no client has listed are not checked: a layer may hide or rename the tool,
 /// and an error about a missing header would reveal it. Calls of tools that are too large to be
@@ -63,20 +65,23 @@ pub(super) struct ListedTools(RwLock<Listed>);
 #[derive(Default)]
 struct Listed {
     epoch: u64,
-    /// Maps the name of each tool to the tool, or to `None` if it has no header annotations.
+    /// The remembered tools by name. The value is `None` if the tool has no header annotations.
     tools: HashMap<Cow<'static, str>, Option<Annotated>>,
     /// The total size in bytes, as JSON, of the tools with header annotations.
     bytes: usize,
 }
 
-/// Whether and when a tool was listed: since the last change of the tools, before it, or never.
+/// Whether the server remembers a tool: listed since the last change of the tools, listed only
+/// before the change, or not listed.
 #[cfg(feature = "http")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// The tool was listed since the last change, or its name is too long to be remembered. In both
-    /// cases, a new listing would not help.
+    /// The tool was listed since the last change of the tools, so it need not be listed again. Also
+    /// used for a tool whose name is too long to be remembered, because listing it again would not
+    /// help.
     Now,
-    /// The tool was listed before the last change, and had no header annotations.
+    /// The tool was listed before the last change of the tools, and had no header annotations at
+    /// that time.
     Plain,
     No,
 }
@@ -86,31 +91,33 @@ struct Annotated {
     bytes: usize,
 }
 
-/// The latest listing in each view that was caused by a call of an unknown tool.
+/// Limits how often calls of unknown tools cause a listing of the tools. The limit applies
+/// separately to each [`View`].
 ///
-/// Different clients may see different tools, so there is one view for each distinct value of the
-/// `Authorization` header. Even a client that invents tool names or credentials causes at most one
+/// Different clients may see different tools. Therefore, there is a separate view for each value of
+/// the `Authorization` header. A client that invents tool names or credentials causes at most one
 /// listing a second per view.
 #[cfg(feature = "http")]
 #[derive(Default)]
 pub(super) struct Searches {
     by_credentials: Mutex<HashMap<u64, (Instant, View)>>,
     others: View,
-    /// Background tasks that list tools, at most one per view.
+    /// The background tasks that list tools. There is at most one task per view.
     background: Mutex<JoinSet<()>>,
     hasher: RandomState,
 }
 
-/// The state that clients with the same credentials share, because they see the same tools. It
-/// stores the latest listing that a call of an unknown tool has caused and that did not contain the
-/// tool.
+/// The state that all clients with the same credentials share, because they see the same tools. If
+/// a call of an unknown tool has listed the tools in vain, the state is the latest such listing.
 ///
-/// The lock is held while a call lists the tools, so that concurrent calls wait for this listing
-/// instead of starting another one. If that call is dropped, the next call lists the tools.
+/// A call holds the lock while it lists the tools. Concurrent calls wait for the lock, and then use
+/// the result instead of listing the tools again. If the first call is dropped, the next one lists
+/// the tools.
 #[cfg(feature = "http")]
 pub(super) type View = Arc<tokio::sync::Mutex<Option<Search>>>;
 
-/// The time of a listing that did not contain the requested tool.
+/// A listing that did not contain the tool that was looked for: its time, and the epoch (change
+/// counter) of the tools.
 #[cfg(feature = "http")]
 pub(super) struct Search {
     epoch: u64,
@@ -121,9 +128,9 @@ pub(super) struct Search {
 
 #[cfg(feature = "http")]
 impl Searches {
-    /// Returns the [`View`] for clients that send the same `Authorization` header as in `headers`.
-    /// All clients without this header share one view. If [`MOST_VIEWS`] views for credentials
-    /// exist, clients with other credentials use it, too.
+    /// Returns the [`View`] for the credentials in `headers`, which are the value of the
+    /// `Authorization` header. All clients without this header share one view. If there are already
+    /// [`MOST_VIEWS`] other views, clients with new credentials also use this shared view.
     pub(super) fn view(&self, headers: &http::HeaderMap) -> View {
         let Some(credentials) = headers.get(http::header::AUTHORIZATION) else {
             return self.others.clone();
@@ -162,8 +169,8 @@ impl Search {
         Self { epoch, at: Instant::now() }
     }
 
-    /// Returns `true` if the listing is recent enough: it is less than a second old, and the tools
-    /// have not changed since.
+    /// Returns `true` if the listing need not be repeated, because it is less than a second old and
+    /// the tools have not changed since.
     pub(super) fn suffices(&self, epoch: u64) -> bool {
         self.epoch == epoch && self.at.elapsed() < LIST_AGAIN_AFTER
     }
@@ -172,8 +179,9 @@ impl Search {
 // === impl ListedTools ===
 
 impl ListedTools {
-    /// Remembers listed tools. `asked` and `now` are the epochs (change counters) before and after
-    /// the listing. If they differ, the tools may be outdated and are ignored.
+    /// Remembers the tools that a client has listed. `asked` and `now` are the epochs (change
+    /// counters) before and after the listing. If they differ, the list may be outdated and is
+    /// ignored.
     pub(super) fn remember(&self, tools: &[Tool], asked: u64, now: u64) {
         // The list may be older than the change.
         if asked != now {
@@ -204,8 +212,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns whether the named tool was listed since the last change of the tools, before it, or
-    /// never.
+    /// Returns whether the named tool is remembered: listed since the last change of the tools,
+    /// listed only before the change, or not listed.
     #[cfg(feature = "http")]
     pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -257,8 +265,8 @@ impl Listed {
     }
 }
 
-/// Returns `true` if the tool's input schema has a header annotation in a place where rmcp reads
-/// it.
+/// Returns `true` if the tool's input schema contains a header annotation (`x-mcp-header`).
+/// Searches only nested `properties`, as rmcp does.
 fn is_annotated(tool: &Tool) -> bool {
     fn properties_of(schema: &JsonObject) -> bool {
         let properties = schema.get("properties").and_then(Value::as_object);
