@@ -4,9 +4,9 @@ use std::{fmt, sync::Arc};
 
 /// The caller of an HTTP request, after the server has verified the caller's identity.
 ///
-/// The server inserts this value into the extensions of the request before it passes the request to
-/// rmcp's `StreamableHttpService`. If a configuration file has an `[auth]` section, its layers
-/// identify callers by this name. Clients cannot change the name with a header.
+/// The server inserts this value into the extensions of the HTTP request before it passes the
+/// request to rmcp's `StreamableHttpService`. If a configuration file has an `[auth]` section, the
+/// configured layers identify callers by this name. Clients cannot change the name with a header.
 ///
 /// # Examples
 ///
@@ -26,7 +26,7 @@ pub struct AuthenticatedCaller(Arc<str>);
 // === impl AuthenticatedCaller ===
 
 impl AuthenticatedCaller {
-    /// Creates the caller with this name, such as the subject of a verified token.
+    /// Creates a caller with the given name, for example the subject claim of a verified token.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }

@@ -47,7 +47,8 @@ struct StubHandler;
 struct Relay {
     client: LiveClient,
     progress: Option<(ProgressToken, Progress)>,
-    /// The questions that the client has not answered yet. Usually at most one.
+    /// The questions that were sent to the client and are not answered yet. There is usually at
+    /// most one.
     asking: Vec<(RequestId, BoxFuture<'static, Result<ClientResult, ErrorData>>)>,
 }
 
@@ -137,8 +138,8 @@ impl Transport<RoleServer> for Relay {
     /// Waits until the client answers one of the open questions, and returns the answer to the
     /// handler.
     ///
-    /// If a question is added while this function waits, no waker is needed: rmcp calls this
-    /// function again after every message that it sends.
+    /// If a question is added while this function waits, the function need not be woken: rmcp calls
+    /// it again after every message that it sends.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         poll_fn(|cx| {
             for (place, (_, answer)) in self.asking.iter_mut().enumerate() {

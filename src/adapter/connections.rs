@@ -22,9 +22,11 @@ use super::{
     value_count::{MAX_VALUES, ValueCount},
 };
 
-/// The default maximum number of sessions in total, and of open requests in total.
+/// The default limit on the number of sessions of all clients. The same limit applies separately to
+/// the number of open requests.
 const MAX_CONNECTIONS: usize = 4096;
-/// The default maximum number of sessions per caller, and of open requests per caller.
+/// The default limit on the number of sessions of one caller. The same limit applies separately to
+/// the number of the caller's open requests.
 const MAX_CONNECTIONS_PER_CALLER: usize = 256;
 
 tokio::task_local! {
@@ -114,12 +116,12 @@ pin_project! {
 /// total limits apply.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// The state of a request while the inner service processes it: its caller, and the reason if the
-/// request is rejected.
+/// The caller of a request, and the result of the checks that run while the inner service processes
+/// the request.
 struct Admission {
     caller: Option<Arc<str>>,
-    /// The reason why the request was rejected after it had reached the inner service. Empty if it
-    /// was not rejected.
+    /// The reason why the request must be rejected, if a check has failed after the request had
+    /// reached the inner service.
     refused: OnceLock<Refusal>,
 }
 
@@ -132,7 +134,7 @@ struct Open {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
-/// A guard that counts one open session or request until the guard is dropped.
+/// A permit for one open session or request. It counts toward the limits until it is dropped.
 struct Permit {
     counts: Arc<Counts>,
     caller: Option<Arc<str>>,

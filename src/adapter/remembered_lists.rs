@@ -3,8 +3,8 @@
 //!
 //! When the configuration file is reloaded, a new router with empty lists is created. If a backend
 //! is unavailable at that moment, its tools, and the composites that call them, would disappear
-//! until the backend is available again. To prevent this, the lists of each backend are remembered
-//! in a place that reloads do not replace, and the new router receives the remembered lists.
+//! until the backend is available again. To prevent this, the lists of each backend are stored
+//! outside the router. The new router receives the stored lists.
 
 use std::{
     collections::HashMap,
@@ -29,21 +29,22 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory(Arc<Mutex<HashMap<ItemKind, Lists>>>);
 
-/// The remembered pages of one kind of item, such as tools.
+/// The pages of one backend's list of tools, prompts, resources or resource templates.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     /// All pages of the last complete list.
     whole: Vec<Reply>,
-    /// The pages of a list that is still being received.
+    /// The pages received so far of a newer list whose last page has not arrived yet.
     begun: Vec<Reply>,
 }
 
-/// A switch that makes [`Remember`] answer list requests from memory. Clones share the switch.
+/// A switch that makes [`Remember`] answer list requests from the remembered lists instead of the
+/// backend. Clones share the switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recall(Arc<AtomicBool>);
 
-/// An interceptor that remembers the lists of a backend. While the [`Recall`] switch is on, it
-/// answers list requests from memory and does not ask the backend.
+/// An interceptor that remembers the lists that a backend returns. While the [`Recall`] switch is
+/// on, it answers list requests with the remembered lists and does not ask the backend.
 #[derive(Clone, Debug)]
 pub(crate) struct Remember {
     pub(crate) memory: Memory,
@@ -53,7 +54,7 @@ pub(crate) struct Remember {
 // === impl Memory ===
 
 impl Memory {
-    /// Returns an independent copy of the remembered lists.
+    /// Returns a copy of the remembered lists that is not updated when the original changes.
     pub(crate) fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.lists().clone())))
     }

@@ -67,7 +67,7 @@ impl Secrets {
 
     /// Replaces every secret in the text by `***`.
     ///
-    /// Secrets that overlap or contain each other are replaced together by one `***`.
+    /// If secrets overlap or contain each other, they are replaced by a single `***`.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let places = self.places(text);
@@ -124,14 +124,15 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// Returns the secret part of a header value such as `Bearer TOKEN`: the text after the first
-/// space. Returns `None` if there is no space.
+/// Returns the credentials in a header value such as `Bearer TOKEN`: the text after the first
+/// space. Returns `None` if the value contains no space.
 #[cfg(any(feature = "config", feature = "http"))]
 pub(crate) fn credentials(value: &str) -> Option<&str> {
     value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
 }
 
-/// Adds all forms of a secret to the texts that are redacted. Ignores secrets that are too short.
+/// Adds a secret in all its encodings to `texts`, the set of texts that are redacted. Ignores the
+/// secret if it is too short.
 fn add(secret: &str, texts: &mut BTreeSet<String>) {
     if secret.chars().nth(MIN_CHARACTERS - 1).is_none() {
         return;

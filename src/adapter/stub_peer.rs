@@ -21,10 +21,10 @@ use tokio::{
 use super::progress_routes::{Route, Routes, new_token};
 use crate::message::{Progress, client::unanswered};
 
-/// A cache for the stub client, which is the peer of handlers that are called without a client.
-///
-/// An rmcp peer needs a running connection. The stub client and its connection are therefore
-/// created on first use, and reused by later calls.
+/// Stores the stub client, so that it can be reused. The stub client is the peer of a handler that
+/// is called without a client.
+/// An rmcp peer needs a running connection. The stub client and its connection are created on first
+/// use, and reused by later calls.
 #[derive(Default)]
 pub(super) struct StubClients {
     latest: Mutex<Option<Arc<StubClient>>>,
@@ -33,9 +33,9 @@ pub(super) struct StubClients {
 /// An in-process connection to a stub client, which accepts every notification and rejects every
 /// request.
 ///
-/// Each progress notification is forwarded to the [`Route`] that is registered for its token. All
-/// other notifications are discarded. Dropping this value ends the connection, so it must live as
-/// long as its peer is used.
+/// A progress notification is forwarded to the [`Route`] that is registered for its token. All
+/// other notifications are discarded. Dropping this value ends the connection, so keep it while its
+/// peer is in use.
 pub(super) struct StubClient {
     connection: RunningService<RoleServer, StubHandler>,
     routes: Arc<Routes>,
@@ -44,8 +44,8 @@ pub(super) struct StubClient {
 
 struct StubHandler;
 
-/// The stub client's end of the connection. It forwards progress, rejects the handler's requests,
-/// and discards all other messages.
+/// The stub client's end of the connection. It forwards the handler's progress notifications,
+/// rejects the handler's requests, and discards all other messages.
 struct StubTransport {
     routes: Arc<Routes>,
     refuse: mpsc::UnboundedSender<RxJsonRpcMessage<RoleServer>>,
@@ -102,10 +102,12 @@ impl StubClient {
         self.routes.open(new_token(), progress)
     }
 
-    /// Returns `true` if a call in this Tokio runtime can use the connection.
+    /// Returns `true` if the connection can be used for a call that runs in the Tokio runtime
+    /// `runtime`.
     ///
-    /// The connection's task runs in the runtime that created it. If that runtime has ended, the
-    /// peer is closed. If no thread drives that runtime, calls over the peer hang.
+    /// The connection can only be used in the runtime in which it was created, because its task
+    /// runs there. If this runtime has ended, the peer is closed. If no thread drives the runtime,
+    /// calls over the peer would hang.
     fn serves(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.connection.peer().is_transport_closed()
     }

@@ -3,15 +3,16 @@
 
 /// The maximum number of JSON values in a message.
 ///
-/// Parsing takes about 50 bytes of memory and 50 nanoseconds per value, and several times as much
-/// when rmcp tries one type after another. For example, a message of 4 MiB with a million empty
-/// arrays would take hundreds of MiB, and block a worker thread of the runtime for half a second.
+/// Parsing takes about 50 bytes of memory and 50 nanoseconds per value. If rmcp tries one type
+/// after another, it takes several times as much. For example, a message of 4 MiB with a million
+/// empty arrays would take hundreds of MiB, and block a worker thread of the runtime for half a
+/// second.
 pub(crate) const MAX_VALUES: usize = 1 << 18;
 
 /// A counter of the values in a JSON text that is received in pieces.
 ///
-/// Each opening bracket, comma and colon outside a string counts as one value. So each member of an
-/// object counts as two values: the key and the member's value.
+/// Each opening bracket, comma and colon outside a string counts as one value. A member of an
+/// object therefore counts as two values: its key and its value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ValueCount {
     values: usize,

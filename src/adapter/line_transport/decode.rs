@@ -31,8 +31,8 @@ use crate::message::client::MAX_QUESTIONS;
 
 /// The maximum size in bytes of a request or notification that is accepted from a server.
 ///
-/// A question that a server asks may contain 1 MiB of text. Its message can be larger, because
-/// servers may escape all characters that are not ASCII.
+/// An elicitation request of a server may contain 1 MiB of text. The message can be three times as
+/// large, because some servers escape all characters that are not ASCII.
 #[cfg(feature = "remote")]
 const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
@@ -49,8 +49,8 @@ pub trait Decode: ServiceRole {
     /// Decodes a tool call or a tool result. Returns `None` for all other and for malformed
     /// messages, which are then decoded by rmcp's decoder.
     ///
-    /// If a result contains too many questions, returns an error that names the peer instead of the
-    /// result.
+    /// If a tool result contains too many elicitation requests, returns a JSON-RPC error instead of
+    /// the result. The error message names `peer`.
     fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>>;
 }
 
@@ -68,8 +68,8 @@ struct Envelope<'a> {
     error: Option<IgnoredAny>,
 }
 
-/// The fields of a tool result. A result with other fields belongs to another method, and is
-/// decoded by rmcp's decoder.
+/// The fields of a tool result. A result with any other field is not a tool result, and is decoded
+/// by rmcp's decoder instead.
 #[cfg(feature = "remote")]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -7,8 +7,8 @@ use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
 /// The maximum size of a message in bytes. rmcp's own transports have the same default.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
-/// The number of bytes at the beginning and at the end of an oversized message in which its `id` is
-/// searched.
+/// The number of bytes that are kept from the beginning and from the end of an oversized message.
+/// The `id` of the message is searched in these bytes.
 const ENDS_KEPT: usize = 512;
 /// The maximum capacity in bytes of a buffer that is reused for the next line. If a line needed
 /// more, the buffer is freed.
@@ -43,8 +43,8 @@ pub(super) enum Excess {
 pub(super) enum Subject {
     Request(RequestId),
     Response(RequestId),
-    /// A message that has no `id` near its beginning or end: a notification, or text that is not
-    /// JSON-RPC.
+    /// A notification, or text that is not JSON-RPC. No `id` was found near the beginning or the
+    /// end of the message.
     Other,
 }
 
@@ -108,8 +108,8 @@ impl Line {
 
     /// Determines the kind of an oversized message from its first and last bytes.
     ///
-    /// All known libraries write the `id` of a message near its beginning or end. A peer that
-    /// forges an `id` can disturb only its own requests and the requests that it receives.
+    /// All known MCP libraries write the `id` of a message near its beginning or its end. If a peer
+    /// writes a false `id`, it can only disturb its own requests, or requests that were sent to it.
     pub(super) fn subject(&self) -> Subject {
         let head = String::from_utf8_lossy(&self.bytes);
         let tail = String::from_utf8_lossy(&self.tail);
@@ -132,7 +132,7 @@ impl Line {
     }
 }
 
-/// The result of scanning the first bytes of an oversized message.
+/// The first bytes of an oversized message, scanned for the kind of the message.
 struct Head<'a> {
     /// The text before the first of the keys `params`, `result` and `error`.
     outside: &'a str,
