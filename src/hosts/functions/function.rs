@@ -22,11 +22,11 @@ pub struct Function {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FunctionCall {
-    /// The name of the called tool, for a service that implements several tools.
+    /// The name of the called tool. Used by a service that implements several tools.
     pub tool: Cow<'static, str>,
-    /// The arguments of the call. Empty if the call contains no arguments.
+    /// The call arguments. Empty if the request contains no arguments.
     pub arguments: JsonObject,
-    /// The context of the call. If the tool calls other tools, it makes these calls
+    /// The context of the call. If the implementation calls other tools, it makes these calls
     /// [within](crate::message::Request::within) this context.
     pub context: Context,
 }
@@ -38,8 +38,8 @@ pub struct FunctionCall {
 /// any [`IntoToolResult`], such as a `Result<String, E>`. Calls can run concurrently. Dropping a
 /// call drops the closure's future.
 ///
-/// The closure's future cannot borrow from the closure. Therefore, an async closure cannot capture
-/// anything, and any other closure must clone its captured values for each call.
+/// The future that the closure returns cannot borrow from the closure. Therefore, an async closure
+/// cannot capture variables. Any other closure must clone its captured values for each call.
 ///
 /// See the [module docs](super) for an example.
 pub fn tool_fn<A, R, F>(
@@ -68,8 +68,8 @@ where
 /// concurrency limit.
 ///
 /// Each call waits until a clone of the service is ready. If the service returns an error, the tool
-/// is treated as unavailable: the error message is logged, but not returned to the caller. To
-/// return an error to the caller, use a response type such as `Result<String, E>`.
+/// counts as unavailable: the error message is logged, but not returned to the caller. To return an
+/// error to the caller as a tool result, use a response type such as `Result<String, E>`.
 ///
 /// # Examples
 ///

@@ -59,11 +59,10 @@ pub struct FunctionsLayer {
 
 /// Middleware created by [`FunctionsLayer`].
 ///
-/// The service is ready when the inner service is ready. However, a call of a function does not
-/// need the inner service, so the slot that was reserved in the inner service is released before
-/// the function runs. Otherwise, a function that calls an inner service with a single slot would
-/// wait forever. Malformed requests are also rejected without calling the inner service, and
-/// release its slot.
+/// The service is ready when the inner service is ready. A function call does not need the inner
+/// service. Therefore, the readiness of the inner service is released before the function runs.
+/// Otherwise, a function that itself calls an inner service with a concurrency limit of 1 would
+/// wait forever. Malformed requests are also rejected without the inner service.
 #[derive(Clone, Debug)]
 pub struct Functions<S> {
     functions: ToolSet,
@@ -164,8 +163,9 @@ where
     }
 }
 
-/// Adds the functions to the first page of tools, and removes the service's tools with the same
-/// names from every page. If the service has no tools, creates the first page.
+/// Adds the functions to a `tools/list` reply of the service. The functions are added only to the
+/// first page, and the service's tools with the same names are removed from every page. If the
+/// service has no tools, creates the first page.
 fn list(functions: &ToolSet, is_first: bool, reply: &mut Reply) {
     if functions.is_empty() {
         return;

@@ -23,8 +23,8 @@ use crate::message::{ItemKind, Reply, Request, Subject};
 /// serves the `ToolSet` implements the rest of the protocol.
 ///
 /// The server is always ready, and its clones share the functions. If the
-/// [service](super::tool_service) behind a function returns an error, the call of the server fails
-/// with the same error.
+/// [service](super::tool_service) that implements a function fails, the server's future fails with
+/// the same error.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Clone, Default)]
@@ -50,7 +50,7 @@ enum State {
     Running(Running),
 }
 
-/// The future of a running function, which resolves to the reply of the function.
+/// The future of a function call. It resolves to the reply to the call.
 pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
 
 // === impl ToolSet ===
@@ -93,8 +93,8 @@ impl ToolSet {
         self.0.functions.is_empty()
     }
 
-    /// Starts the call of the function that the request names. If the request does not call any of
-    /// the functions, returns the unchanged request as the error.
+    /// Starts the function that the request calls, and returns its future. If the request does not
+    /// call any of the functions, returns the request unchanged as the error.
     pub(super) fn begin(&self, mut request: Request) -> Result<Running, Request> {
         let place = request.tool_call().and_then(|call| self.0.places.get(&*call.name));
         let Some(&place) = place else { return Err(request) };

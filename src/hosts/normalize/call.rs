@@ -17,7 +17,7 @@ pub struct CallId {
 /// does not accept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCall {
-    /// The ID of the call. The result of the call repeats it.
+    /// The ID of the call. The provider requires the same ID in the result of the call.
     pub id: CallId,
     /// The name of the tool, as the model wrote it.
     pub name: String,
@@ -57,8 +57,8 @@ pub enum MalformedKind {
     /// The call belongs to a choice or candidate other than the first. Only the calls of the first
     /// choice or candidate are executed.
     OtherChoice,
-    /// The arguments of the call are too large or nested too deep, or the output has too many
-    /// calls.
+    /// The arguments of the call are too large or too deeply nested, or the model has written too
+    /// many calls.
     OverLimit,
 }
 
@@ -69,13 +69,14 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
-/// The provider's format of a tool call, which determines the format of the result.
+/// The way in which the provider's API represented a tool call. The result of the call must use the
+/// matching representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
     Function,
-    /// The field `function_call` of a message. This older format allows at most one call per
-    /// message.
+    /// The deprecated field `function_call` of a Chat Completions message, which can contain only
+    /// one call.
     Legacy,
     /// A custom tool call, whose input is free text.
     Custom,
@@ -132,7 +133,7 @@ impl MalformedCall {
         self.id.as_ref()
     }
 
-    /// Returns the name of the tool. `None` if the name is missing or invalid.
+    /// Returns the name of the tool, or `None` if the call contains no valid name.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -26,13 +26,13 @@ pub(super) struct Candidate<'o> {
 /// The arguments of a candidate.
 #[derive(Debug)]
 enum Arguments<'o> {
-    /// The arguments in the provider's encoding. They are parsed later, unless the maximum number
-    /// of calls is exceeded.
+    /// The arguments as the provider has encoded them. They are only parsed if the maximum number
+    /// of calls is not exceeded.
     Unread(Option<&'o Value>),
     Read(Result<JsonObject, Problem>),
 }
 
-/// Validates candidates in order. Converts each candidate to a call with a unique ID, or to a
+/// Validates candidates in order. Each candidate becomes either a call with a unique ID, or a
 /// malformed call.
 pub(super) fn calls(
     found: Vec<Candidate<'_>>,
@@ -94,7 +94,8 @@ impl<'o> Candidate<'o> {
         }
     }
 
-    /// Parses the arguments, so that the candidate no longer borrows from the model's output.
+    /// Parses the arguments of the candidate. The returned candidate no longer borrows from the
+    /// model's output.
     pub(super) fn read(self, limits: &ParseLimits) -> Candidate<'static> {
         let arguments = Arguments::Read(self.arguments.read(limits));
         Candidate { id: self.id, name: self.name, form: self.form, arguments }
@@ -117,12 +118,12 @@ impl<'o> Candidate<'o> {
         Self { form, ..self }
     }
 
-    /// Marks the call as malformed because of `problem`, which replaces any earlier problem.
+    /// Marks the candidate as malformed. An earlier problem is replaced by `problem`.
     pub(super) fn spoil(&mut self, problem: Problem) {
         self.arguments = Arguments::Read(Err(problem));
     }
 
-    /// Marks the call as malformed because of `problem`, and returns the call.
+    /// Marks the candidate as malformed because of `problem`, and returns the candidate.
     pub(super) fn spoiled(mut self, problem: Problem) -> Self {
         self.spoil(problem);
         self
@@ -155,7 +156,8 @@ fn no_name(name: Option<&str>) -> Problem {
     Problem::new(MalformedKind::Name, message)
 }
 
-/// Generates an ID that no other call in the output has.
+/// Generates an ID for a call without an ID. The generated ID differs from all IDs in `taken`, and
+/// is added to them.
 fn make_id(place: usize, taken: &mut HashSet<String>) -> CallId {
     let mut id = format!("call_{place}");
     while taken.contains(&id) {

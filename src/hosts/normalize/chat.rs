@@ -31,8 +31,8 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Returns the calls of all choices. Calls of all choices except the first are malformed, because
-/// only the first choice becomes part of the conversation.
+/// Returns the calls of all choices. Calls of choices other than the first are marked as malformed,
+/// because only the first choice becomes part of the conversation.
 fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
     let mut found = Vec::new();
     for (place, choice) in choices.iter().enumerate() {

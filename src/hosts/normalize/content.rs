@@ -14,15 +14,15 @@ pub(super) enum Piece<'r> {
     Image(&'r ImageContent),
 }
 
-/// Returns the outcome of a tool call as text. If the outcome is an error, the text starts with
-/// `error: `.
+/// Returns the text that a model receives as the result of a tool call. If the call has failed, the
+/// text starts with `error: `.
 pub(super) fn text(call: &Dispatched) -> String {
     let text = bare_text(call);
     if call.is_error() { format!("error: {text}") } else { text }
 }
 
-/// Returns the outcome of a tool call as text, without the prefix `error: `, for formats that mark
-/// errors in another way.
+/// Returns the text that a model receives as the result of a tool call. An error has no prefix:
+/// this function is used for formats with a separate error flag.
 pub(super) fn bare_text(call: &Dispatched) -> String {
     match &call.outcome {
         Outcome::Completed(result) => texts(pieces(result)),
@@ -32,8 +32,9 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
     }
 }
 
-/// Returns the content of a tool result. If no text block repeats the structured content, appends
-/// the structured content as JSON text, and omits blocks that repeat only a part of it.
+/// Returns the content of a tool result for a model. If no text block repeats the whole structured
+/// content, the structured content is appended as JSON text, and blocks that repeat a part of it
+/// are omitted.
 pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     let structured = result.structured_content.as_ref();
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
@@ -45,8 +46,8 @@ pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     }
 }
 
-/// Returns the content of a tool result as text, without the blocks that repeat the result's
-/// structured content `structured`.
+/// Returns the content of a tool result as text, but omits the blocks that repeat its structured
+/// content. `structured` is the structured content.
 pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
     texts(blocks_besides(structured, result).map(piece))
 }

@@ -10,10 +10,10 @@ impl Provider {
     /// use. Send the definitions as `tools` of a request, or include them in the prompt of a model
     /// that writes its calls as text.
     ///
-    /// A tool without an entry in `names` keeps its own name. Schemas are unchanged, except that a
-    /// missing `type` or `properties` is added: OpenAI requires both, even for a tool without
-    /// arguments. The definitions are not `strict`, because strict definitions only support a
-    /// subset of JSON Schema.
+    /// A tool that is not in `names` keeps its original name. Input schemas are unchanged, except
+    /// that a missing `type` or `properties` is added, because OpenAI requires both even for a tool
+    /// without arguments. The definitions are not `strict`, because strict definitions only support
+    /// a subset of JSON Schema.
     ///
     /// ```
     /// use mcp_composite::normalize::{Provider, ToolNames};

@@ -23,9 +23,8 @@ use crate::{
 };
 
 /// Options for [`dispatch`], which executes the tool calls of a model.
-///
-/// By default, the calls run sequentially, and the tool names that the model wrote are used
-/// unchanged.
+/// By default, the calls run one after another, and the tool names that the model wrote are sent to
+/// the service unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchOptions {
     order: DispatchOrder,
@@ -55,9 +54,9 @@ pub enum DispatchOrder {
 /// their results. All calls run in the task that awaits this future. Dropping the future cancels
 /// the running calls and starts no others.
 ///
-/// Each call is sent to a clone of `service` as soon as the clone is ready. If the service rejects
-/// unknown and forbidden tools with different errors, the model sees the difference. A call fails
-/// if its tool requests user input. It also fails if its tool continues as a task, and the task is
+/// Each call is sent to a clone of `service` as soon as the clone is ready. If the service returns
+/// different errors for unknown and forbidden tools, the model sees the difference. A call fails if
+/// its tool requests user input. It also fails if its tool continues as a task; the task is then
 /// canceled.
 ///
 /// See the [module docs](super) for an example.
@@ -219,9 +218,9 @@ impl DispatchOptions {
         self
     }
 
-    /// Sets the context of all calls, which determines the caller and the budgets that are charged.
-    /// If a tool executes calls while it runs, use [`within`](Self::within) instead, which also
-    /// limits the nesting depth of calls.
+    /// Sets the context of all calls. The context determines for which caller the calls are made,
+    /// and which budgets are charged. If the calls are executed by a tool while it runs, use
+    /// [`within`](Self::within) instead, which also limits the nesting depth of calls.
     #[must_use]
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = context.into();
@@ -231,10 +230,10 @@ impl DispatchOptions {
     /// Executes all calls within the request that has the context `outer`. Use this method in a
     /// tool that prompts a model and executes the model's calls.
     ///
-    /// See [`Request::within`] for the properties that the calls inherit. Values that are set by
-    /// [`context`](Self::context) take precedence over inherited values. Calls that are nested too
-    /// deep are rejected, so that infinite recursion ends. If `outer` is only passed to
-    /// [`context`](Self::context), the nesting is not limited.
+    /// See [`Request::within`] for the properties that the calls inherit from `outer`. Values that
+    /// are set by [`context`](Self::context) take precedence over inherited values. To end infinite
+    /// recursion, calls that are nested too deep are rejected. This limit does not apply if `outer`
+    /// is only passed to [`context`](Self::context).
     ///
     /// ```
     /// use mcp_composite::{

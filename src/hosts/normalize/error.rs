@@ -18,7 +18,7 @@ pub enum OutputError {
     /// The output is a chunk of a streamed response. The chunks must be joined first.
     #[error("a chunk of a stream: join the chunks first")]
     Stream,
-    /// The text to search for calls is larger than allowed.
+    /// The text of the model exceeds the maximum size of a text that is searched for calls.
     #[error("the text has more than {limit} bytes (`max_bytes`)")]
     TooLarge {
         /// Maximum number of bytes.

@@ -33,8 +33,8 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Returns the calls of all candidates. Calls of all candidates except the first are malformed,
-/// because only the first candidate becomes part of the conversation.
+/// Returns the calls of all candidates. Calls of candidates other than the first are marked as
+/// malformed, because only the first candidate becomes part of the conversation.
 fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
     for (place, candidate) in candidates.iter().enumerate() {

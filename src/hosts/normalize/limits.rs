@@ -66,8 +66,9 @@ impl ParseLimits {
         Self { max_calls: calls, ..self }
     }
 
-    /// Returns the maximum number of calls that are searched in a text. This is one more than the
-    /// limit, because one malformed call represents all further calls.
+    /// Returns the maximum number of calls that are searched for in a text. It exceeds the maximum
+    /// number of executed calls by one. The additional call is reported as malformed, and
+    /// represents all further calls in the text.
     pub(super) const fn found_in_text(&self) -> usize {
         self.max_calls.saturating_add(1)
     }

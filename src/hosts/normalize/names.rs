@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 
 /// Maximum length of a tool name that is valid for all providers.
 const MAX_PROVIDER_NAME: usize = 64;
-/// Number of bytes of the hash that is appended to make a name unique.
+/// Number of bytes of the hash that is appended to a tool name to make it unique. Each byte becomes
+/// two hexadecimal digits.
 const HASH: usize = 4;
 
 /// Maps the tool names that models use to the original names of the tools.
@@ -112,8 +113,8 @@ fn plain(name: &str) -> String {
     before.chars().chain(spelled).collect()
 }
 
-/// Returns the name with a hash of the original name and of `attempt` at its end. Shortens the name
-/// if necessary.
+/// Appends a hash of the original tool name and of `attempt` to `plain`. Shortens `plain` if the
+/// result would be too long.
 fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
     let hash = Sha256::digest([tool.as_bytes(), &vec![0; attempt]].concat());
     let mut suffix = "_".to_owned();

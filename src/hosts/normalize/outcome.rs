@@ -68,8 +68,8 @@ pub enum FailureKind {
 // === impl Dispatched ===
 
 impl Dispatched {
-    /// Returns `true` if the call failed, was not executed, or returned a result that is an error
-    /// (`isError`).
+    /// Returns `true` if the call has no successful result: it was not executed, it failed, or its
+    /// result has `isError` set.
     #[must_use]
     pub fn is_error(&self) -> bool {
         match &self.outcome {
@@ -78,7 +78,7 @@ impl Dispatched {
         }
     }
 
-    /// Returns the result of the tool, if there is one.
+    /// Returns the tool result. Returns `None` if the call failed or was not executed.
     #[must_use]
     pub fn result(&self) -> Option<&CallToolResult> {
         match &self.outcome {

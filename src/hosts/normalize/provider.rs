@@ -38,8 +38,9 @@ pub enum Provider {
 
 /// Detects the provider of a model's output, and finds the tool calls in the output.
 ///
-/// Returns one item per call, in order. A malformed call is an `Err`, and does not affect the other
-/// calls. If the provider is known, use [`Provider::calls`] instead.
+/// Returns one item per call, in the order in which the model wrote the calls. A malformed call is
+/// an `Err`, and does not affect the other calls. If the provider is known, use [`Provider::calls`]
+/// instead.
 ///
 /// # Errors
 ///

@@ -21,12 +21,13 @@ use crate::budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Set
 /// A budget store that keeps a single budget in a [`BudgetGuard`] of `rig-compose`.
 ///
 /// A guard counts a single amount, and does not distinguish budgets or callers. Therefore, create a
-/// separate store for each budget, and share each budget among all callers. The guard determines
-/// the amount and its refill, while the limit and the refill of the [`Budget`] are ignored.
+/// separate store for each budget, and configure each budget to be shared by all callers. The guard
+/// determines the available amount and when it is refilled. The limit and the refill of the
+/// [`Budget`] are ignored.
 ///
-/// Each call reserves an amount in the guard. When the call ends, the reservation is replaced by
-/// the actual usage. If the call is dropped before that, the reservation is released. The store
-/// works around the limitations of guards as follows:
+/// Each call reserves an amount in the guard before it runs. When the call ends, the reservation is
+/// adjusted to the actual usage. If the call is dropped, the reservation is released. The store
+/// works around several limitations of guards:
 ///
 /// - A guard cannot reserve zero. Therefore, a call of unknown cost reserves one unit, and is
 ///   rejected if the guard is exhausted.
@@ -44,38 +45,40 @@ pub struct GuardBudgets(Arc<Shared>);
 
 struct Shared {
     guard: Arc<dyn BudgetGuard>,
-    /// The debt: the used amount that the guard could not reserve yet.
+    /// The debt: the amount that calls have used but that is not reserved in the guard yet.
     owed: Arc<AtomicU64>,
-    /// The latest payment of the debt, which may be in progress.
+    /// The most recent payment of the debt. It may still be in progress.
     payment: Mutex<Option<Payment>>,
-    /// The releases that the guard has not completed yet.
+    /// Releases of reserved amounts that the guard has not completed yet.
     releasing: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
-/// A payment of debt. It resolves to `true` if all debt was paid. All waiting calls poll the same
-/// payment, so dropping one of these calls does not cancel it.
+/// The future of a payment of debt. It resolves to `true` if all debt was paid. All waiting calls
+/// share this future, so dropping one of the calls does not cancel it.
 type Payment = future::Shared<BoxFuture<'static, Result<bool, Arc<BudgetError>>>>;
 
-/// The amount that a call has reserved in the guard.
+/// An amount that is reserved in the guard for one call.
 struct Reserved {
     shared: Arc<Shared>,
     amount: u64,
 }
 
-/// A guard for debt that is being paid. Dropping it turns the unpaid amount into debt again.
+/// A guard for a payment in progress. Dropping it adds the amount that was not paid to the debt
+/// again.
 struct Debt<'o> {
     owed: &'o AtomicU64,
     amount: u64,
 }
 
-/// A guard for releases that are being completed. Dropping it makes the unfinished releases pending
-/// again.
+/// Releases of reserved amounts that are being completed. Dropping this value stores the unfinished
+/// releases, so that they are completed later.
 struct Settlement<'s> {
     shared: &'s Shared,
     futures: Vec<BoxFuture<'static, ()>>,
 }
 
-/// Pays as much of the debt as the guard has units for. Returns `true` if all debt was paid.
+/// Pays the debt, or as much of it as is available in the budget guard. Returns `true` if all debt
+/// was paid.
 ///
 /// A guard reserves an amount either completely or not at all. Therefore, smaller and smaller parts
 /// of the debt are tried until the guard is exhausted or the debt is paid.
@@ -178,8 +181,8 @@ impl Shared {
         payment.clone()
     }
 
-    /// Polls a release once. If the release is still pending, stores it so that it is completed
-    /// later.
+    /// Polls the release of a reserved amount once. If the release is still pending, stores it, so
+    /// that it is completed before the next reservation.
     fn release(&self, mut future: BoxFuture<'static, ()>) {
         if future.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.with(|releasing| releasing.push(future));

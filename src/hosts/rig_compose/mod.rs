@@ -57,10 +57,10 @@
 //! error message. A forbidden tool is rejected like an unknown tool.
 //!
 //! A `rig-compose` tool receives only its arguments, and not the request in which it is called.
-//! Therefore, the request is stored in the current task while the tool runs. If the tool calls
-//! [tools] of this crate in the same task, these calls are made
+//! Therefore, the context of the request is stored in the current task while the tool runs. If the
+//! tool calls [tools] of this crate in the same task, these calls are made
 //! [within](crate::message::Request::within) the request: for the same caller, and with the same
-//! depth limit. A tool that makes such calls in a separate task must pass the request on with
+//! depth limit. A tool that makes such calls in a separate task must pass the context on with
 //! [`within`].
 //!
 //! # Tools of ours

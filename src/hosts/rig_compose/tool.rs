@@ -58,9 +58,9 @@ where
     tools_as(service, Context::default()).await
 }
 
-/// Creates `rig-compose` tools like [`tools`], but lists and calls the tools with the caller and
-/// cancellation token of `context`. If a tool is called within a request, the request's context is
-/// used instead.
+/// Creates `rig-compose` tools like [`tools`], but lists and calls the tools for the caller of
+/// `context`, and with its cancellation token. If a tool is called within a request, the context of
+/// the request is used instead.
 ///
 /// # Errors
 ///
@@ -184,8 +184,8 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
     }
 }
 
-/// Returns the structured content of a result. If the result is incomplete, adds the notices that
-/// state the reason.
+/// Returns the structured content of a tool result. If the result is incomplete, adds the notices
+/// that state why it is incomplete.
 fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
     let notes = notes(result);
     let has_place = match &mut structured {
@@ -218,8 +218,8 @@ fn notes(result: &CallToolResult) -> Vec<&str> {
         .collect()
 }
 
-/// Returns `true` if a text is a JSON array or object. In this case, it repeats structured content
-/// and is not a notice.
+/// Returns `true` if a text is a JSON array or object. Such a text repeats structured content, and
+/// is not a notice about an incomplete result.
 fn is_container(text: &str) -> bool {
     text.trim_start().starts_with(['{', '['])
         && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()

@@ -17,7 +17,8 @@ pub(super) struct Reader<'t> {
 /// A list or a dictionary that is not closed yet.
 enum Open {
     List(Vec<Value>),
-    /// A dictionary that is not closed yet: its members, and the key of the value that comes next.
+    /// A dictionary that is not closed yet: the members that were already parsed, and the key whose
+    /// value comes next.
     Dict(JsonObject, String),
 }
 
@@ -64,7 +65,7 @@ impl<'t> Reader<'t> {
 
     /// Parses the value of an argument.
     ///
-    /// The function is not recursive, so that nested values cannot overflow the stack.
+    /// The function uses no recursion, so that deeply nested values cannot overflow the stack.
     pub(super) fn value(&mut self, of: &str) -> Result<Value, Problem> {
         let mut open: Vec<Open> = Vec::new();
         loop {
@@ -213,8 +214,8 @@ fn close(open: &mut Vec<Open>) -> Value {
     }
 }
 
-/// Parses a JSON number. Returns `None` if the word is not a number, and `Some(None)` if the number
-/// cannot be represented exactly.
+/// Parses a JSON number. Returns `None` if the word is not a number. Returns `Some(None)` if the
+/// word is a number that has no exact representation.
 fn number(word: &str) -> Option<Option<Number>> {
     // Only the number syntax that Python and JSON share is accepted, but not `1_000`, `0x10`, `007`
     // or `nan`.

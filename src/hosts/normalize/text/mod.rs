@@ -10,21 +10,22 @@ use super::{error::OutputError, limits::ParseLimits};
 
 const THINK: &str = "<think>";
 const THOUGHT: &str = "</think>";
-/// Maximum indentation in spaces of a Markdown line that is not a code block.
+/// Maximum number of spaces before a marker at the beginning of a line. With more spaces, the line
+/// is a code block in Markdown.
 const INDENT: usize = 3;
-/// Maximum number of times that a search for blocks goes back and interprets a part of the text
-/// differently.
+/// Maximum number of times that the search for blocks of calls goes back to an earlier position to
+/// interpret the text differently.
 ///
-/// Each repetition may scan the rest of the text, so their number must be limited.
+/// The number is limited because the search may scan the rest of the text each time.
 const RETRIES: usize = 128;
 
-/// The markers before and after a block of calls.
+/// The markers that enclose a block of tool calls in the text of a model.
 struct Markers {
     start: &'static str,
     end: &'static str,
-    /// The characters that enclose strings between the markers.
+    /// The quotation marks of strings in a block. A marker within a string does not end the block.
     quotes: &'static [u8],
-    /// Whether the text between the markers must be JSON.
+    /// Whether a block must contain JSON. If `false`, it may also contain calls in Python syntax.
     is_json: bool,
 }
 
@@ -46,7 +47,8 @@ struct Fence {
 // === impl Markers ===
 
 impl Markers {
-    /// Returns the blocks of calls in a text. Ignores blocks that are quoted or part of a thought.
+    /// Returns the blocks of tool calls in the text of a model. Ignores blocks that are quoted, for
+    /// example in a code block, and blocks in a thought of the model.
     fn blocks<'t>(
         &self,
         text: &'t str,
@@ -124,12 +126,14 @@ impl Markers {
     /// Returns the index of the end marker of the block at the beginning of `body`. Returns `None`
     /// if the block has no end marker.
     ///
-    /// End markers within strings are skipped. However, if a block that must be JSON is not valid
-    /// JSON, its quotes are unreliable, so the block ends at its first end marker.
+    /// An end marker within a string does not end the block. However, if the block must be JSON and
+    /// is not valid JSON, it is unclear where strings begin and end. Then the block ends at the
+    /// first end marker.
     ///
-    /// In this case, the end marker may be within a string. Even then, the rest of the string
-    /// cannot contain a call, because the quotes of a JSON call would be escaped in it. This does
-    /// not apply to Python syntax, in which calls without quotes are possible.
+    /// If the first end marker is in fact within a string, the block ends too early. The rest of
+    /// the string is then searched for calls, but cannot contain one, because the quotes of a JSON
+    /// call would be escaped in it. Calls in Python syntax need no quotes, so this rule only
+    /// applies to blocks that must be JSON.
     fn end_of(&self, body: &str, retries: &mut usize) -> Option<usize> {
         let end = self.end_outside_texts(body);
         let is_good = |end| serde_json::from_str::<IgnoredAny>(&body[..end]).is_ok();
@@ -160,8 +164,9 @@ impl Markers {
     }
 }
 
-/// Returns the text after a thought that ends in the first line of `text` but does not begin there,
-/// because it may have begun in the prompt. Returns `None` if no such thought ends in this line.
+/// Returns the text after the first `</think>` in the first line of `text` that has no matching
+/// `<think>` in the line. The thought may have begun in the prompt. Returns `None` if the line
+/// contains no such `</think>`.
 fn after_thought(text: &str) -> Option<&str> {
     let mut is_opened_here = false;
     for (place, _) in text.match_indices(['<', '\n']) {
@@ -179,7 +184,7 @@ fn after_thought(text: &str) -> Option<&str> {
 // === impl Fence ===
 
 impl Fence {
-    /// Returns the fence of the code block that this line opens, if any.
+    /// If this line opens a fenced code block, returns its fence. Otherwise returns `None`.
     fn opened_by(line: &str) -> Option<Self> {
         let of = line.chars().next().filter(|first| matches!(first, '`' | '~'))?;
         let info = line.trim_start_matches(of);
