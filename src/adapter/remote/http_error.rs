@@ -4,8 +4,8 @@ use std::error::Error;
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// Returns the source of an HTTP transport error of rmcp, because the error's `Error::source` does
-/// not return it.
+/// Returns the source of an HTTP transport error of rmcp. Needed because the error's implementation
+/// of `Error::source` does not return it.
 pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref()? {
         StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),

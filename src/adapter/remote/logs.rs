@@ -71,7 +71,8 @@ impl Levels {
         self.wanted().set(client, level);
     }
 
-    /// Returns the lowest level that a client has set, or `None` if no client has set one.
+    /// Returns the lowest log level that any client has set, or `None` if no client has set a
+    /// level.
     pub(super) fn lowest(&self) -> Option<LoggingLevel> {
         self.wanted().lowest()
     }
@@ -126,8 +127,9 @@ impl LogRoutes {
         LogRoute { routes: self.clone(), key }
     }
 
-    /// Redacts a log message and relays it to the client to which all pending requests belong. Does
-    /// nothing if the requests belong to several clients.
+    /// Redacts a log message of the server. If all pending requests belong to one client, relays
+    /// the message to this client. Otherwise does nothing, because the message may concern any of
+    /// the clients.
     pub(super) fn relay(&self, message: &LoggingMessageNotificationParam) {
         let Some((logs, about)) = self.only_client() else { return };
         if !logs.wants(message.level) {

@@ -35,7 +35,7 @@ pub(super) struct Calls {
     /// the call may arrive earlier, and waits for the lock.
     registering: tokio::sync::Mutex<()>,
     by_id: Mutex<HashMap<RequestId, Call>>,
-    /// Limits the total size of the unanswered questions.
+    /// Limits the total size of the questions that are not answered yet.
     open: ByteBudget,
 }
 

@@ -111,8 +111,8 @@ impl About {
     }
 }
 
-/// Classifies an error with which sending a request has failed, as a kind of
-/// [`BackendError`](crate::message::BackendError).
+/// Returns the kind of [`BackendError`](crate::message::BackendError) that describes why a request
+/// could not be sent.
 pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     let kinds = causes(error).filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     for kind in kinds {

@@ -81,14 +81,15 @@ struct Owner {
     /// The supervisor task of this server. It connects to the server, and reconnects if the
     /// connection is lost.
     supervisor: JoinSet<()>,
-    /// The connections that belong to single callers. `None` if all callers share one connection.
+    /// The pool of separate connections for callers. `None` if all callers share one connection.
     callers: Option<Box<dyn Callers>>,
 }
 
 // === impl RemoteService ===
 
 impl RemoteService {
-    /// Returns a builder for a service. Errors and logs refer to the server by `name`.
+    /// Returns a builder for a service that connects to one server. `name` is the name of the
+    /// server in errors and logs.
     pub fn builder(name: impl Into<Arc<str>>) -> RemoteBuilder {
         RemoteBuilder {
             about: About::new(name),
@@ -156,7 +157,7 @@ impl RemoteService {
         }
     }
 
-    /// Closes the connection permanently. If the server is a child process, ends the process.
+    /// Closes the connection permanently. If the server is a child process, also ends the process.
     ///
     /// Pending and later calls fail. A child process first has three seconds to exit by itself, and
     /// three more seconds after `SIGTERM`. After that, the process is killed. If the handshake has
@@ -184,8 +185,8 @@ impl RemoteService {
         self.0.remote.subscribe_again.notify_one();
     }
 
-    /// Returns a handle that can close the connection and wait until it is closed, even after all
-    /// clones of this service were dropped.
+    /// Returns a handle that can close the connection. The handle can also be used after all clones
+    /// of this service were dropped, to wait until the connection is closed.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn ending(&self) -> Ending {
         Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
@@ -215,8 +216,8 @@ impl Service<Request> for RemoteService {
     type Error = BackendError;
     type Future = ResponseFuture;
 
-    /// Always returns `Ok`, even without a connection: after a single error, a `Buffer` around the
-    /// service would fail all later calls.
+    /// Always returns `Ok`, even without a connection. If it returned an error, a `Buffer` around
+    /// the service would fail all later calls.
     fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BackendError>> {
         Poll::Ready(Ok(()))
     }
@@ -253,8 +254,8 @@ impl fmt::Debug for RemoteService {
 impl RemoteBuilder {
     /// Sets the timeout of an attempt to connect. Defaults to 30 seconds.
     ///
-    /// If the server does not understand the first handshake, another handshake is tried. It has
-    /// the same timeout again.
+    /// If the server does not understand the first handshake, a second one is tried. The timeout
+    /// applies to each handshake separately.
     ///
     /// The default is long because some servers are downloaded when they are started for the first
     /// time. In addition, a server of an older protocol version may ignore the first request of

@@ -37,10 +37,10 @@ const MAX_PARENTS: usize = 64;
 /// subscription. This subscription is abandoned, and the server is asked to end it.
 const MAX_ABANDONED: usize = 1 << 20;
 
-/// The first pause between two reported changes of a server's list. The pause doubles with each
-/// further change.
+/// The pause after the first reported change of a server's list. No further change of the list is
+/// reported during the pause. The pause doubles with each reported change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The maximum pause between two reported changes of a list.
+/// The maximum pause after a reported change of a server's list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// The time without changes after which the pause between two reported changes is reset to
 /// [`FIRST_PAUSE`].
@@ -56,8 +56,8 @@ pub(super) struct Remote {
     pub(super) changes: Changes,
     pub(super) lists: Lists,
     pub(super) state: watch::Sender<State>,
-    /// Notified when the set of subscribed resources has changed, so that the notification stream
-    /// of a server with protocol version 2026-07-28 is reopened with a new filter.
+    /// Notified when the set of subscribed resources has changed. The notification stream of a
+    /// server with protocol version 2026-07-28 must then be reopened with a new filter.
     pub(super) listen_again: Notify,
     /// Notified when all subscriptions must be sent again to a server with protocol version
     /// 2025-11-25 or older.
@@ -134,7 +134,8 @@ pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
     /// Whether the server speaks protocol version 2026-07-28 or later.
     pub(super) modern: bool,
-    /// Cancelled when the connection is lost or closed, after which no more messages arrive.
+    /// Cancelled when the connection is lost or closed. After that, no more messages arrive on the
+    /// connection.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
     /// The pending calls about which the server may ask questions during the call. `None` if it may
@@ -237,8 +238,8 @@ impl Remote {
         known.trouble = None;
     }
 
-    /// Records the reason why the server is not connected. Logs a warning if the reason differs
-    /// from the previous one.
+    /// Records the reason why the server is not connected. Logs it as a warning, unless the same
+    /// reason was already recorded.
     pub(super) fn trouble(&self, trouble: String) {
         let backend = &*self.about.name;
         let mut known = self.known();
@@ -285,11 +286,12 @@ impl Remote {
         self.known().subscriptions.contains_key(uri)
     }
 
-    /// Reports that a resource was updated. The update is reported for all subscribed resources
-    /// that it concerns: the resource itself, and its parents, whose URIs are prefixes of its URI.
+    /// Reports that a resource was updated. If callers have subscribed to the resource itself, or
+    /// to a parent, whose URI is a prefix of the resource's URI, the update is reported for each of
+    /// these subscribed resources.
     ///
-    /// Updates of other resources are dropped. Therefore, pending updates take no additional
-    /// memory, and callers receive only URIs that they have subscribed to.
+    /// An update that concerns no subscribed resource is dropped. Therefore, pending updates take
+    /// no additional memory, and callers receive only URIs that they have subscribed to.
     pub(super) fn resource_updated(&self, uri: &str) {
         let concerned = self.known().concerned(uri);
         for uri in concerned {
@@ -311,7 +313,7 @@ impl Remote {
         Unsubscribing { remote: self, uri: Some(uri.into()) }
     }
 
-    /// Removes and returns the URIs of all abandoned subscriptions.
+    /// Removes all URIs from the set of abandoned subscriptions, and returns them.
     pub(super) fn take_abandoned(&self) -> HashSet<Arc<str>> {
         let mut known = self.known();
         known.abandoned_bytes = 0;
@@ -429,8 +431,8 @@ impl Known {
         true
     }
 
-    /// Returns the subscribed resources that an update concerns: the updated resource itself and
-    /// its parents, whose URIs are prefixes of its URI.
+    /// Returns the subscribed resources for which an update must be reported: the updated resource
+    /// itself, and its parents, whose URIs are prefixes of its URI.
     fn concerned(&self, uri: &str) -> Vec<Arc<str>> {
         let subscribed =
             |uri: &str| self.subscriptions.get_key_value(uri).map(|(uri, _)| Arc::clone(uri));
@@ -459,7 +461,7 @@ impl Known {
     }
 }
 
-/// Returns the size in bytes of a string as an item of a JSON array, including quotes and a comma.
+/// Returns the size in bytes that a string takes in a JSON array, including its quotes and a comma.
 fn as_json(text: &str) -> usize {
     let quoted = serde_json::to_string(text).map_or(0, |text| text.len());
     quoted + ",".len()

@@ -34,20 +34,20 @@ use crate::{
     message::{Context, Request},
 };
 
-/// The delay after the first failed attempt to connect. The delay doubles with each further
-/// attempt.
+/// The delay after the first failed attempt to connect to a server. The delay doubles with each
+/// further failure.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The maximum delay between two attempts to connect, without jitter.
+/// The maximum delay between two attempts to connect. Jitter may be added to it.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The time after which a connection is considered stable. If a stable connection is lost, the next
 /// attempt to connect starts immediately.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// The maximum time to wait for a connection to close completely.
 const LONGEST_END: Duration = Duration::from_secs(20);
-/// The timeout of a ping that checks whether the server still knows the session.
+/// The timeout of a ping. The ping checks whether the server still knows the HTTP session.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// The delay before reopening a notification stream that the server has ended. The delay doubles
-/// each time.
+/// The delay before a notification stream is reopened for the first time after the server has ended
+/// it. The delay doubles each time.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The maximum delay before reopening a notification stream that the server has ended. Jitter may
 /// be added to it.
@@ -78,7 +78,7 @@ enum Opening {
     Initialize,
 }
 
-/// The reason why an attempt to connect has failed.
+/// The reason why an attempt to connect to a server has failed.
 struct Trouble {
     text: String,
     /// Whether the server was reached but did not understand the handshake. If `true`, the other
@@ -252,8 +252,9 @@ async fn stay_connected(
     good_since
 }
 
-/// Waits until a server with protocol version 2025-11-25 or older has apparently lost the session:
-/// the server rejects a message without naming the request, and then does not answer a ping.
+/// Waits until a server with protocol version 2025-11-25 or older has apparently lost the HTTP
+/// session. This is assumed if the server rejects a message without naming the request, and then
+/// does not answer a ping.
 ///
 /// HTTP servers that follow the examples of the TypeScript SDK behave in this way. For an unknown
 /// session, they respond with a different status code than rmcp expects, so rmcp does not detect
@@ -273,7 +274,8 @@ async fn silence(connection: &Connection, doubt: &Notify) {
     }
 }
 
-/// Sets up a new connection: lists the server's tools, and then allows calls to use the connection.
+/// Prepares a new connection: lists the server's tools, and then allows calls to use the
+/// connection.
 ///
 /// The tools are listed on every new connection, because they may have changed. Over HTTP, rmcp
 /// also learns from the list which call arguments it must send as headers.
@@ -301,8 +303,8 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     remote.lists.resources.bump();
 }
 
-/// Lists the server's tools. Returns `true` if they differ from the tools that were listed before,
-/// or if listing fails.
+/// Lists the server's tools on this connection. Returns `true` if they differ from the previously
+/// listed tools, or if listing fails.
 async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     let connection = connection.clone();
     let service = service_fn(move |request| {
@@ -344,8 +346,8 @@ async fn subscribe_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Sends the lowest log level of all clients to a server with protocol version 2025-11-25 or older.
-/// Does nothing if no client has set a level.
+/// Sends the log level to a server with protocol version 2025-11-25 or older. The server receives
+/// the lowest level that any client has set. Does nothing if no client has set a level.
 async fn set_level_again(remote: &Remote, connection: &Connection) {
     let set = async {
         let _sending = remote.levels.sending.lock().await;

@@ -8,15 +8,16 @@ use tokio::sync::Mutex;
 use super::logs::LogRoutes;
 use crate::adapter::progress_routes::Routes;
 
-/// The receivers of a server's notifications: progress notifications are assigned to a pending
-/// request by its progress token, and log messages to the client of the pending requests.
+/// The receivers of a server's notifications. A progress notification is forwarded to the pending
+/// request with the same progress token, and a log message to the client of the pending requests.
 #[derive(Default)]
 pub(super) struct Tokens {
     /// The receivers of progress notifications. The lock is held from sending a request until its
     /// progress token is known. The first progress notification may arrive earlier, and waits for
     /// the lock.
     pub(super) routes: Mutex<Arc<Routes>>,
-    /// The pending requests, whose clients receive the server's log messages.
+    /// The pending requests on this connection. They determine which client receives the server's
+    /// log messages.
     pub(super) logs: Arc<LogRoutes>,
 }
 

@@ -17,8 +17,8 @@ use tokio::time::sleep;
 
 use crate::adapter::line_transport::replace_large;
 
-/// The minimum pause before an event stream is reopened, even if the server demands a shorter one
-/// in a `retry` field.
+/// The minimum pause before an event stream is reopened. A shorter pause in the `retry` field of an
+/// event is ignored.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The maximum pause that a server can demand in the `retry` field of an event. During the pause,
 /// rmcp receives no messages on the stream.

@@ -32,7 +32,7 @@ pub(in crate::adapter::remote) struct BearerClient<C> {
 }
 
 /// The token source of a connection, which provides the access token for each message. Clones share
-/// the source, which can be replaced.
+/// the token source. It can be replaced by another one.
 #[derive(Clone, Debug)]
 pub(in crate::adapter::remote) struct Bearer(Arc<RwLock<Arc<TokenSource>>>);
 

@@ -34,14 +34,16 @@ use crate::{
     message::{BackendError, BackendErrorKind, Context, Reply, Request},
 };
 
-/// The maximum number of tokens per caller for which exchanged tokens are stored. A caller can have
-/// several tokens, because it renews its token or runs several clients.
+/// The maximum number of tokens that are remembered per caller, each with the token that was issued
+/// in exchange for it. A caller can have several tokens, because it renews its token or runs
+/// several clients.
 const MAX_TOKENS: usize = 4;
 
 /// The minimum time between two warnings about failures of the authorization server.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A function that connects to the server with the tokens of one caller.
+/// A function that opens a connection to the server on behalf of one caller. The connection uses
+/// the caller's tokens.
 pub(in crate::adapter::remote) type Connect =
     Box<dyn Fn(Bearer, SentTokens) -> RemoteService + Send + Sync>;
 
@@ -206,8 +208,9 @@ impl Pool {
         }
     }
 
-    /// Returns `true` if a warning is due, at most once per [`WARN_INTERVAL`]. Otherwise, each
-    /// request would cause a warning while the authorization server is unavailable.
+    /// Returns `true` if a failed token exchange must be logged as a warning. This is the case at
+    /// most once per [`WARN_INTERVAL`], because otherwise each request would cause a warning while
+    /// the authorization server is unavailable.
     fn is_warning_due(&self) -> bool {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
@@ -251,8 +254,8 @@ impl Pool {
         Ok(InUse { pool: self, caller })
     }
 
-    /// Closes connections that were unused for too long. Returns the earliest time at which another
-    /// connection must be closed.
+    /// Closes connections that were unused for the idle timeout. Returns the earliest time at which
+    /// a remaining connection must be closed.
     fn close_unused(&self) -> Instant {
         let now = Instant::now();
         let mut entries = self.entries();

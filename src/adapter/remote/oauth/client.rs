@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{adapter::Secrets, url::Url};
 
-/// The OAuth client with which this program requests tokens from an authorization server.
+/// The OAuth client as which this program requests tokens from an authorization server.
 ///
 /// The client authenticates with HTTP's `Basic` scheme (`client_secret_basic`), unless
 /// [`secret_in_body`](Self::secret_in_body) is set. The `Debug` output contains no secrets.

@@ -1,7 +1,7 @@
 //! Access tokens for HTTP servers, issued by an OAuth authorization server.
 //!
-//! With [`OAuth::ClientCredentials`], all requests to a server use the same token, which belongs to
-//! this program ([RFC 6749, section 4.4]).
+//! With [`OAuth::ClientCredentials`], all requests to a server use one token, which is issued to
+//! this program itself ([RFC 6749, section 4.4]).
 //!
 //! With [`OAuth::TokenExchange`], each request uses a token of its caller. The token is issued in
 //! exchange for the [`CallerToken`](crate::adapter::CallerToken) in the extensions of the HTTP

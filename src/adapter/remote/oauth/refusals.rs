@@ -28,7 +28,8 @@ pub(super) struct Refusals {
 // === impl Refusals ===
 
 impl Refusals {
-    /// Returns `true` if an exchange of this token was recently refused.
+    /// Returns `true` if the authorization server has recently refused to exchange this token of
+    /// the caller.
     pub(super) fn contain(&self, caller: &str, token: &str) -> bool {
         let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         // In most cases, nothing was refused, so that no hash is needed.

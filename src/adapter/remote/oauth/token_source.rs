@@ -17,9 +17,9 @@ use super::{
 };
 use crate::adapter::remote::sent_tokens::SentTokens;
 
-/// A token is no longer used from this time before its expiry, so that it does not expire while a
-/// request is sent. For short-lived tokens, a quarter of the token's lifetime is used instead if it
-/// is shorter.
+/// A token is no longer used when less than this time is left until its expiry, so that it does not
+/// expire while a request is sent. For a short-lived token, a quarter of its lifetime is used
+/// instead if that is shorter.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// The minimum time for which a new token is used. A single request asks for the token several
@@ -67,8 +67,8 @@ impl TokenSource {
         Arc::new(Self { endpoint, grant, sent, slot: Mutex::default() })
     }
 
-    /// Returns the stored token, or requests a new one. Concurrent calls wait for the same token
-    /// request.
+    /// Returns the stored token if it is still usable, and otherwise requests a new one. Concurrent
+    /// calls share one token request.
     ///
     /// # Errors
     ///

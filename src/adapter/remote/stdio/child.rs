@@ -31,7 +31,8 @@ use tokio_util::sync::CancellationToken;
 use super::Remote;
 use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 
-/// The time that a child has to exit after its input was closed, and again after `SIGTERM`.
+/// The time that a child process has to exit after its input was closed. It has the same time again
+/// after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
 /// The time to wait for the rest of a child's output after the child has exited. If the child
 /// closes its output first, this is the time to wait for its exit status, and for the end of its
@@ -61,7 +62,7 @@ pub(super) struct ChildTransport {
     stalled: CancellationToken,
 }
 
-/// A running child process. Dropping it kills the process.
+/// A child process in which a server runs. Dropping this value kills the process.
 pub(super) struct Process {
     child: Mutex<Child>,
     /// The task that logs the standard error of the child line by line.
@@ -77,7 +78,7 @@ pub(super) struct Process {
     given_up_at: OnceLock<Instant>,
 }
 
-/// A child process. Dropping it kills its whole process group.
+/// A child process and its process group. Dropping this value kills the whole group.
 struct Child {
     process: Box<dyn ChildWrapper>,
     has_ended: bool,
@@ -124,8 +125,8 @@ impl ChildTransport {
 // === impl Process ===
 
 impl Process {
-    /// Waits briefly for the exit status and the last line of standard error of a child that has
-    /// closed its output. Stores both as the reason why the connection has ended.
+    /// Waits a short time for the exit status of a child that has closed its output, and for the
+    /// last line of its standard error. Stores both as the reason why the connection has ended.
     pub(super) async fn read_exit_message(&self) {
         let exited = async { self.child.lock().await.exit().await };
         let mut words = match timeout(LEGACY, exited).await {
@@ -144,8 +145,8 @@ impl Process {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the deadline does not change: the next call waits for the same
-    /// deadline.
+    /// If the future is dropped, the deadline does not change. The next call waits for the deadline
+    /// that is already set.
     async fn given_up(&self) {
         let given_up_at = match self.given_up_at.get() {
             Some(given_up_at) => *given_up_at,
@@ -345,7 +346,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     }
 }
 
-/// Describes how a process has ended, for example with its exit status.
+/// Describes how a process has ended, for example with its exit status, in an error message.
 fn exit_message(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
