@@ -27,12 +27,13 @@ pub struct Backend {
 /// description is unknown.
 pub(super) type Description = Arc<dyn Fn() -> Option<ServerConfig> + Send + Sync>;
 
-/// The Tower service of a backend as a trait object.
+/// A trait object for the Tower service of a backend. Each backend may have a service of a
+/// different type.
 pub(super) trait BackendService: Send + Sync {
     /// Clones the service, waits until the clone is ready, and calls it with the request.
     ///
-    /// If the backend does not know the request's method, the future returns a reply with the error
-    /// "method not found", and not an `Err`.
+    /// If the backend does not know the method of the request, the future does not fail, but
+    /// returns a "method not found" reply.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>>;
 }
 

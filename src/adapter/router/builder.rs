@@ -38,15 +38,15 @@ impl Router {
 // === impl RouterBuilder ===
 
 impl RouterBuilder {
-    /// Sets the separator, which is put between a backend's name and its tool or prompt name to
-    /// form the name that clients see. Defaults to `_`.
+    /// Sets the separator. It is put between the name of a backend and the backend's own name of a
+    /// tool or prompt. Defaults to `_`, as in `github_search`.
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.separator = separator.into();
         self
     }
 
-    /// Sets the conflict rule, which decides whose item clients see if several backends offer the
-    /// same name. Defaults to [`Conflicts::Prefix`].
+    /// Sets the conflict rule: which item clients see if several backends offer items with the same
+    /// name. Defaults to [`Conflicts::Prefix`].
     pub const fn conflicts(mut self, conflicts: Conflicts) -> Self {
         self.conflicts = conflicts;
         self
@@ -66,8 +66,8 @@ impl RouterBuilder {
     /// Sets the [`Changes`] that the router notifies when a slow backend has finally returned a
     /// list, and the list differs from the last known one.
     ///
-    /// If the backends notify the same [`Changes`] value, the router also lists a backend's items
-    /// again after the backend has reported a change.
+    /// If the backends report their changes to the same [`Changes`] value, the router also learns
+    /// of them, and lists the items of a changed backend again.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self

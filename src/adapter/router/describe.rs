@@ -12,7 +12,7 @@ use super::shared::Shared;
 /// The maximum size in bytes of the instructions of each backend. Longer instructions are
 /// truncated.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
-/// The text that marks the end of truncated instructions.
+/// The text that is appended to truncated instructions.
 const CUT: &str = " […]";
 
 /// Adds the capabilities and instructions of all backends to a server description.

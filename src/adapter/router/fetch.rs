@@ -88,7 +88,8 @@ fn failure(error: &BoxError) -> ListError {
     ListError::Service(error_chain(&**error))
 }
 
-/// Returns the shorter of two cache lifetimes, or `None` if either is `None`.
+/// Returns the shorter of two cache lifetimes. `None` means that a list must not be cached, so the
+/// result is `None` if either lifetime is `None`.
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     // `None` means that the list must not be cached.
     Some(a?.min(b?))

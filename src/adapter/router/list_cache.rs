@@ -1,4 +1,5 @@
-//! Caches the lists of each backend, with a separate cache for each kind of item.
+//! Stores the latest lists of each backend of a router. Each kind of item, such as tools, has a
+//! separate cache.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,15 +22,15 @@ use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 /// The maximum number of merged lists that are stored for each kind of item. A list with several
 /// pages is stored so that the client can request the remaining pages from the same list.
 const MAX_EARLIER: usize = 4;
-/// The first pause between two reported changes of a backend's list. The pause doubles with each
-/// further change.
+/// The pause after the first reported change of a backend's list. No further change of the list is
+/// reported during the pause. The pause doubles with each reported change.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The maximum pause between two reported changes of a backend's list.
+/// The maximum pause after a reported change of a backend's list.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// If a backend's list does not change for this time, the pause is reset to [`FIRST_PAUSE`].
+/// The time without changes of a backend's list after which the pause is reset to [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(300);
 
-/// The caches for all kinds of items that backends list.
+/// The caches of a router: one each for tools, prompts, resources and resource templates.
 pub(super) struct ListCaches {
     pub(super) tools: ListCache<Tool>,
     pub(super) prompts: ListCache<Prompt>,
@@ -55,14 +56,14 @@ pub(super) struct ListCache<I> {
 
 struct State<I> {
     slots: Vec<Slot<I>>,
-    /// The merged list of the last known items of all backends.
+    /// The list that clients receive, merged from the last known items of all backends.
     current: Arc<Merged<I>>,
     /// The most recent merged lists that have several pages. They are stored so that clients can
     /// request the remaining pages.
     earlier: VecDeque<Arc<Merged<I>>>,
 }
 
-/// The last known items of one backend, and the state of the list requests to the backend.
+/// The cache entry of one backend: its last known items, and the state of the list requests to it.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
     /// The epoch (change counter) of the list request whose response is stored in `known`. `None`
@@ -109,7 +110,7 @@ pub(super) struct When {
 /// The reason why the last known items of a backend may be outdated.
 #[derive(Debug)]
 pub(super) enum Outage {
-    /// The backend did not answer a list request within this time.
+    /// The backend did not answer a list request within the contained time.
     Late(Duration),
     /// The client that requested the list gave up waiting for the backend.
     GivenUp,
@@ -121,7 +122,8 @@ pub(super) enum CacheDecision<I> {
     /// The backend has no items of this kind.
     Skip,
     Ask,
-    /// Use the last known items, because the backend is late.
+    /// The backend is late, so the list request uses the backend's last known items and does not
+    /// wait.
     Use {
         known: Option<Arc<Listed<I>>>,
         asked: bool,
@@ -138,7 +140,8 @@ pub(super) struct Learnt<I> {
     /// The delay after which clients must be notified that the list has changed. `None` if they
     /// need not be notified.
     pub(super) news: Option<Duration>,
-    /// The problem to log. `None` if there is no problem, or if the problem was already logged.
+    /// The problem with the backend that must be logged. `None` if there is no problem, or if it
+    /// was already logged.
     pub(super) problem: Option<Problem>,
 }
 
@@ -242,9 +245,9 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Decides whether the background task must request the backend's list again after its request
-    /// at `when`. Returns `true` if a client has received the last known items after a change that
-    /// this request may have missed. Otherwise, records that the task has ended.
+    /// Decides whether the background task must request the backend's list again after the request
+    /// that was sent at `when`. Returns `true` if a client has received the last known items after
+    /// a change that this request may have missed. Otherwise, records that the task has ended.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -336,8 +339,8 @@ impl<I: Item> ListCache<I> {
         }
     }
 
-    /// Merges the given items of each backend into one list. If the list has several pages, stores
-    /// the list so that clients can request the next pages.
+    /// Merges the given lists, one per backend, into a single list. If the merged list has several
+    /// pages, stores it so that clients can request the remaining pages.
     pub(super) fn view(
         &self,
         names: &ExposedNames,
@@ -372,7 +375,7 @@ impl<I: Item> ListCache<I> {
         self.state().current.clone()
     }
 
-    /// Returns `true` if the backend is known to have no items of this kind.
+    /// Returns `true` if the backend has no items of this kind, as far as the cache knows.
     pub(super) fn is_empty(&self, place: usize) -> bool {
         let state = self.state();
         let slot = &state.slots[place];

@@ -1,4 +1,5 @@
-//! Merges all backends' items of one kind, such as tools, into a single list.
+//! Merges the lists of all backends into the list that clients see, separately for each kind of
+//! item.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -20,7 +21,7 @@ const PAGE: usize = 1_000;
 /// The maximum number of problems that a merged list records, for example items that are left out.
 const MAX_PROBLEMS: usize = 1_000;
 
-/// The merged list of all backends' items of one kind, such as tools.
+/// A list of one kind of item, such as tools, that contains the items of all backends.
 #[derive(Debug)]
 pub(super) struct Merged<I> {
     /// The lists from which this list was merged, one per backend. `None` for a backend that has no
@@ -34,8 +35,8 @@ pub(super) struct Merged<I> {
     problems: Vec<Problem>,
     ttl_ms: Option<u64>,
     cache_scope: Option<CacheScope>,
-    /// A hash of all names, which identifies the list in cursors. Lists with the same names in the
-    /// same order have the same hash, even in different processes.
+    /// A hash of the names or URIs of all items in their order. It identifies the list in cursors,
+    /// even in other processes.
     fingerprint: u64,
 }
 
@@ -59,7 +60,8 @@ struct Literals {
     lengths: Vec<usize>,
 }
 
-/// A position in a merged list: the list's fingerprint and the start of a page.
+/// A cursor of a merged list. It consists of the fingerprint of the list and the index of the first
+/// item on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) fingerprint: u64,
@@ -106,7 +108,7 @@ impl<I> Merged<I> {
         self.fingerprint
     }
 
-    /// Returns `true` if the list has more than one page.
+    /// Returns `true` if the list is too long for a single page.
     pub(super) const fn has_pages(&self) -> bool {
         self.items.len() > PAGE
     }
@@ -209,7 +211,8 @@ impl<I: Item> Merged<I> {
         self.cut(0, complete)
     }
 
-    /// Returns the page at a cursor, or `None` if the cursor does not belong to this list.
+    /// Returns the page that begins at a cursor. Returns `None` if the cursor belongs to another
+    /// list.
     pub(super) fn page(&self, cursor: Cursor, complete: bool) -> Option<Page<I>> {
         let Cursor { fingerprint, start } = cursor;
         let begins_a_page = start > 0 && start.is_multiple_of(PAGE) && start < self.items.len();

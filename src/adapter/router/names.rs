@@ -13,7 +13,8 @@ pub enum Conflicts {
     /// The name of each tool and prompt starts with the prefix of its backend. Two names can still
     /// be equal if one prefix starts with another. Tools and prompts with equal names are left out.
     ///
-    /// If several backends offer the same resource, it belongs to the first of these backends.
+    /// Resources have no prefix. If several backends list the same resource, it belongs to the
+    /// first of these backends.
     #[default]
     Prefix,
     /// Names are not changed. If several backends list the same item, it belongs to the first of
@@ -31,7 +32,8 @@ pub(super) struct ExposedNames {
     pub(super) separator: String,
     /// The name and prefix of each backend. The index in this list is the index of the backend.
     pub(super) backends: Vec<BackendNames>,
-    /// The indices of the backends, sorted by the length of their prefix, the longest first.
+    /// The indices of all backends, sorted by the length of their prefixes. The backend with the
+    /// longest prefix comes first.
     by_prefix: Vec<usize>,
 }
 

@@ -1,5 +1,5 @@
-//! Remembers which backend has returned a resource URI in a result, so that the resource can be
-//! read from this backend later.
+//! Remembers which backend has returned the URI of a resource in a result, so that later requests
+//! for the resource are sent to this backend.
 
 use std::{
     collections::HashSet,
@@ -13,7 +13,7 @@ use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
 const MAX_URIS: usize = 10_000;
 /// The maximum total size in bytes of the remembered URIs per backend.
 const MAX_URI_BYTES: usize = 4 * 1024 * 1024;
-/// The maximum length in bytes of a remembered URI. Longer URIs are ignored.
+/// The maximum length in bytes of a URI that is remembered. Longer URIs are ignored.
 const MAX_OWNED_URI: usize = 2_048;
 
 /// The resource URIs that each backend has returned in the results of its tools and prompts.

@@ -102,9 +102,9 @@ impl Service<Request> for Router {
     }
 }
 
-/// For a request that names no item, such as setting the log level, returns a predicate on
-/// capabilities. The request is sent to the only backend that satisfies the predicate. Returns
-/// `None` for other requests.
+/// Returns a function that selects the backend for a request without an item, such as a request to
+/// set the log level: the request is sent to the only backend whose capabilities satisfy the
+/// function. Returns `None` if the request is about an item.
 fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> {
     match message {
         ClientRequest::ListSkillsRequest(_)
@@ -232,8 +232,8 @@ impl Future for Sent {
 // === impl Wanted ===
 
 impl Wanted {
-    /// Replaces the client's name in a request by the backend's own name. Returns the client's
-    /// name.
+    /// Replaces the name of the item in a request, which the client uses, by the backend's own
+    /// name. Returns the item or method of the request, with the client's name of the item.
     fn translate(names: &ExposedNames, place: usize, message: &mut ClientRequest) -> Self {
         use ClientRequest as Message;
 

@@ -40,8 +40,8 @@ const LATEST: Duration = Duration::from_secs(60);
 /// The minimum time between two listings of all backends that are caused by requests for unknown
 /// names.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The minimum time after which a cancelled list request has an effect: the backends that have not
-/// answered until then are marked as late, and later list requests do not wait for them.
+/// If a client cancels its list request after at least this time, the backends that have not
+/// answered yet are marked as late. Later list requests do not wait for these backends.
 const WAITED_ENOUGH: Duration = Duration::from_secs(1);
 /// The maximum number of different problems with items that a router logs during its lifetime.
 const MAX_LOGGED_PROBLEMS: usize = 1_000;
@@ -57,8 +57,8 @@ pub(super) struct Shared {
     /// The messages of the problems that were already logged, so that no problem is logged twice.
     /// Long names in the messages are truncated.
     told: Mutex<HashSet<String>>,
-    /// The background tasks, which wait for slow backends and send delayed notifications. They are
-    /// aborted when the router is dropped.
+    /// The background tasks of the router. They wait for slow backends and send delayed
+    /// notifications. When the router is dropped, they are aborted.
     background: Mutex<JoinSet<()>>,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Target {
     Nowhere,
 }
 
-/// A pending list request to one backend, for all items of one kind.
+/// A pending list request to one backend. It requests all pages of one kind of item.
 struct Fetch<I> {
     place: usize,
     when: When,
