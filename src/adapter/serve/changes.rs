@@ -25,8 +25,8 @@ const MOST_ASKED: usize = 64;
 /// several times during a pause, clients receive one notification.
 const UPDATES_PAUSE: Duration = Duration::from_millis(100);
 
-/// The source of change notifications, and the resource subscriptions, of a server. All client
-/// connections share them.
+/// The source of change notifications of a server, and the resource subscriptions of its clients.
+/// All client connections share them.
 #[derive(Clone)]
 pub(super) struct Changing {
     pub(super) changes: Changes,
@@ -117,7 +117,7 @@ impl Connection {
         self.log_level.get_or_init(Arc::default)
     }
 
-    /// Returns the resources that the client has subscribed to with `resources/subscribe`.
+    /// Returns the resources to which the client has subscribed with `resources/subscribe`.
     pub(super) fn claims(&self, changing: &Changing) -> &Claims {
         self.claims.get_or_init(|| Claims::new(Arc::clone(&changing.subscriptions)))
     }
@@ -160,6 +160,7 @@ impl Connection {
     }
 
     /// Returns the `subscriptions/listen` streams that were requested and have not started yet.
+    ///
     /// When one of these streams starts, it can use the recorded changes of any of them. In the
     /// worst case, the client is notified of a change twice.
     pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
@@ -217,7 +218,7 @@ async fn notify_updates(mut updates: Updates, listener: &impl Listener) -> Infal
     }
 }
 
-/// Declares `listChanged` for lists: clients will be notified when a list changes.
+/// Declares the capability `listChanged`, because clients will be notified when a list changes.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     // Declared even without tools, because tools may be added later.
     capabilities.tools.get_or_insert_default().list_changed = Some(true);

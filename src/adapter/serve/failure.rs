@@ -1,4 +1,4 @@
-//! The errors that a client receives when the service fails or panics.
+//! Creates the JSON-RPC errors that clients receive when the service fails or panics.
 
 use std::{error::Error, panic::AssertUnwindSafe};
 
@@ -45,7 +45,8 @@ pub(super) fn mismatch(method: &str) -> ErrorData {
     ErrorData::internal_error("the server returned an invalid result", None)
 }
 
-/// Returns an error without details, for failures whose reason must not be sent to the client.
+/// Returns the error "internal error" without any details. It is used if the reason must not be
+/// sent to the client.
 pub(super) fn internal_error() -> ErrorData {
     ErrorData::internal_error("internal error", None)
 }

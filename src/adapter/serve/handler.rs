@@ -481,8 +481,8 @@ where
         }
     }
 
-    /// Returns a number that changes whenever the tools of the service change. Always returns 0 if
-    /// no [`changes`](Self::changes) were set.
+    /// Returns a counter that increases whenever the tools of the service change. Always returns 0
+    /// if [`changes`](Self::changes) was not called.
     fn tools_epoch(&self) -> u64 {
         self.changing.as_ref().map_or(0, |changing| changing.changes.tools().now())
     }

@@ -27,8 +27,8 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// The interval at which a connection is checked, because rmcp does not report that a connection
-/// has ended.
+/// The interval at which the server checks whether a client is still connected. rmcp does not
+/// report the end of a connection.
 const LOOK: Duration = Duration::from_secs(2);
 /// The maximum number of concurrent `resources/subscribe` requests for one stream.
 const SUBSCRIBING: usize = 8;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::tools::HEADER_KEYWORD;
 
-/// The prefix of the names of headers that repeat a call argument.
+/// The common prefix of the headers in which a client repeats call arguments.
 const PREFIX: &str = "Mcp-Param-";
 /// The name of the header that contains the protocol version of a request.
 const VERSION: &str = "MCP-Protocol-Version";

@@ -1,5 +1,5 @@
-//! Distinguishes clients by protocol version, and adds the `resultType` that clients of 2026-07-28
-//! and later require.
+//! Distinguishes clients by their protocol versions. Adds the `resultType` to results, because
+//! clients with protocol version 2026-07-28 or later require it.
 
 use rmcp::{
     RoleServer,
@@ -14,8 +14,8 @@ pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
 }
 
-/// Sets the `resultType` of a result to `complete` if it is missing and the type of result allows
-/// this.
+/// Sets the `resultType` of a result to `complete` if it is missing. Does nothing for types of
+/// results without this field.
 ///
 /// Protocol version 2026-07-28 and later require the `resultType`. rmcp removes it for older
 /// clients, but does not add it for newer ones.

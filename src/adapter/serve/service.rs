@@ -53,7 +53,8 @@ pub struct ServeService<S> {
     /// A function that returns the name of a request's caller, so that the resource subscriptions
     /// of each caller can be limited.
     caller_of: Option<Arc<CallerOf>>,
-    /// The state of this client connection. Clones start with an empty state.
+    /// The state of the client connection that this server serves. A clone starts with an empty
+    /// state.
     pub(super) connection: Connection,
     /// A value that is dropped when this connection ends. Clones of the server do not contain the
     /// value.
@@ -62,8 +63,8 @@ pub struct ServeService<S> {
 
 /// The state that all clones of a server share.
 pub(super) struct Shared<S> {
-    /// The Tower service. It is in a mutex because it need not be `Sync`. The lock is held only to
-    /// clone it.
+    /// The Tower service that answers requests. It is in a mutex because it need not be `Sync`. The
+    /// lock is held only to clone it.
     service: Mutex<S>,
     pub(super) aside: Arc<dyn Passthrough>,
     pub(super) opening: Opening,
@@ -75,8 +76,8 @@ pub(super) struct Shared<S> {
 /// Determines which component answers the requests `initialize`, `server/discover` and `ping`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Opening {
-    /// The Tower service answers `initialize`, `server/discover` and `ping`, like any other
-    /// request.
+    /// The Tower service answers `initialize`, `server/discover` and `ping` like all other
+    /// requests, so that layers can see and change them.
     Inside,
     /// The wrapped handler answers `initialize`, `server/discover` and `ping`, and the layers do
     /// not see them. Used if the Tower service is not a complete server.
@@ -138,9 +139,9 @@ impl<S> ServeService<S> {
     /// Sets a function that returns the name of a request's caller. This limits the resource
     /// subscriptions of each caller across all its connections.
     ///
-    /// Without this function, the subscriptions are only limited per connection and for all clients
-    /// together. All requests for which the function returns `None` count as requests of one
-    /// unnamed caller.
+    /// Without this function, subscriptions are only limited for each connection, and for all
+    /// clients together. All requests for which the function returns `None` count as requests of
+    /// one unnamed caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where
@@ -159,7 +160,8 @@ impl<S> ServeService<S> {
         self
     }
 
-    /// Stores a value in this server, and drops it when the server's connection has ended.
+    /// Stores a value in this server. The value is dropped when the client connection of the server
+    /// has ended.
     ///
     /// Clones of the server do not contain the value. This can be used, for example, to release a
     /// semaphore permit when the connection ends.
@@ -198,7 +200,8 @@ where
     /// unsubscribed or disconnected, the service receives as many unsubscribe requests as it has
     /// accepted subscribe requests, because some servers count them.
     ///
-    /// With this setting, a handler must notify the [`Changes`] instead of its client.
+    /// If change notifications are enabled, a handler must report its changes to the [`Changes`],
+    /// and not notify its client directly.
     #[must_use]
     pub fn changes(mut self, changes: Changes) -> Self {
         let shared = Arc::clone(&self.shared);

@@ -1,5 +1,5 @@
-//! Counts the resource subscriptions of clients, to limit them and to unsubscribe when no client
-//! needs a resource any more.
+//! Counts how many clients are subscribed to each resource. The counts are used to limit
+//! subscriptions, and to unsubscribe when no client needs a resource any more.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -41,7 +41,7 @@ const OVERHEAD: usize = 128;
 /// background, where no client waits for the reply.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
 
-/// The resources of a server to which at least one client is subscribed.
+/// Tracks the resources to which at least one client of a server is subscribed.
 ///
 /// For each client that subscribes to a resource, the service receives a subscribe request, so that
 /// a layer can reject individual clients. However, some services end the subscriptions of all
@@ -91,7 +91,7 @@ struct Held {
 /// subscribe request is sent only after pending unsubscribe requests have ended.
 type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
-/// The resource subscriptions of one connection or stream. Dropping this value ends the
+/// The resources to which one connection or stream is subscribed. Dropping this value ends the
 /// subscriptions.
 pub(super) struct Claims {
     all: Arc<Subscriptions>,
@@ -134,9 +134,9 @@ impl Subscriptions {
         Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
-    /// Adds a claim on a resource for a client that is about to subscribe. Returns the number of
-    /// subscribe requests for the resource that the service has accepted, in the lock that the
-    /// client's request must hold.
+    /// Adds a claim on a resource for a client that is about to subscribe. Returns a lock that the
+    /// subscribe request must hold. The lock contains the number of subscribe requests for the
+    /// resource that the service has accepted.
     fn claim(&self, uri: &Arc<str>) -> Subscribed {
         let mut held = self.held();
         let held = held

@@ -107,8 +107,9 @@ pub(super) struct Searches {
     hasher: RandomState,
 }
 
-/// The state that all clients with the same credentials share, because they see the same tools. If
-/// a call of an unknown tool has listed the tools in vain, the state is the latest such listing.
+/// The state that all clients with the same credentials share, because they see the same tools.
+/// Contains the latest listing that was made to find an unknown tool and did not contain it. `None`
+/// if there was no such listing.
 ///
 /// A call holds the lock while it lists the tools. Concurrent calls wait for the lock, and then use
 /// the result instead of listing the tools again. If the first call is dropped, the next one lists
@@ -225,8 +226,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns the named tool if it has header annotations and was listed since the last change of
-    /// the tools.
+    /// Returns the named tool if it is remembered with its header annotations. Returns `None` if it
+    /// has no annotations, or was not listed since the last change of the tools.
     pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let tool = known.tools.get(name).filter(|_| known.epoch == now)?;
