@@ -31,8 +31,8 @@ use crate::message::{
 /// While the composite runs, the handler can use this connection to ask the client for input.
 ///
 /// Dropping this value ends the connection and withdraws the questions that the client has not
-/// answered yet. Each branch has a separate connection, because rmcp does not say which branch has
-/// withdrawn a question.
+/// answered yet. Each branch has its own connection, so that it is clear which branch has withdrawn
+/// a question.
 pub(super) struct BranchClient {
     connection: RunningService<RoleServer, StubHandler>,
     /// The progress token for the handler's notifications. `None` if the client has not requested
@@ -135,8 +135,8 @@ impl Transport<RoleServer> for Relay {
         future::ready(Ok(()))
     }
 
-    /// Waits until the client answers one of the open questions, and returns the answer to the
-    /// handler.
+    /// Waits until the client has answered one of the handler's pending requests, and returns the
+    /// answer to the handler.
     ///
     /// If a question is added while this function waits, the function need not be woken: rmcp calls
     /// it again after every message that it sends.

@@ -47,8 +47,9 @@ tokio::task_local! {
 /// parsing it would take hundreds of MiB of memory and block a worker thread of the runtime for
 /// half a second. A message that ends early or is not valid HTTP is rejected with the status 400.
 ///
-/// To set up the limit, use two clones of it: one as the layer around the `StreamableHttpService`,
-/// and one whose [`admit`](Self::admit) method the factory function of that service calls.
+/// To set up the limit, use two clones of it. Wrap the `StreamableHttpService` in the first clone,
+/// which is a Tower layer. In the factory function of that service, call the [`admit`](Self::admit)
+/// method of the second clone.
 ///
 /// # Examples
 ///
@@ -116,8 +117,8 @@ pin_project! {
 /// total limits apply.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// The caller of a request, and the result of the checks that run while the inner service processes
-/// the request.
+/// Data that is passed along with a request through the inner service: the caller, and the reason
+/// if the request must be rejected.
 struct Admission {
     caller: Option<Arc<str>>,
     /// The reason why the request must be rejected, if a check has failed after the request had
@@ -188,11 +189,10 @@ impl ConnectionLimit {
         self
     }
 
-    /// Sets the function that identifies the caller of an HTTP request. This enables the limits per
-    /// caller.
+    /// Sets the function that returns the name of an HTTP request's caller. If the function is set,
+    /// the limits per caller apply.
     ///
-    /// The function returns the caller's name. All requests for which it returns `None` count as
-    /// requests of one unnamed caller.
+    /// All requests for which the function returns `None` count as requests of one unnamed caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where

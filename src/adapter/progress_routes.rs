@@ -1,4 +1,4 @@
-//! Routes each progress notification to the request that has the same progress token.
+//! Forwards each progress notification to the request that has the same progress token.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use rmcp::model::{NumberOrString, ProgressNotificationParam, ProgressToken};
 
 use crate::message::Progress;
 
-/// The pending requests of a connection that have requested progress. Maps the progress token of
-/// each request to the receiver of its progress.
+/// The pending requests on a connection whose callers want progress. Maps the progress token of
+/// each request to the receiver of its progress notifications.
 #[derive(Default)]
 pub(super) struct Routes(Mutex<HashMap<ProgressToken, Progress>>);
 
@@ -26,8 +26,8 @@ pub(super) struct Route {
 // === impl Routes ===
 
 impl Routes {
-    /// Registers `progress` as the receiver of progress notifications with this token. The
-    /// registration lasts until the returned route is dropped.
+    /// Registers `progress` as the receiver of all progress notifications that have this token.
+    /// Dropping the returned route ends the registration.
     pub(super) fn open(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Route {
         self.by_token().insert(token.clone(), progress);
         Route { routes: self.clone(), token }

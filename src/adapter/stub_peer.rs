@@ -23,6 +23,7 @@ use crate::message::{Progress, client::unanswered};
 
 /// Stores the stub client, so that it can be reused. The stub client is the peer of a handler that
 /// is called without a client.
+///
 /// An rmcp peer needs a running connection. The stub client and its connection are created on first
 /// use, and reused by later calls.
 #[derive(Default)]

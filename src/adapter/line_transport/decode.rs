@@ -1,4 +1,4 @@
-//! Decodes tool calls and tool results directly, because rmcp's decoder tries one message type
+//! Decodes tool calls and tool results faster than rmcp's decoder, which tries one message type
 //! after another.
 
 #[cfg(feature = "remote")]
@@ -46,8 +46,8 @@ pub trait Decode: ServiceRole {
     /// Returns the maximum size in bytes of a request or notification from the peer.
     fn max_request() -> usize;
 
-    /// Decodes a tool call or a tool result. Returns `None` for all other and for malformed
-    /// messages, which are then decoded by rmcp's decoder.
+    /// Decodes a tool call or a tool result. Returns `None` for any other message and for a
+    /// malformed message. Such a message is then decoded by rmcp's decoder.
     ///
     /// If a tool result contains too many elicitation requests, returns a JSON-RPC error instead of
     /// the result. The error message names `peer`.
@@ -88,7 +88,7 @@ struct CallFields {
     _meta: Option<IgnoredAny>,
 }
 
-/// The number of members of a JSON object. Deserializing this type does not store the members.
+/// Counts the members of a JSON object while it is deserialized, without storing them.
 #[cfg(feature = "remote")]
 struct Members(usize);
 

@@ -14,13 +14,13 @@ const ENDS_KEPT: usize = 512;
 /// more, the buffer is freed.
 const MEMORY_KEPT: usize = 64 << 10;
 
-/// A buffer for one line of input, which is read in pieces.
+/// A buffer for one line of input. The line may arrive in several pieces.
 #[derive(Debug)]
 pub(super) struct Line {
     /// The maximum size in bytes of a request or a notification. It may be smaller than the maximum
     /// size of a response.
     max_request: usize,
-    /// The whole line, or its first bytes if it exceeds a limit.
+    /// The bytes of the line. If the line exceeds a limit, only its first bytes.
     pub(super) bytes: BytesMut,
     /// The last bytes of a line that exceeds a limit.
     tail: Vec<u8>,
@@ -81,7 +81,8 @@ impl Line {
         self.tail.drain(..self.tail.len().saturating_sub(ENDS_KEPT));
     }
 
-    /// Returns the limit that the line would exceed with `more` additional bytes, if any.
+    /// Returns the limit that the line would exceed if `more` bytes were added to it. Returns
+    /// `None` if it would exceed no limit.
     fn exceeded(&self, more: usize) -> Option<Excess> {
         let length = self.bytes.len() + more;
         let max_request = self.max_request;

@@ -113,7 +113,7 @@ where
     }
 
     /// Reads the rest of the current line into the buffer. Returns `false` if the stream ends
-    /// first.
+    /// before the line does.
     ///
     /// # Cancel safety
     ///
