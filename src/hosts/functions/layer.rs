@@ -102,7 +102,8 @@ pin_project! {
 // === impl FunctionsLayer ===
 
 impl FunctionsLayer {
-    /// Creates a layer that adds these functions to the tools of a service.
+    /// Creates a layer. The layer adds the tools in `functions` to the tools of the service that it
+    /// wraps.
     #[must_use]
     pub const fn new(functions: ToolSet) -> Self {
         Self { functions }

@@ -56,7 +56,7 @@ pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
 // === impl ToolSet ===
 
 impl ToolSet {
-    /// Creates a server with these functions as tools.
+    /// Creates a server whose tools are the given functions.
     ///
     /// # Errors
     ///

@@ -23,6 +23,7 @@ use crate::{
 };
 
 /// Options for [`dispatch`], which executes the tool calls of a model.
+///
 /// By default, the calls run one after another, and the tool names that the model wrote are sent to
 /// the service unchanged.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +35,7 @@ pub struct DispatchOptions {
     outer: Option<Context>,
 }
 
-/// Whether the tool calls of one model response run sequentially or concurrently.
+/// The order in which the tool calls of one model response run: sequentially or concurrently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DispatchOrder {

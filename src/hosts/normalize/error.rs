@@ -2,7 +2,7 @@
 
 /// The error for a model's output that cannot be searched for tool calls.
 ///
-/// Malformed calls do not cause this error. They are returned in the list of calls.
+/// This error does not concern malformed calls, which are returned in the list of calls.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {

@@ -45,7 +45,7 @@ struct NameMaps {
 // === impl ToolNames ===
 
 impl ToolNames {
-    /// Assigns a name for models to each of these original tool names.
+    /// Assigns a name for models to each of the given original tool names.
     pub fn new<N: Into<String>>(tools: impl IntoIterator<Item = N>) -> Self {
         let tools: BTreeSet<String> = tools.into_iter().map(Into::into).collect();
         let mut claims: BTreeMap<String, usize> = BTreeMap::new();
@@ -75,7 +75,7 @@ impl ToolNames {
         Self(Arc::new(names))
     }
 
-    /// Assigns a name for models to each of these tools.
+    /// Assigns a name for models to each of the given tools.
     #[must_use]
     pub fn of(tools: &[Tool]) -> Self {
         Self::new(tools.iter().map(|tool| &*tool.name))

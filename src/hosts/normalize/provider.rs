@@ -76,7 +76,7 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`calls`](Self::calls).
+    /// Returns an error in the same cases as [`calls`](Self::calls).
     pub fn calls_within(
         self,
         output: &Value,

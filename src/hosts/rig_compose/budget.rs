@@ -150,8 +150,8 @@ impl fmt::Debug for GuardBudgets {
 // === impl Shared ===
 
 impl Shared {
-    /// Pays all debt. Returns an error if the guard is exhausted or fails. Concurrent calls share
-    /// one payment.
+    /// Pays all debt before a call may reserve an amount. Returns an error if the guard is
+    /// exhausted or fails. Concurrent calls share one payment.
     async fn pay(&self) -> Result<(), Denied> {
         while let Some(payment) = self.payment() {
             if !payment.await.map_err(|error| Denied::Unavailable(error.into()))? {

@@ -29,8 +29,7 @@ impl<'t> Reader<'t> {
         Self { rest: text, limits }
     }
 
-    /// Skips whitespace, and then skips `character` if it comes next. Returns `true` if `character`
-    /// was skipped.
+    /// Skips whitespace. If `character` follows, also skips `character` and returns `true`.
     pub(super) fn takes(&mut self, character: char) -> bool {
         self.rest = self.rest.trim_start();
         let after = self.rest.strip_prefix(character);
