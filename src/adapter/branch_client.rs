@@ -42,13 +42,13 @@ pub(super) struct BranchClient {
 
 struct StubHandler;
 
-/// The client's end of the connection. It forwards the handler's requests and progress to the
-/// client.
+/// The client's end of the connection. It forwards requests and progress notifications of the
+/// handler to the client.
 struct Relay {
     client: LiveClient,
     progress: Option<(ProgressToken, Progress)>,
-    /// The questions that were sent to the client and are not answered yet. There is usually at
-    /// most one.
+    /// The pending requests of the handler to the client, for example questions to the user, each
+    /// with the future of the client's answer. There is usually at most one.
     asking: Vec<(RequestId, BoxFuture<'static, Result<ClientResult, ErrorData>>)>,
 }
 

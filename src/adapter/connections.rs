@@ -90,8 +90,8 @@ pub struct LimitConnections<S> {
 }
 
 pin_project! {
-    /// A request body that counts JSON values while the service reads the body. Reading fails if
-    /// there are too many values.
+    /// A request body that counts the JSON values in the request while the service reads the body.
+    /// If there are too many values, reading the body fails.
     pub struct CountedBody<B> {
         #[pin]
         inner: B,

@@ -1,4 +1,4 @@
-//! A buffer for one line of input, which enforces the size limits of messages.
+//! A buffer for one line of input. It enforces the limits on the size of a message.
 
 use rmcp::model::{NumberOrString, RequestId};
 use tokio_util::bytes::BytesMut;
@@ -10,15 +10,15 @@ pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 /// The number of bytes that are kept from the beginning and from the end of an oversized message.
 /// The `id` of the message is searched in these bytes.
 const ENDS_KEPT: usize = 512;
-/// The maximum capacity in bytes of a buffer that is reused for the next line. If a line needed
-/// more, the buffer is freed.
+/// The maximum capacity in bytes of a buffer that is reused for the next line. After a longer line,
+/// the buffer is freed.
 const MEMORY_KEPT: usize = 64 << 10;
 
 /// A buffer for one line of input. The line may arrive in several pieces.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The maximum size in bytes of a request or a notification. It may be smaller than the maximum
-    /// size of a response.
+    /// The maximum size in bytes of a request or notification from the peer. Responses may have a
+    /// higher limit.
     max_request: usize,
     /// The bytes of the line. If the line exceeds a limit, only its first bytes.
     pub(super) bytes: BytesMut,
@@ -43,8 +43,8 @@ pub(super) enum Excess {
 pub(super) enum Subject {
     Request(RequestId),
     Response(RequestId),
-    /// A notification, or text that is not JSON-RPC. No `id` was found near the beginning or the
-    /// end of the message.
+    /// The oversized message is a notification, or is not JSON-RPC. No `id` was found near its
+    /// beginning or its end.
     Other,
 }
 

@@ -78,8 +78,9 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
     line: Line,
     decoder: JsonRpcMessageCodec<RxJsonRpcMessage<Role>>,
     writer: AsyncRwTransport<Role, Empty, W>,
-    /// The future that sends an error for an invalid message. It is stored here because rmcp may
-    /// drop the future of `receive` at any time, and the error must still be sent.
+    /// A future that sends an error response for an invalid message. It is stored in the transport,
+    /// and not in the future of `receive`, because rmcp may drop that future before the error is
+    /// sent.
     reply: Option<BoxFuture<'static, io::Result<()>>>,
     /// The peer's name in errors and logs.
     peer: Cow<'static, str>,
@@ -235,11 +236,11 @@ impl<Role: ServiceRole, R, W: AsyncWrite> fmt::Debug for LineTransport<Role, R, 
     }
 }
 
-/// Checks the number of JSON values in a message of an HTTP event stream.
+/// Checks whether a message of an HTTP event stream contains too many JSON values.
 ///
-/// Returns `None` if the message is small enough. If a response is too large, returns an error
-/// response that replaces it. If any other message is too large, returns `Some(None)`, and the
-/// caller must drop the message.
+/// Returns `None` if the message can be used. If the message is a response with too many values,
+/// returns an error response that replaces it. If any other message has too many values, returns
+/// `Some(None)`, which means that the message must be dropped.
 #[cfg(feature = "http")]
 pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     let mut values = ValueCount::default();

@@ -89,8 +89,8 @@ impl Calls {
         })
     }
 
-    /// Relays a question of the server to the client that made the call, and waits for the answer.
-    /// Returns an error if the call ends or the server withdraws the question.
+    /// Relays a question of the server to the client that made the call, and waits for the client's
+    /// answer. Returns an error if the call ends first, or if the server withdraws the question.
     pub(super) async fn relay(
         &self,
         request: InputRequest,

@@ -27,7 +27,8 @@ const TOLD: usize = 512;
 pub(super) struct About {
     pub(super) name: Arc<str>,
     pub(super) secrets: Secrets,
-    /// The access tokens that were recently sent to the server.
+    /// The access tokens that were recently sent to the server. They are redacted like the
+    /// `secrets`.
     pub(super) tokens: SentTokens,
 }
 

@@ -44,7 +44,7 @@ impl SentTokens {
         sent.secrets = Secrets::new(sent.tokens.iter().cloned());
     }
 
-    /// Replaces every recently sent token in the text by `***`.
+    /// Replaces every recently sent token in `text` by `***`.
     pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         let secrets = self.0.read().unwrap_or_else(PoisonError::into_inner).secrets.clone();
         match secrets.redact(&text) {

@@ -121,8 +121,8 @@ struct Known {
     /// The total size in bytes, as JSON, of the URIs in `subscriptions`.
     listened: usize,
     /// The URIs of abandoned subscriptions: those whose subscribe request was cancelled by the
-    /// caller. The server may still send updates for these resources, until it has been asked to
-    /// end the subscriptions.
+    /// caller. The server may have created these subscriptions, and must still be asked to end
+    /// them.
     abandoned: HashSet<Arc<str>>,
     /// The total size in bytes of the URIs in `abandoned`.
     abandoned_bytes: usize,

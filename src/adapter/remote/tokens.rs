@@ -16,8 +16,8 @@ pub(super) struct Tokens {
     /// progress token is known. The first progress notification may arrive earlier, and waits for
     /// the lock.
     pub(super) routes: Mutex<Arc<Routes>>,
-    /// The pending requests on this connection. They determine which client receives the server's
-    /// log messages.
+    /// The pending requests on this connection, which determine the client that receives the
+    /// server's log messages.
     pub(super) logs: Arc<LogRoutes>,
 }
 

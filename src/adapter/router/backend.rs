@@ -37,8 +37,8 @@ pub(super) trait BackendService: Send + Sync {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>>;
 }
 
-/// A Tower service behind a lock. The lock is held only to clone the service, so the service need
-/// not be `Sync`.
+/// A cloneable Tower service in a mutex, so that it can be shared between threads without being
+/// `Sync`. The lock is held only to clone the service.
 ///
 /// The stored service is only cloned, and never polled for readiness. Otherwise, it could reserve a
 /// permit, for example of a concurrency limit, and keep other requests waiting.

@@ -103,12 +103,12 @@ fn with_instructions(
     instructions
 }
 
-/// Returns `true` if the capabilities include `logging`.
+/// Returns `true` if a server with these capabilities supports `logging`.
 pub(super) const fn has_logging(capabilities: &ServerCapabilities) -> bool {
     capabilities.logging.is_some()
 }
 
-/// Returns `true` if the capabilities include the skills extension.
+/// Returns `true` if a server with these capabilities supports the skills extension.
 pub(super) fn has_skills(capabilities: &ServerCapabilities) -> bool {
     let extensions = capabilities.extensions.as_ref();
     extensions.is_some_and(|extensions| extensions.contains_key(SKILLS_EXTENSION_ID))

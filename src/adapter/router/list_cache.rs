@@ -30,7 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The time without changes of a backend's list after which the pause is reset to [`FIRST_PAUSE`].
 const QUIET: Duration = Duration::from_secs(300);
 
-/// The caches of a router: one each for tools, prompts, resources and resource templates.
+/// The caches of a router. There is one cache for each kind of item: tools, prompts, resources and
+/// resource templates.
 pub(super) struct ListCaches {
     pub(super) tools: ListCache<Tool>,
     pub(super) prompts: ListCache<Prompt>,
@@ -103,7 +104,8 @@ enum Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
-    /// Whether the backend's server description was known when the list was requested.
+    /// Whether the backend's server description was known when the list was requested. A backend
+    /// that did not know the list method is asked again once its description is known.
     pub(super) described: bool,
 }
 
@@ -112,7 +114,7 @@ pub(super) struct When {
 pub(super) enum Outage {
     /// The backend did not answer a list request within the contained time.
     Late(Duration),
-    /// The client that requested the list gave up waiting for the backend.
+    /// The client that requested the list has cancelled its request before the backend answered.
     GivenUp,
     Failed(String),
 }
@@ -214,7 +216,7 @@ impl<I: Item> ListCache<I> {
     /// Marks a backend as late, because a list request has given up waiting for it. Returns the
     /// backend's last known items, and the problem if it was not logged yet.
     ///
-    /// If the backend has already answered a later list request, it is not marked.
+    /// Does not mark the backend if it has answered a list request that was sent later.
     pub(super) fn late(
         &self,
         names: &ExposedNames,

@@ -205,8 +205,8 @@ impl<I: Item> Merged<I> {
 
     /// Returns the first page of the list.
     ///
-    /// `complete` states whether the list contains the current items of all backends. If it is
-    /// `false`, the page has no cache lifetime, so that clients do not cache it.
+    /// `complete` states whether the list contains the current items of all backends. If not, the
+    /// page has no cache lifetime, so that clients do not cache it.
     pub(super) fn first_page(&self, complete: bool) -> Page<I> {
         self.cut(0, complete)
     }

@@ -76,7 +76,7 @@ pub(super) enum Target {
     Nowhere,
 }
 
-/// A pending list request to one backend. It requests all pages of one kind of item.
+/// A pending list request to one backend, for all pages of one kind of item.
 struct Fetch<I> {
     place: usize,
     when: When,
@@ -300,8 +300,8 @@ impl Shared {
         }
     }
 
-    /// Marks a slow backend as late, and continues its list request in a background task. Returns
-    /// the backend's last known items.
+    /// Marks a slow backend as late, and lets a background task wait for its list. Returns the
+    /// backend's last known items.
     fn give_up<I: CachedItem>(
         self: &Arc<Self>,
         late: Fetch<I>,

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The maximum pause that a server can demand in the `retry` field of an event. During the pause,
 /// rmcp receives no messages on the stream.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
-/// The time after which an unused TCP connection is closed.
+/// The time after which an unused TCP connection to the server is closed.
 ///
 /// Servers close idle connections after a few seconds: Gunicorn after two, Node.js and Uvicorn
 /// after five. A request that is sent at that moment fails, and a tool call cannot be repeated

@@ -77,8 +77,8 @@ impl<C> BearerClient<C> {
     }
 }
 
-/// Sends a request with a token. If the server rejects the token, sends the request again with a
-/// new token.
+/// Sends an HTTP request with an access token from `source`. If the server rejects the token, sends
+/// the request once more with a new token.
 async fn authorized<T, F>(
     source: Arc<TokenSource>,
     mut send: impl FnMut(Option<String>) -> F,

@@ -285,7 +285,8 @@ impl Pool {
     }
 }
 
-/// Returns the authenticated caller of a request and the caller's token.
+/// Returns the caller of a request and the caller's bearer token, which the server has inserted
+/// into the extensions of the HTTP request.
 fn caller_of(context: &Context) -> Option<(AuthenticatedCaller, CallerToken)> {
     let parts = context.extensions().get::<http::request::Parts>()?;
     let caller = parts.extensions.get::<AuthenticatedCaller>()?;
