@@ -19,14 +19,15 @@ pub(super) struct AdvertiseTable {
     /// Name patterns of the tools to omit from lists. A composite is omitted only if its exact name
     /// is in this list.
     deny: Option<Vec<String>>,
-    /// Whether clients can call tools that they do not see in lists.
+    /// Whether clients can call tools that are not in the tool list. Defaults to `refuse`.
     calls: Option<CallsName>,
-    /// Whether clients see all listed tools, or only the tools `search_tools` and `call_tool`,
-    /// which find and call the others.
+    /// How clients discover tools. With `list`, the tool list contains all selected tools. With
+    /// `search`, it contains only `search_tools` and `call_tool`, with which clients find and call
+    /// the selected tools. Defaults to `list`.
     mode: Option<ModeName>,
 }
 
-/// Whether clients can call tools that they do not see in lists.
+/// Whether clients can call tools that are not in the tool list.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -37,15 +38,16 @@ enum CallsName {
     Allow,
 }
 
-/// Whether clients see all listed tools, or only the tools `search_tools` and `call_tool`, which
-/// find and call the others.
+/// How clients discover tools: from the tool list, or with the tools `search_tools` and
+/// `call_tool`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ModeName {
     /// List the selected tools.
     List,
-    /// List only `search_tools` and `call_tool`, which find and call the selected tools.
+    /// List only the tools `search_tools` and `call_tool`, with which clients find and call the
+    /// selected tools.
     Search,
 }
 

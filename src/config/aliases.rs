@@ -14,8 +14,8 @@ use crate::{
 /// The key of the `[[aliases]]` section, and of the aliases in the table of a backend.
 pub(super) const SECTION: &str = "aliases";
 
-/// The keys that determine whether an alias is for a tool, a prompt or a resource. Each alias has
-/// exactly one of them.
+/// Keys that contain the original name or URI of an aliased item. They determine whether the alias
+/// is for a tool, a prompt or a resource, so each alias has exactly one of these keys.
 const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
 
 /// Changes how clients see a tool, prompt or resource: its name or URI, its title and description,
@@ -70,7 +70,8 @@ enum Definition {
     Resource(ResourceAlias),
 }
 
-/// The locations of the aliases in a section, grouped by kind: tool, prompt or resource.
+/// The locations of all aliases of a section in the configuration file, grouped by kind: tools,
+/// prompts and resources. Used to locate the errors of the alias layer.
 #[derive(Default)]
 struct Places {
     tools: Vec<SourceLocation>,
@@ -78,8 +79,9 @@ struct Places {
     resources: Vec<SourceLocation>,
 }
 
-/// The location of an alias in the file: its index in the section, and the keys that the file uses
-/// for its original name (such as `tool` or `from`) and for its new name (`name` or `to`).
+/// The location of an alias in the configuration file: the index of its table in the section, the
+/// key of the original name (such as `tool` or `from`), and the key of the new name (`name` or
+/// `to`).
 struct SourceLocation {
     index: usize,
     original: &'static str,
@@ -128,8 +130,9 @@ pub(super) fn build(
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Converts the table to an alias. Also returns the key that determines the kind of the alias,
-    /// such as `prompt`. Returns `None` if the table does not have exactly one such key.
+    /// Converts the table to the definition of an alias. Also returns the key that contains the
+    /// original name, such as `prompt`. Returns `None` if the table does not have exactly one such
+    /// key.
     fn into_definition(
         self,
         path: &[Segment],
@@ -166,9 +169,9 @@ impl AliasTable {
         Some((kind, definition))
     }
 
-    /// Returns the key that determines the kind of the alias, such as `prompt`. Reports keys that
-    /// are invalid for this kind. Returns `None` if the table does not have exactly one key for the
-    /// kind.
+    /// Returns the key that contains the original name, such as `prompt`. It determines the kind of
+    /// the alias. Reports keys that are invalid for this kind. Returns `None` if the table does not
+    /// have exactly one such key.
     fn kind(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<&'static str> {
         let at = |key: &str| [path, &[key.into()]].concat();
         let is_mistaken = KINDS.into_iter().any(|key| reader.has_fault_in(&at(key)));
@@ -220,7 +223,8 @@ impl From<ArgumentTable> for ArgumentAlias {
 // === impl Places ===
 
 impl Places {
-    /// Reports the errors of the alias layer, each at the key in the file that caused it.
+    /// Reports errors of the alias layer to `reader`. Each error is located at the key in the
+    /// configuration file that caused it.
     fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
         for error in errors.iter() {
             let places = match error.list() {

@@ -54,7 +54,8 @@ struct JwtTable {
     issuer: Option<String>,
     /// URL or path of the JSON Web Key Set with which tokens are verified.
     jwks: Option<Secret<String>>,
-    /// Required value of the `aud` claim of tokens. Defaults to `resource`.
+    /// Required value of the `aud` claim of tokens. Defaults to the value of `resource`, the public
+    /// URL of the MCP endpoint.
     audience: Option<String>,
     /// Scopes that each token must have. By default, tokens need no scopes.
     scopes: Vec<String>,
@@ -94,7 +95,7 @@ pub struct AuthConfig {
 pub enum AuthMethod {
     /// The token must be a JWT that a certain authorization server has issued.
     Jwt(JwtConfig),
-    /// The token must be equal to one of these tokens. There is at least one.
+    /// The token must be equal to one of these static tokens. The list is not empty.
     Tokens(Vec<StaticToken>),
 }
 
@@ -130,7 +131,7 @@ pub struct StaticToken {
 /// Converts the `[auth]` section to an [`AuthConfig`], and reports errors in the section to
 /// `reader`. `needs_caller_tokens` is `true` if a backend exchanges the access tokens of callers.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: Option<AuthTable>,
     environment: Environment<'_>,
@@ -173,7 +174,8 @@ impl Build<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Expands the variables in the string at `keys`. Reports the string if it is empty.
+    /// Expands the `${VAR}` variables in the string at the path `keys`. Reports an error if the
+    /// string is empty.
     fn text(&mut self, keys: &[&str], written: String) -> Option<String> {
         match Text::expand(written, self.environment) {
             Ok(Text { value, .. }) if value.trim().is_empty() => {
@@ -188,8 +190,8 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    /// Returns `url` if it is the URL of a web server. Reports a plain HTTP URL, unless its host is
-    /// this machine.
+    /// Returns `url` if it is an HTTPS URL, or an HTTP URL of this machine. Reports an error for
+    /// all other strings.
     fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.text(keys, url)?;
         match Url::parse_secure(&url) {
@@ -201,8 +203,9 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    /// Returns `url` if it can identify a server in an HTTP header that clients receive. Otherwise,
-    /// reports the URL.
+    /// Returns `url` if it can identify a server in HTTP headers that clients receive. Reports an
+    /// error if the URL contains a user, a query, a fragment, or characters that are not allowed in
+    /// these headers.
     fn identifier(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.web_url(keys, url)?;
         let parts = Url::parse(&url)?;
@@ -338,8 +341,8 @@ impl AuthConfig {
         self.needs_caller_tokens
     }
 
-    /// Returns the secrets of the section, which must not appear in logs: the static tokens, and
-    /// the parts of the key set's URL that may be secret.
+    /// Returns the secrets of the `[auth]` section, which must not appear in logs: the static
+    /// tokens, and those parts of the key set's URL that may be secret.
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         match &self.method {

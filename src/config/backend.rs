@@ -96,8 +96,8 @@ impl BackendConfig {
         &self.prefix
     }
 
-    /// Returns the layers that wrap only this backend: aliases, filter and validation. In these
-    /// layers, tools have the backend's original names, without the prefix.
+    /// Returns the layers that wrap only this backend: its aliases, filter and validation. The
+    /// layers see the original names of the backend's tools, without the prefix.
     #[must_use]
     pub const fn layer(&self) -> &BackendLayer {
         &self.layer
@@ -111,8 +111,8 @@ impl BackendConfig {
         }
     }
 
-    /// Returns `true` if the connection settings of both configurations are equal, so that a reload
-    /// can reuse the connection.
+    /// Returns `true` if both backends have the same name and equal connection settings. In this
+    /// case, a reload keeps the existing connection.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn is_reached_like(&self, other: &Self) -> bool {
         self.name == other.name
@@ -180,7 +180,8 @@ impl HttpConfig {
         &self.url.value
     }
 
-    /// Returns `true` if the URL begins with `https://`, so that the connection uses TLS.
+    /// Returns `true` if the URL of the server begins with `https://`, so that the connection uses
+    /// TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         url::is_https(self.url())

@@ -20,11 +20,11 @@ use crate::{
 pub(super) const KEY: &str = "auth";
 /// Default maximum number of callers that can be connected to a backend at the same time.
 pub(super) const MAX_CALLERS: usize = 100;
-/// Default time after which an idle connection of a caller is closed.
+/// Default time after which a caller's connection to the backend is closed if it is idle.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// How this program obtains the access tokens for requests to a backend. Contains one of the two
-/// keys.
+/// How this program obtains the access tokens for requests to a backend. Exactly one of the keys
+/// must be set.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -86,7 +86,8 @@ struct ExchangeTable {
     resource: Option<String>,
     /// Maximum number of callers that can be connected to the backend at once. Defaults to 100.
     max_callers: Option<usize>,
-    /// Time after which an idle connection of a caller is closed. Defaults to 5 minutes.
+    /// Time after which a caller's connection to the backend is closed if it is idle. Defaults to 5
+    /// minutes.
     idle_timeout: Option<duration::Duration>,
 }
 
@@ -95,7 +96,7 @@ struct ExchangeTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum AuthMethodName {
-    /// In the `Authorization` header, with the `Basic` scheme.
+    /// Send the client secret in the `Authorization` header, with the `Basic` scheme.
     #[default]
     ClientSecretBasic,
     /// In the request body.
@@ -143,10 +144,11 @@ pub(super) struct Build<'b, 'a, 't> {
     /// The path of the `auth` key in the file.
     pub(super) path: Vec<Segment>,
     pub(super) environment: Environment<'b>,
-    /// Whether the file has an `[auth]` section, which the token exchange needs.
+    /// Whether the file has an `[auth]` section. The token exchange requires this section, because
+    /// it exchanges the verified tokens of callers.
     pub(super) has_callers: bool,
-    /// The secrets of the backend. The values of the client secret and of variables are added to
-    /// them.
+    /// Collects the secrets of the backend. `build` adds the client secret and the values of
+    /// expanded variables.
     pub(super) secrets: &'b mut Vec<String>,
     pub(super) reader: &'b mut Reader<'a, 't>,
 }
@@ -156,7 +158,8 @@ pub(super) struct Build<'b, 'a, 't> {
 impl Build<'_, '_, '_> {
     /// Converts the table to a [`BackendAuth`], and reports errors in the table to the reader.
     ///
-    /// If this function reports an error, the caller must discard the returned value.
+    /// If this function reports an error, the returned value may be incomplete, and must not be
+    /// used.
     pub(super) fn build(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
         match (table.client_credentials, table.exchange) {
             (Some(client), None) => {
@@ -242,8 +245,8 @@ impl Build<'_, '_, '_> {
         })
     }
 
-    /// Expands the variables in the required string at `keys`. Reports the string if it is missing
-    /// or empty.
+    /// Expands the `${VAR}` variables in the required string at the path `keys`. Reports an error
+    /// if the string is missing or empty.
     fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<Text> {
         if value.is_none() {
             self.report(keys, format!("missing key `{}`", keys[keys.len() - 1]));
@@ -251,7 +254,8 @@ impl Build<'_, '_, '_> {
         self.text(keys, value?)
     }
 
-    /// Expands the variables in the string at `keys`. Reports the string if it is empty.
+    /// Expands the `${VAR}` variables in the string at the path `keys`. Reports an error if the
+    /// string is empty.
     fn text(&mut self, keys: &[&str], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -323,8 +327,8 @@ impl ExchangeConfig {
         self.max_callers
     }
 
-    /// Returns the time after which an idle connection of a caller is closed. Defaults to 5
-    /// minutes.
+    /// Returns the time after which a caller's connection to the backend is closed if it is idle.
+    /// Defaults to 5 minutes.
     #[must_use]
     pub const fn idle_timeout(&self) -> Duration {
         self.idle_timeout

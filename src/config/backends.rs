@@ -94,9 +94,9 @@ pub(super) struct BackendTable {
     expose_resource_templates: Option<Vec<String>>,
     /// Patterns of the backend's resource URI templates that clients may not see.
     hide_resource_templates: Option<Vec<String>>,
-    /// Whether to hide all tools that are not annotated as read-only.
+    /// If `true`, hides all tools without the annotation `readOnlyHint: true`.
     read_only_only: Option<bool>,
-    /// Whether to hide all tools that are not annotated as non-destructive.
+    /// If `true`, hides all tools without the annotation `destructiveHint: false`.
     hide_destructive: Option<bool>,
     /// Renames the backend's tools, prompts and resources, and changes how clients see them.
     aliases: Vec<AliasTable>,
@@ -121,7 +121,7 @@ struct Builder<'b, 'a, 't> {
     environment: Environment<'b>,
     /// Whether the file has an `[auth]` section.
     has_callers: bool,
-    /// The secrets that were found in the table of the backend so far.
+    /// The secrets found so far in the table of the backend.
     secrets: Vec<String>,
     reader: &'b mut Reader<'a, 't>,
 }
@@ -129,7 +129,7 @@ struct Builder<'b, 'a, 't> {
 /// Converts the `[[backends]]` tables to configurations, and reports errors in the tables to
 /// `reader`.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,
@@ -303,8 +303,8 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    /// Reports each of the `keys` that the backend's table contains. These keys are valid only with
-    /// `transport`, but the backend uses another transport.
+    /// Reports each key in `keys` that is present in the backend's table, because the key requires
+    /// `transport`, and the backend uses another transport.
     fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
         for (key, given) in keys {
             if *given {
@@ -456,8 +456,8 @@ impl Builder<'_, '_, '_> {
         headers
     }
 
-    /// Expands the variables in a string. Reports an error if the result is blank or contains a NUL
-    /// character.
+    /// Expands the `${VAR}` variables in the string of the key `key`. Reports an error if the
+    /// result is blank or contains a NUL character.
     fn filled(&mut self, key: &'static str, written: String) -> Option<Text> {
         let text = self.plain(&[key.into()], written)?;
         if text.value.trim().is_empty() {
@@ -467,7 +467,8 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Expands the variables in a string. Reports an error if the result contains a NUL character.
+    /// Expands the `${VAR}` variables in a string. Reports an error if the result contains a NUL
+    /// character.
     fn plain(&mut self, path: &[Segment], written: String) -> Option<Text> {
         let text = self.expand(path, written)?;
         if text.value.contains('\0') {
@@ -478,8 +479,8 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Expands the variables in a string, and records their values as secrets. Reports an error if
-    /// a variable is invalid or not set.
+    /// Expands the `${VAR}` variables in a string, and records their values as secrets. Reports an
+    /// error if a variable has an invalid name or is not set.
     fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -499,15 +500,16 @@ impl Builder<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Converts a path in the table of this backend to a path in the file.
+    /// Converts a path that is relative to this backend's table to a path that is relative to the
+    /// whole file.
     fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
         let backend = [SECTION.into(), self.index.into()];
         backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
     }
 }
 
-/// Formats the name of a header for an error message. Returns an empty string if the name may
-/// contain a secret.
+/// Formats the name of a header for an error message. Returns an empty string unless the name is a
+/// plain word, because other strings may be secrets in the wrong place.
 fn named(header: &str) -> String {
     if is_word(header) { format!(" `{header}`") } else { String::new() }
 }

@@ -25,8 +25,8 @@ use crate::{
 
 /// The key of the `[budget]` section in a configuration file.
 const SECTION: &str = "budget";
-/// A reserved name that no budget can have. It is the name in the error message if a run exceeds
-/// its own `max_cost`.
+/// A name that no budget can have. When a run exceeds the `max_cost` of its composite, the error
+/// message contains this name in place of a budget name.
 const MAX_COST: &str = "max_cost";
 
 /// Limits the total usage of tools, for example to a number of calls per minute.
@@ -34,21 +34,21 @@ const MAX_COST: &str = "max_cost";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BudgetTable {
-    /// Where the used amounts of the budgets are stored. Defaults to the memory of this process.
+    /// Where the balances of the budgets are stored. Defaults to the memory of this process.
     store: Option<StoreName>,
-    /// Whether calls are rejected or admitted while the store is unavailable. By default, they are
-    /// rejected.
+    /// Whether calls are rejected or admitted while the budget store is unavailable. By default,
+    /// calls are rejected.
     when_away: Option<AwayName>,
-    /// How long the store keeps the reserved amount of a call if the replica that made the call
-    /// fails. Must be longer than any call. Defaults to 10 minutes.
+    /// Time after which Redis releases the amount reserved for a call, if the process that made the
+    /// call has failed. Must be longer than any call takes. Defaults to 10 minutes.
     lease: Option<Duration>,
-    /// Maximum number of callers for which this process stores the used amount of each budget.
-    /// Defaults to 100000.
+    /// Maximum number of callers for which each budget stores a balance. Only for the store in
+    /// memory. Defaults to 100000.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_callers: Option<usize>,
     /// The budgets, each of which limits the calls of certain tools.
     limits: Vec<LimitTable>,
-    /// The costs of calls, by tool. Calls of tools that are not listed cost one unit.
+    /// The cost of a call of each tool. Calls of tools that are not listed cost one unit.
     costs: Vec<CostTable>,
 }
 
@@ -62,19 +62,19 @@ struct LimitTable {
     name: Option<String>,
     /// The unit of the budget: calls, bytes of results, or cost. Defaults to calls.
     count: Option<UnitName>,
-    /// The total amount of the budget, in the unit of `count`.
+    /// The size of the budget, in the unit that `count` selects.
     #[cfg_attr(test, schemars(range(min = 1)))]
     limit: Option<u64>,
     /// Name patterns of the tools whose calls are charged to the budget. They match the tool names
     /// before `[[aliases]]` renames the tools. Defaults to all tools.
     tools: Option<Vec<String>>,
-    /// Whether the budget is shared by all calls, or exists separately for each caller or each run.
-    /// By default, all calls share it.
+    /// Whether all calls share the budget, or each caller or each run has a separate budget. By
+    /// default, all calls share the budget.
     per: Option<PerName>,
     /// When and by how much the budget is refilled. By default, it is never refilled.
     refill: Option<RefillTable>,
-    /// Maximum amount that is charged for one call, even if the backend reports a higher cost.
-    /// Defaults to `limit`.
+    /// Maximum amount charged for one call. If the backend reports a higher cost, only this amount
+    /// is charged. Defaults to `limit`.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_per_call: Option<u64>,
 }
@@ -85,7 +85,7 @@ struct LimitTable {
 #[cfg_attr(test, schemars(extend("required" = ["every"])))]
 #[serde(default, deny_unknown_fields)]
 struct RefillTable {
-    /// The amount that is added at each refill. Defaults to the `limit` of the budget.
+    /// The amount added to the budget at each refill. Defaults to the `limit` of the budget.
     #[cfg_attr(test, schemars(range(min = 1)))]
     amount: Option<u64>,
     /// The interval between refills.
@@ -101,14 +101,14 @@ struct CostTable {
     /// Name patterns of the tools. They match the tool names before `[[aliases]]` renames the
     /// tools. The first entry of `costs` that matches a tool determines the cost of its calls.
     tools: Option<Vec<String>>,
-    /// The cost that is reserved before each call. If it is `0` and the result contains no actual
-    /// cost, the call is free.
+    /// The cost reserved before each call. The call is charged this cost if its result contains no
+    /// actual cost. With `0`, such a call is free.
     cost: Option<u64>,
     /// JSON Pointer to the actual cost in a tool result, such as `/_meta/usage/total_tokens`.
     actual: Option<String>,
 }
 
-/// Where the used amounts of the budgets are stored.
+/// Where the balances of the budgets are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -120,14 +120,14 @@ enum StoreName {
     Redis,
 }
 
-/// Whether calls are rejected or admitted while the store of the budgets is unavailable.
+/// Whether calls are rejected or admitted while the budget store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum AwayName {
     /// Reject calls.
     Refuse,
-    /// Admit calls, and do not charge them to the budgets.
+    /// Admit calls without charging them to the budgets.
     Admit,
 }
 
@@ -145,7 +145,7 @@ enum UnitName {
     Cost,
 }
 
-/// The calls that share a budget. Other calls are counted separately.
+/// The calls that share one balance of a budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -159,7 +159,7 @@ enum PerName {
     Global,
 }
 
-/// The budget layer of a configuration, and the store of the used amounts.
+/// The budget layer of a configuration, with the store that contains the balances of its budgets.
 #[derive(Clone, Debug)]
 pub(super) struct BudgetConfig {
     layer: BudgetLayer,
@@ -167,11 +167,12 @@ pub(super) struct BudgetConfig {
     pub(super) store: Arc<dyn BudgetStore>,
 }
 
-/// The settings of the budget store. If a reload does not change them, the store stays in use.
+/// The settings of the budget store. If a reload does not change these settings, the existing store
+/// stays in use, and its balances are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The path of the view whose own `[budget]` section configures the budgets. They are counted
-    /// separately from those of the file.
+    /// The path of the view that configures its own budgets. `None` if the `[budget]` section
+    /// belongs to the file. A view with its own section has separate balances.
     view: Option<String>,
     redis: Option<RedisSettings>,
     admit: bool,
@@ -182,7 +183,7 @@ struct Settings {
 /// Converts the `[budget]` section to a budget layer and its store, and reports errors in the
 /// section to `reader`.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: BudgetTable,
     redis: &RedisConfig,
@@ -220,8 +221,7 @@ pub(super) fn build(
     BudgetConfig { layer, store: settings.build(store, redis), settings }
 }
 
-/// Builds the budget layer from the tables of budgets and costs. Does not set the store of the
-/// layer.
+/// Builds the budget layer from the tables of budgets and costs. The layer has no store yet.
 fn layer(
     limits: Vec<LimitTable>,
     costs: Vec<CostTable>,
@@ -272,16 +272,16 @@ impl Settings {
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Replaces the store by the store of `before`, if both have the same settings. `before` comes
-    /// from a previous configuration or another view.
+    /// Reuses the store of `before`, if both have the same settings, so that the balances are kept.
+    /// `before` is the previous configuration, or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();
         }
     }
 
-    /// Returns the path of the view whose own `[budget]` section configures the budgets. Returns
-    /// `None` if the section belongs to the file.
+    /// Returns the path of the view that contains the `[budget]` section. Returns `None` if the
+    /// section belongs to the file itself.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn view(&self) -> Option<&str> {
         self.settings.view.as_deref()
@@ -302,7 +302,7 @@ impl BudgetConfig {
         join_all(states).await
     }
 
-    /// Returns the budget layer, which stores the used amounts in the configured store.
+    /// Returns the budget layer. It stores the balances in the configured store.
     pub(super) fn layer(&self) -> BudgetLayer {
         self.layer.clone().store(self.store.clone())
     }
@@ -402,8 +402,8 @@ impl CostTable {
     }
 }
 
-/// Returns `true` if the string is a valid JSON Pointer. Rejects the empty pointer, which refers to
-/// a whole value.
+/// Returns `true` if the string is a valid JSON Pointer to a part of a value. Rejects the empty
+/// pointer, because it refers to the whole value.
 fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && json_pointer::invalid_escape(text).is_none()
 }

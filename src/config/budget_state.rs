@@ -2,7 +2,7 @@
 
 use crate::budget::{Budget, BudgetUsage};
 
-/// A budget of a running configuration, and the amount that is already used.
+/// A budget of a running configuration, with the amount that is left.
 #[derive(Clone, Debug)]
 pub struct BudgetState {
     pub(super) view: Option<String>,
@@ -13,8 +13,8 @@ pub struct BudgetState {
 // === impl BudgetState ===
 
 impl BudgetState {
-    /// Returns the path of the view whose own `[budget]` section defines the budget. Returns `None`
-    /// if the section belongs to the file, so that several views may share the budget.
+    /// Returns the path of the view that defines the budget in its own `[budget]` section. Returns
+    /// `None` if the file itself defines the budget. Several views may share a budget of the file.
     #[must_use]
     pub fn view(&self) -> Option<&str> {
         self.view.as_deref()
@@ -26,8 +26,8 @@ impl BudgetState {
         &self.budget
     }
 
-    /// Returns the used amount of the budget. Returns `None` if each run has a separate balance, or
-    /// if the amount is unknown to the store.
+    /// Returns the amount of the budget that is left. Returns `None` if each run has a separate
+    /// balance, or if the store does not know the amount.
     #[must_use]
     pub const fn usage(&self) -> Option<BudgetUsage> {
         self.usage

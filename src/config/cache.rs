@@ -28,9 +28,9 @@ pub(super) struct CacheTable {
     tools: Option<Vec<String>>,
     /// How long a result is cached, at most 365 days.
     ttl: Option<Duration>,
-    /// Whether each caller has separate cached results, or all callers share them. By default, each
-    /// caller has separate results if `[auth]` or `[caller]` identifies callers. Otherwise, all
-    /// calls share results.
+    /// Whether each caller has separate cached results, or all callers share cached results. If
+    /// `[auth]` or `[caller]` identifies callers, the default is separate results. Otherwise,
+    /// results are shared.
     per: Option<PerName>,
     /// Maximum total size in bytes of the cached results and their arguments. Defaults to 64 MiB.
     #[cfg_attr(test, schemars(range(min = 1)))]
@@ -57,7 +57,7 @@ pub(super) struct CacheConfig {
 
 /// Converts the `[[cache]]` tables to a cache layer, and reports errors in the tables to `reader`.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     tables: Vec<CacheTable>,
     caller: &CallerConfig,

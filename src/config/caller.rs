@@ -16,7 +16,7 @@ use crate::{composite::Segment, message::Context};
 
 /// The key of the `[caller]` section in a configuration file.
 const SECTION: &str = "caller";
-/// Maximum length in bytes of a caller's name. Longer names are replaced by a hash.
+/// Maximum length in bytes of a caller name. A longer name is replaced by its hash.
 #[cfg(feature = "http")]
 const MAX_CALLER: usize = 256;
 
@@ -25,7 +25,8 @@ const MAX_CALLER: usize = 256;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CallerTable {
-    /// The HTTP header whose value identifies the caller of a request.
+    /// The HTTP header that contains the name of the caller. A proxy in front of this program must
+    /// set the header.
     header: Option<String>,
 }
 
@@ -80,9 +81,9 @@ impl CallerConfig {
         !matches!(self, Self::Unknown)
     }
 
-    /// Reports an error at `path` if the file has neither a `[caller]` nor an `[auth]` section,
-    /// because the key at `path` requires one of them. The message suggests `instead` as an
-    /// alternative.
+    /// Reports an error for the value at `path`, which requires identified callers, if the file has
+    /// neither a `[caller]` nor an `[auth]` section. The error message suggests `instead` as an
+    /// alternative to these sections.
     pub(super) fn required(&self, path: &[Segment], instead: &str, reader: &mut Reader<'_, '_>) {
         if !self.is_known() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = format!(
@@ -92,22 +93,24 @@ impl CallerConfig {
         }
     }
 
-    /// Returns the name under which the requests of a caller are counted for limits per caller.
-    /// Returns `None` if callers are not identified.
+    /// Returns the account to which limits per caller charge an MCP request: the name of its
+    /// caller, or a shared account for requests without a caller. Returns `None` if the
+    /// configuration does not identify callers.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller(context)))
     }
 
-    /// Returns the name under which the HTTP requests of a caller are counted for limits per
-    /// caller. Returns `None` if callers are not identified.
+    /// Returns the account to which limits per caller charge an HTTP request: the name of its
+    /// caller, or a shared account for requests without a caller. Returns `None` if the
+    /// configuration does not identify callers.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller_in(parts)))
     }
 
-    /// Returns a function that determines the caller of a request from the request's context.
-    /// Returns `None` if callers are not identified.
+    /// Returns a function that gets the caller's name from the context of an MCP request. Returns
+    /// `None` if the configuration does not identify callers.
     pub(super) fn key(
         &self,
     ) -> Option<impl Fn(&Context) -> Option<String> + Clone + Send + Sync + 'static> {
@@ -115,8 +118,8 @@ impl CallerConfig {
         Some(move |context: &Context| this.caller(context))
     }
 
-    /// Returns the name of the caller of a request. Returns `None` if the request does not identify
-    /// its caller.
+    /// Returns the name of the caller of an MCP request. Returns `None` if the HTTP request does
+    /// not contain a caller.
     #[cfg(feature = "http")]
     fn caller(&self, context: &Context) -> Option<String> {
         self.caller_in(context.extensions().get::<http::request::Parts>()?)

@@ -39,10 +39,10 @@ pub(super) const COMPOSITE: [&str; 14] = [
     "trace",
     "strict",
 ];
-/// The keys that a target in the `targets` of a composite can have.
+/// The keys that an element of `targets` can have in a composite.
 pub(super) const TARGET: [&str; 6] = ["id", "tool", "arguments", "timeout", "optional", "on_error"];
-/// The strategies of composites. Each strategy has a list of additional keys that its composites
-/// can have, and a function that reads these keys.
+/// The strategies that a composite can have. Each strategy has a list of the keys that it adds to
+/// the composite, and a function that reads these keys.
 pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
     (
         "parallel",
@@ -58,11 +58,11 @@ pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
     ("workflow", &["steps", "output", "report", "max_parallel"], |table| workflow(table).into()),
 ];
 
-/// A function that reads the keys of a strategy.
+/// A function that reads the keys of a strategy from the table of a composite.
 type ReadStrategy = fn(&mut TableReader<'_, '_, '_>) -> Strategy;
 
-/// Reads the `[[composite_tools]]` section, and reports errors in it to `reader`. Targets are
-/// returned as they are written in the file.
+/// Reads the definitions in the `[[composite_tools]]` section, and reports errors to `reader`.
+/// Targets such as `backend/tool` are not resolved yet.
 pub(super) fn read(reader: &mut Reader<'_, '_>) -> Vec<CompositeTool> {
     let tools = reader.with_section(SECTION, |reader, tables| {
         TableReader::of_array(reader, SECTION, tables, composite)
@@ -70,9 +70,10 @@ pub(super) fn read(reader: &mut Reader<'_, '_>) -> Vec<CompositeTool> {
     tools.unwrap_or_default()
 }
 
-/// Resolves the targets of composites, and builds the composite layer. Reports errors to `reader`.
+/// Resolves the targets of composites, and builds the layer that provides the composites. Reports
+/// errors to `reader`.
 ///
-/// If this returns `None` instead of a layer, at least one error was reported.
+/// Returns `None` only if at least one error was reported.
 pub(super) fn build(
     mut tools: Vec<CompositeTool>,
     backends: &[BackendConfig],
@@ -95,8 +96,8 @@ pub(super) fn build(
     (tools, layer)
 }
 
-/// Replaces each target of the form `backend/tool` by the tool name that clients see, and reports
-/// invalid targets.
+/// Replaces targets of the form `backend/tool` by the name under which clients see the tool.
+/// Reports targets that are invalid.
 fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Reader<'_, '_>) {
     // Unknown targets are reported only if all names were read successfully. Otherwise, a target
     // may refer to a name that is missing because of another error.
@@ -127,7 +128,7 @@ fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Read
     }
 }
 
-/// Reports an error in the definition of a composite, at the location of the key that caused it.
+/// Reports an error in the definition of a composite, located at the key that caused the error.
 fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     let (index, path) = match error.path() {
         [Segment::Index(index), path @ ..] => (*index, path),
@@ -150,7 +151,8 @@ fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
     reader.report(&at(index, path), error.kind().to_string());
 }
 
-/// Converts a path in the composite at `index` to a path in the file.
+/// Converts a path that is relative to the composite at `index` to a path that is relative to the
+/// whole file.
 fn at(index: usize, path: &[Segment]) -> Vec<Segment> {
     [&[SECTION.into(), index.into()], path].concat()
 }
@@ -180,9 +182,9 @@ fn composite(table: &mut TableReader<'_, '_, '_>) -> CompositeTool {
     tool
 }
 
-/// Reads the keys of a composite's strategy with `read`. If the strategy's name is invalid, `read`
-/// is `None`. Then the table is read as a workflow if it has `steps`, and otherwise as a fan-out,
-/// to find errors in the other keys.
+/// Calls `read` to read the keys of a composite's strategy. `read` is `None` if the composite names
+/// an unknown strategy. In this case, reads the composite as a workflow if it has `steps`, and
+/// otherwise as a fan-out, to find errors in its other keys.
 fn strategy(read: Option<ReadStrategy>, table: &mut TableReader<'_, '_, '_>) -> Strategy {
     match read {
         Some(read) => read(table),
@@ -249,7 +251,8 @@ fn targets(table: &mut TableReader<'_, '_, '_>) -> Vec<Target> {
     targets.unwrap_or_else(|| tools.into_iter().map(Target::new).collect())
 }
 
-/// The success rule of a fan-out, as it is written in a configuration file.
+/// Mirrors [`Success`], the success rule of a fan-out, for deserialization from a configuration
+/// file.
 #[derive(Deserialize)]
 #[serde(
     remote = "Success",

@@ -49,8 +49,8 @@ pub struct Backends {
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
     changes: Changes,
-    /// Set while the router is filled from remembered lists. While it is set, the remembered lists
-    /// answer all list requests instead of the backends.
+    /// Set while the router is filled with remembered lists, for example during a reload. While it
+    /// is set, list requests are answered from these lists instead of being sent to the backends.
     recall: Recall,
 }
 
@@ -59,16 +59,17 @@ pub struct Backends {
 struct Connected {
     config: BackendConfig,
     remote: RemoteService,
-    /// The layer of the backend. It maps the backend's URI of a changed resource to the URIs that
-    /// clients use, or to no URIs if the resource is hidden.
+    /// The layer that wraps the backend. When the backend reports a changed resource, the layer
+    /// maps the resource's URI to the URIs that clients use. If the resource is hidden, there are
+    /// no such URIs.
     layer: Arc<Mutex<BackendLayer>>,
-    /// The last lists of tools, prompts and resources that the backend returned, with the backend's
-    /// own names.
+    /// The most recent lists of tools, prompts and resources from the backend, with the names that
+    /// the backend uses.
     memory: Memory,
 }
 
-/// The error returned if the backends of a file cannot be connected, for example because this build
-/// of the crate does not support a transport.
+/// The error returned if connecting to the backends of a file is not possible, for example because
+/// this build of the crate does not support a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(Reason);
 
@@ -109,7 +110,8 @@ impl Config {
         Backends::of(self, Changes::default(), &[])
     }
 
-    /// Returns the name prefix for a backend whose configuration sets no `prefix`.
+    /// Returns the default name prefix of a backend, for a configuration that does not set
+    /// `prefix`.
     fn default_prefix(&self, backend: &str) -> String {
         match self.router().conflicts() {
             Conflicts::Prefix => format!("{backend}{}", self.router().separator()),
@@ -118,9 +120,9 @@ impl Config {
     }
 }
 
-/// Returns a function that returns the capabilities and instructions of a backend, or `None` if
-/// they are not known yet. While the router is filled from remembered lists, the function instead
-/// returns the capabilities that these lists require.
+/// Returns a function that returns the capabilities and instructions of a backend, or `None` if the
+/// backend has not connected yet. While the router is filled with remembered lists, the function
+/// instead returns the capabilities that these lists imply.
 fn description(
     remote: &RemoteService,
     Remember { memory, recall }: &Remember,
@@ -140,8 +142,8 @@ fn description(
 // === impl Backends ===
 
 impl Backends {
-    /// Connects to the backends of a file. If the connection settings of a backend are the same as
-    /// in `before`, reuses the existing connection.
+    /// Connects to the backends of a configuration. `before` contains the previous backends: if the
+    /// connection settings of a backend have not changed, its connection is reused.
     fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
         if config.auth().is_some() {
             return Err(ConnectError(Reason::Auth));
@@ -200,16 +202,17 @@ impl Backends {
         Ok((backends, reloaded))
     }
 
-    /// Fills the router with the last list that each backend, or a previous backend of the same
-    /// name, returned. Sends no requests to the backends, because they may be unavailable.
+    /// Fills the router with the most recent lists of each backend, without sending requests,
+    /// because the backends may be unavailable. For a new connection, the lists come from the
+    /// previous backend of the same name.
     pub(super) async fn recall(&self) {
         self.recall.set(true);
         self.list().await;
         self.recall.set(false);
     }
 
-    /// Fills the router by requesting the tools, prompts, resources and resource templates of all
-    /// backends.
+    /// Fills the router by sending list requests for tools, prompts, resources and resource
+    /// templates to all backends.
     pub(super) async fn list(&self) {
         let requests: [ClientRequest; 4] = [
             ListToolsRequest::default().into(),
@@ -224,9 +227,9 @@ impl Backends {
         .await;
     }
 
-    /// Takes over from the backends of the previous configuration. Each backend starts to map URIs
-    /// in change notifications with its new layer. Each new connection receives the subscriptions
-    /// and log levels of the previous connection to the backend of the same name.
+    /// Takes over from the backends of the previous configuration. The URIs in change notifications
+    /// are now mapped by the new layers. A new connection to a backend gets the subscriptions and
+    /// log levels of the previous connection.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;
@@ -239,8 +242,8 @@ impl Backends {
         }
     }
 
-    /// Returns warnings for operators about configuration that does not match a backend's current
-    /// lists, such as an alias of a missing tool.
+    /// Returns warnings for operators about settings that do not match the current lists of a
+    /// backend, such as an alias for a tool that does not exist.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.connected.iter().flat_map(|it| it.config.layer().warnings()).collect()
@@ -252,8 +255,8 @@ impl Backends {
         &self.router
     }
 
-    /// Returns the services that forward requests to the individual backends, in the order of the
-    /// file.
+    /// Returns the services that forward requests to the individual backends. They are in the order
+    /// of the configuration file.
     #[must_use]
     pub fn remotes(&self) -> &[RemoteService] {
         &self.remotes
@@ -276,8 +279,8 @@ impl Backends {
 // === impl Connected ===
 
 impl Connected {
-    /// Connects to a backend. If its connection settings are the same as in `before`, the backend
-    /// of the same name in the previous configuration, reuses the existing connection.
+    /// Connects to a backend. `before` is the backend of the same name in the previous
+    /// configuration: if its connection settings are the same, its connection is reused.
     fn new(
         config: &BackendConfig,
         changes: &Changes,

@@ -45,9 +45,9 @@ enum ErrorKind {
     Unreadable(io::Error),
     Mistaken {
         mistakes: Vec<Mistake>,
-        /// The number of mistakes after the first 100, which are omitted.
+        /// The number of mistakes that are not in the list, because it contains only the first 100.
         untold: usize,
-        /// Whether the whole file was checked for mistakes.
+        /// Whether the whole file was checked. If not, it may contain further mistakes.
         complete: bool,
     },
 }
@@ -59,8 +59,8 @@ impl ConfigError {
         Self { file: Some(file), kind: ErrorKind::Unreadable(error) }
     }
 
-    /// Creates an error from the given faults. Determines the file and line of each fault, and
-    /// sorts the faults by position.
+    /// Creates an error from the mistakes that the reader found. Determines the file and line of
+    /// each mistake, and sorts the mistakes by position.
     pub(super) fn mistaken(
         texts: &Texts,
         source: &Source<'_>,
@@ -155,8 +155,9 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// Converts a path in the merged configuration to a path in the included file that defines the
-/// composite. `before` is the number of composites in the files before the included file.
+/// Formats the path of a value in an included file. Composite indices in `path` count the
+/// composites of all files. `before` is the number of composites in earlier files, and is
+/// subtracted.
 fn own_path(mut path: Vec<Segment>, before: usize) -> String {
     if let [Segment::Key(_), Segment::Index(index), ..] = path.as_mut_slice() {
         *index = index.saturating_sub(before);

@@ -34,8 +34,8 @@ impl Failure {
         Self { message: message.into(), culprit: None }
     }
 
-    /// Records that the value `node` at `path` caused the error, unless a value nested in it is
-    /// already recorded as the cause.
+    /// Records that the value `node` at `path` caused the error. If a value nested in `node` was
+    /// recorded before, keeps the nested value, because it is the more precise location.
     pub(super) fn of(mut self, path: &[Segment], node: &Node<'_>) -> Self {
         self.culprit.get_or_insert_with(|| Culprit {
             address: address(node),
@@ -96,8 +96,8 @@ impl de::Error for Failure {
     }
 }
 
-/// Translates serde's name of an expected type to TOML terms. For example, `a sequence` becomes `an
-/// array`.
+/// Translates the description of an expected type from serde's terms to TOML terms. For example, `a
+/// sequence` becomes `an array`.
 fn words(expected: &dyn Expected) -> String {
     let expected = expected.to_string();
     match expected.as_str() {
@@ -110,8 +110,8 @@ fn words(expected: &dyn Expected) -> String {
     }
 }
 
-/// Returns the error message for an unknown key or value, which suggests one of the expected words.
-/// The message omits `word` if it may be a secret that was written in the wrong place.
+/// Returns the error message for an unknown key or value, with a suggestion from the expected
+/// words. If `word` may be a secret in the wrong place, the message does not contain it.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
     if let Some(hint) = hints::of_value(word, expected) {
         return format!("unknown {what} `{word}`: {hint}");

@@ -1,4 +1,4 @@
-//! Reads the configuration of a whole file, and builds its layers.
+//! Reads a whole configuration file, and builds the layers that it configures.
 
 use std::{env, path::Path, sync::Arc};
 
@@ -49,7 +49,7 @@ pub struct Config {
     auth: Option<AuthConfig>,
     backends: Vec<BackendConfig>,
     router: RouterConfig,
-    /// The layers of the file itself, without those of its views.
+    /// The layers that the file itself configures. The layers of views are in `views`.
     pub(super) layers: Layers,
     views: Vec<ViewConfig>,
     lock: Option<LockConfig>,
@@ -67,7 +67,7 @@ pub(super) struct FileTable {
     router: RouterTable,
     /// The MCP servers whose tools, prompts and resources clients can use.
     backends: Vec<BackendTable>,
-    /// Compares the backends' tools with approved definitions. By default, all definitions are
+    /// Restricts the backends' tools to approved definitions. By default, all definitions are
     /// accepted.
     lock: Option<LockTable>,
     /// Limits on each run of a composite, such as the maximum number of tool calls.
@@ -254,9 +254,9 @@ impl Config {
 
     /// Adds an [observer](crate::observe), which is notified when composites run.
     ///
-    /// A configuration file cannot define observers. If you pass a new configuration to
-    /// [`Gateway::reload`](super::Gateway), add the observers to it first. Otherwise, the reload
-    /// removes them.
+    /// A configuration file cannot define observers. A reload replaces the observers by those of
+    /// the new configuration, so add them to a configuration before you pass it to
+    /// [`Gateway::reload`](super::Gateway).
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         let observer = Arc::new(observer);
@@ -267,11 +267,11 @@ impl Config {
         self
     }
 
-    /// Sets the layer that propagates the trace context and records spans and metrics. The spans
-    /// and metrics of a view contain the path of the view.
+    /// Sets the layer that propagates the trace context, and records spans and metrics. In a view,
+    /// spans and metrics contain the path of the view.
     ///
-    /// A configuration file cannot define this layer. If you pass a new configuration to a reload,
-    /// set the layer on it first, like an [observer](Self::observer).
+    /// A configuration file cannot define this layer. If you reload a gateway, set the layer on the
+    /// new configuration too, as with an [observer](Self::observer).
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         for view in &mut self.views {
@@ -287,22 +287,23 @@ impl Config {
         &self.views
     }
 
-    /// Returns the configuration of the view at the given path: the file, with the sections that
-    /// the view replaces, and without views. Returns `None` if there is no such view.
+    /// Returns the effective configuration of the view at `path`: the sections of the view, and the
+    /// sections that it inherits from the file. Returns `None` if the file has no such view.
     #[must_use]
     pub fn view(&self, path: &str) -> Option<Self> {
         let view = self.views.iter().find(|view| view.path() == path)?;
         Some(Self { layers: view.layers.clone(), views: Vec::new(), ..self.clone() })
     }
 
-    /// Returns the path of the view, if this is the [configuration of a view](Self::view). Returns
-    /// `None` if it is the configuration of a file.
+    /// Returns the path of the view, if this configuration was returned by [`view`](Self::view).
+    /// Returns `None` for the configuration of a whole file.
     #[must_use]
     pub fn view_path(&self) -> Option<&str> {
         self.layers.view()
     }
 
-    /// Returns the configuration files, for example to detect that they have changed.
+    /// Returns the files from which the configuration was read. Use them to detect that a file has
+    /// changed.
     #[must_use]
     pub const fn sources(&self) -> &Sources {
         &self.sources
@@ -354,7 +355,7 @@ impl Config {
         &self.router
     }
 
-    /// Returns the layer that adds the composite tools of the file to a service.
+    /// Returns the layer that adds the composite tools of the file to an MCP service.
     ///
     /// The layer does not authenticate callers; see [`take_auth`](Self::take_auth).
     #[must_use]

@@ -10,7 +10,7 @@ use crate::{
     pattern::{PatternError, Selection},
 };
 
-/// Keys whose values are lists of tool name patterns.
+/// Keys whose lists contain name patterns of tools.
 const TOOL_KEYS: [&str; 5] = ["expose_tools", "hide_tools", "allow", "deny", "tools"];
 
 /// Allows or hides tools, prompts and resources by name, URI or annotation.
@@ -34,9 +34,9 @@ pub(super) struct FilterTable {
     pub(super) expose_resource_templates: Option<Vec<String>>,
     /// Patterns of the resource URI templates that clients may not see.
     pub(super) hide_resource_templates: Option<Vec<String>>,
-    /// Whether to hide all tools that are not annotated as read-only.
+    /// If `true`, hides all tools without the annotation `readOnlyHint: true`.
     pub(super) read_only_only: Option<bool>,
-    /// Whether to hide all tools that are not annotated as non-destructive.
+    /// If `true`, hides all tools without the annotation `destructiveHint: false`.
     pub(super) hide_destructive: Option<bool>,
 }
 
@@ -68,8 +68,8 @@ pub(super) fn build(
         .hide_destructive(table.hide_destructive.unwrap_or_default())
 }
 
-/// Combines an allow list and a deny list of patterns into a selection of items. Reports invalid
-/// patterns to `reader`.
+/// Combines an allow list and a deny list of patterns into a selection of items, such as tools.
+/// Reports invalid patterns to `reader`.
 pub(super) fn selection(
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,

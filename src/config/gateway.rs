@@ -70,12 +70,13 @@ pub struct Gateway(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// The view at the main path, which uses the sections of the file itself.
+    /// The main view. It is configured by the sections of the file itself, and is usually served at
+    /// `/mcp`.
     main: View,
-    /// Locked during a reload, so that reloads run one after another.
+    /// A mutex that is locked during a reload, so that reloads run one after another.
     reloading: tokio::sync::Mutex<()>,
-    /// Handles to stop the backends that are still running, including backends of previous
-    /// configurations.
+    /// Handles that stop the running backends. They include backends of previous configurations
+    /// that still process requests.
     endings: Mutex<Vec<Ending>>,
     closed: CancellationToken,
 }
@@ -124,8 +125,8 @@ impl Gateway {
         self.0.main.clone()
     }
 
-    /// Returns a service that applies the configured layers and backends to client requests. After
-    /// a reload, the same service uses the new layers and backends.
+    /// Returns a service that processes client requests with the configured layers and backends.
+    /// After a reload, the same service uses the new layers and backends.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
         self.main().service()
@@ -137,8 +138,8 @@ impl Gateway {
         self.main().serve(base)
     }
 
-    /// Returns a limit on the number of open HTTP sessions and requests. If the configuration
-    /// identifies callers, there is also a limit for each caller.
+    /// Returns a limit on the number of concurrent HTTP sessions and requests. If the configuration
+    /// identifies callers, each caller has a limit as well.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {
@@ -160,8 +161,8 @@ impl Gateway {
         self.0.main.views().lock().backends.clone()
     }
 
-    /// Returns the state of each budget of the running configuration, such as its used amount. A
-    /// budget that several views share is included once.
+    /// Returns the state of each budget of the running configuration, such as the amount that is
+    /// left. A budget that several views share is included once.
     pub async fn budgets(&self) -> Vec<BudgetState> {
         let running = self.0.main.views().running();
         running.budgets().await
@@ -178,7 +179,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that a call of the composite with these arguments would return.
+    /// Returns the JSON-RPC error with which a call of the composite would fail for these
+    /// arguments.
     pub async fn preview(
         &self,
         composite: &str,

@@ -15,7 +15,7 @@ const SET_BY_TRANSPORT: [&str; 10] = [
     "transfer-encoding",
 ];
 
-/// The prefix of headers in which rmcp's transport repeats arguments of a tool call.
+/// The prefix of the HTTP headers to which rmcp's transport copies arguments of a tool call.
 const MCP_PARAM: &str = "mcp-param-";
 
 /// Returns `true` if `name` is a valid HTTP header name.

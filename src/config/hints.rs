@@ -1,19 +1,20 @@
-//! Hints for users who write the keys or values that another program's configuration file uses.
+//! Hints for keys and values that come from the configuration formats of other programs.
 
 use super::word::is_word;
 use crate::{composite::Segment, suggest::plain};
 
-/// A hint for a key that another program's configuration file uses. The hint names the keys to
-/// write instead.
+/// A hint for a key that is valid in another program's configuration file, but not in this one. The
+/// hint suggests the keys to write instead.
 pub(super) struct Hint {
-    /// The path of the table in which users write the other program's key, without array indices.
+    /// The path of the table to which the hint applies, without array indices.
     table: &'static [&'static str],
-    /// The spellings of the other program's key in lower case, without `_` and `-`.
+    /// The spellings of the other program's key that the hint recognizes: in lower case, without
+    /// `_` and `-`.
     spellings: &'static [&'static str],
     /// The text of the hint, which is added to the error message.
     pub(super) text: &'static str,
-    /// The keys to write instead. If they are missing from the table, this is not reported as
-    /// another error.
+    /// The keys that the hint suggests. If they are required, but missing from the table, their
+    /// absence is not reported as a second error.
     pub(super) keys: &'static [&'static str],
 }
 
@@ -174,7 +175,8 @@ const HINTS: [Hint; 24] = [
     },
 ];
 
-/// Maps each valid value to the synonyms that users may write instead of it.
+/// Maps valid values to their synonyms: words that users often write by mistake instead of the
+/// valid value.
 const SYNONYMS: [(&str, &[&str]); 6] = [
     ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
     ("for_each", &["loop", "map"]),
@@ -184,12 +186,13 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
     ("http", &["sse", "streamablehttp"]),
 ];
 
-/// The hint for the URL or transport of a server that uses WebSockets.
+/// The error hint for a server that is configured with a WebSocket URL or transport, which MCP does
+/// not support.
 const WEB_SOCKET: &str = "MCP has no transport over WebSockets: write the `http://` or `https://` \
                           URL of the server, or connect it in code with `RemoteService`";
 
-/// Returns the hint for the invalid key `key` in the table at `table`. Returns `None` if there is
-/// no hint for this key.
+/// Returns the hint for the unknown key `key` in the table at `table`. Returns `None` if no hint
+/// applies.
 pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     let table = table.iter().filter_map(|segment| match segment {
         Segment::Key(key) => Some(key.as_str()),
@@ -205,14 +208,14 @@ pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     find(&table).or_else(|| find(in_view?))
 }
 
-/// Returns the value in `expected` that has `word` as a synonym.
+/// Returns the word in `expected` for which `word` is a known synonym.
 pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     let word = plain(word);
     let (value, _) = SYNONYMS.iter().find(|(_, words)| words.contains(&word.as_str()))?;
     expected.iter().copied().find(|expected| expected == value)
 }
 
-/// Returns a hint for the invalid value `word`, where one of the values in `expected` is required.
+/// Returns a hint for the invalid value `word`. `expected` contains the valid values.
 pub(super) fn of_value(word: &str, expected: &[&str]) -> Option<&'static str> {
     let is_web_socket = ["websocket", "ws", "wss"].contains(&plain(word).as_str());
     (is_web_socket && expected.contains(&"http")).then_some(WEB_SOCKET)
@@ -224,8 +227,8 @@ pub(super) fn of_url(url: &str) -> Option<&'static str> {
     matches!(scheme.as_deref(), Some("ws" | "wss")).then_some(WEB_SOCKET)
 }
 
-/// Returns the hint for a file that contains an array of tables at `path` where a single table is
-/// required.
+/// Returns a hint for an array of tables (`[[name]]`) at `path`, where the configuration requires a
+/// single table (`[name]`).
 pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     let (in_view, path) = match path {
         [Segment::Key(section), Segment::Index(_), path @ ..] if *section == VIEW[0] => {
@@ -245,7 +248,7 @@ pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     })
 }
 
-/// Returns the offset of the opening brace if the text seems to be JSON instead of TOML.
+/// Returns the byte offset of the first `{`, if the text seems to be JSON instead of TOML.
 pub(super) fn start_of_json(text: &str) -> Option<usize> {
     let at = text.len() - text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).len();
     text[at..].starts_with('{').then_some(at)

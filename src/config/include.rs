@@ -1,8 +1,8 @@
 //! Reads and merges the files that a configuration file includes.
 //!
-//! The texts of all files are concatenated. The included files are parsed and merged into the tree
-//! of the first file, with spans that refer to the concatenated text. Therefore the code that reads
-//! the tree does not need to know which file a value comes from.
+//! The texts of all files are concatenated. Each included file is parsed, and merged into the tree
+//! of the main file. Spans in this tree refer to the concatenated text, so that the code that reads
+//! the tree needs no knowledge of files.
 
 use std::{
     borrow::Cow,
@@ -39,8 +39,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The files from which a configuration was read.
 ///
-/// To find out whether the files have changed, compare their current [`stamp`](Self::stamp) with an
-/// earlier stamp.
+/// To detect changed files, compare the current [`stamp`](Self::stamp) with an earlier stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     file: Option<PathBuf>,
@@ -51,7 +50,7 @@ pub struct Sources {
 
 /// The modification times and sizes of the files in [`Sources`].
 ///
-/// Two stamps are different if a file was changed, added or removed in the meantime.
+/// Compare two stamps to find out whether a file was changed, added or removed between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
@@ -59,24 +58,27 @@ pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 pub(super) struct Texts {
     /// The concatenated texts of all files.
     pub(super) text: String,
-    /// The files whose texts were read. There is at least one. The first file includes the others.
+    /// All files that were read, beginning with the main file, which includes the others. The list
+    /// is never empty.
     pub(super) files: Vec<File>,
     pub(super) sources: Sources,
-    /// Errors in elements of the `include` key, each with the index of the element.
+    /// Error messages about elements of the `include` key, each with the index of the element.
     pub(super) mistakes: Vec<(usize, String)>,
 }
 
-/// The result of parsing a configuration file and the files that it includes.
+/// The result of parsing and merging a configuration file and the files that it includes.
 pub(super) struct Parsed<'t> {
     pub(super) root: Node<'t>,
-    /// The parse errors of each file, with the offset of the file's text in the concatenated text.
+    /// The TOML syntax errors of each file. Each list of errors is preceded by the offset of the
+    /// file in the concatenated text.
     pub(super) errors: Vec<(usize, Vec<Error>)>,
-    /// The spans that error messages must not display, because they may be secret.
+    /// The spans that error messages must mask, because they may contain secrets.
     pub(super) masks: Vec<Range<usize>>,
     /// Mistakes that were found while the files were parsed and merged, for example a section that
     /// an included file must not contain.
     pub(super) faults: Vec<Fault>,
-    /// The number of composites in the files before each file.
+    /// For each file, the number of composites in the files that precede it. Used to compute the
+    /// index of a composite within its file.
     pub(super) before: Vec<usize>,
 }
 
@@ -86,8 +88,8 @@ impl Sources {
     /// Returns the current modification times and sizes of the files. The stamp is empty if the
     /// configuration was read from a string.
     ///
-    /// The stamp contains missing and inaccessible files too, so that it changes when such a file
-    /// appears.
+    /// The stamp also contains files that are missing or inaccessible. It changes when such a file
+    /// becomes available.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         let Some(file) = &self.file else { return Stamp::default() };
@@ -119,8 +121,8 @@ impl Sources {
 // === impl Texts ===
 
 impl Texts {
-    /// Reads all files that the configuration file at `path` includes. `text` is the text of the
-    /// configuration file.
+    /// Reads the main configuration file, whose content is `text`, and all files that it includes.
+    /// `path` is the path of the main file.
     pub(super) fn gather(text: &str, path: Option<&Path>) -> Self {
         let file = path.map(Path::to_owned);
         let mut texts = Self {
@@ -210,7 +212,7 @@ impl Texts {
     }
 }
 
-/// Reads the configuration file that may include other files.
+/// Reads the main configuration file, which may include other files.
 ///
 /// # Errors
 ///
@@ -220,7 +222,8 @@ pub(super) fn read_first(path: &Path) -> io::Result<String> {
     read_text(path, MAX_FILE_BYTES)
 }
 
-/// Reads a text file. Returns an error if the file is larger than `room` bytes.
+/// Reads a text file. Returns an error if the file is larger than `room`, the number of bytes that
+/// remain of the total size limit.
 fn read_text(path: &Path, room: u64) -> io::Result<String> {
     let mut text = Vec::new();
     // Limits the number of bytes read, because the size of a device is unknown, and reading it may
@@ -235,8 +238,8 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
-/// Returns the strings in `include`, numbered from zero. Skips elements of other types, and does
-/// not number them, because the reader of the whole file reports and hides them.
+/// Returns the strings in `include`, with their indices. Elements of other types are skipped and
+/// not counted, because the reader later reports them and hides them.
 fn included(text: &str) -> Vec<(usize, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());
@@ -244,8 +247,7 @@ fn included(text: &str) -> Vec<(usize, String)> {
     texts.map(str::to_owned).enumerate().collect()
 }
 
-/// Returns the paths of the files that match `pattern`, an element of `include`. The paths are
-/// sorted by name.
+/// Returns the paths of the files that match `pattern`, an element of `include`, sorted by name.
 fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let directory = file.parent().unwrap_or(Path::new(""));
     if pattern.trim().is_empty() {
@@ -274,7 +276,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
 // === impl Parsed ===
 
 impl<'t> Parsed<'t> {
-    /// Parses the text of one file. The text begins at the offset `start` in the concatenated text.
+    /// Parses the text of one file. `start` is the offset of this text in the concatenated text.
     fn parse(&mut self, text: &'t str, start: usize) -> Spanned<DeTable<'t>> {
         // Detects JSON before parsing, because the parser's error message for JSON would not be
         // helpful. A TOML file never begins with `{`.
@@ -291,7 +293,7 @@ impl<'t> Parsed<'t> {
         table
     }
 
-    /// Adds the composites of an included file to the tree of the first file.
+    /// Appends the composites of the included file `included` to the tree of the main file `main`.
     fn add(&mut self, main: &mut DeTable<'t>, included: DeTable<'t>) {
         for (key, node) in included {
             if key.get_ref() != SECTION {
@@ -316,8 +318,8 @@ impl<'t> Parsed<'t> {
         }
     }
 
-    /// Reports a section that an included file must not contain, and masks the values in the
-    /// section.
+    /// Reports a section that is not allowed in an included file. Masks the values in the section,
+    /// because they may be secret.
     fn refuse(&mut self, key: &Spanned<Cow<'_, str>>, node: &Node<'_>) {
         let message =
             format!("only `[[{SECTION}]]` can be included: expected it in the first file");
@@ -331,14 +333,15 @@ impl<'t> Parsed<'t> {
     }
 }
 
-/// Returns the number of composites in the parsed table of a file.
+/// Returns the number of composites that a parsed file defines.
 fn composites(table: &DeTable<'_>) -> usize {
     table.get(SECTION).and_then(|node| node.get_ref().as_array()).map_or(0, |array| array.len())
 }
 
 // === Moving ===
 
-/// Adds the offset `start` to all spans in a parsed table.
+/// Adds the offset `start` to all spans in a parsed table, so that they refer to the concatenated
+/// text.
 fn moved_table(table: DeTable<'_>, start: usize) -> DeTable<'_> {
     let entries = table.into_iter();
     entries.map(|(key, node)| (moved(key, start), moved_node(node, start))).collect()

@@ -11,8 +11,8 @@ pub(super) const JSON_SCHEMA: &str = include_str!("mcp-composite.schema.json");
 pub(super) static SCHEMA: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(JSON_SCHEMA).unwrap_or_default());
 
-/// Returns the schemas of the key `key` in a table that matches one of `schemas`. The result is
-/// empty if none of them defines the key.
+/// Returns the schemas for the value of `key`, in a table that one of `schemas` describes. The
+/// result is empty if none of them declares the key.
 pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> {
     let mut found = Vec::new();
     for schema in schemas {
@@ -24,8 +24,8 @@ pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'sta
     found
 }
 
-/// Returns the schema for properties that `schema` does not declare. The iterator is empty if
-/// `schema` does not allow other properties.
+/// Returns the schema that applies to properties that `schema` does not declare by name. The
+/// iterator is empty if `schema` allows only declared properties.
 pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
     let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
     let members = match schema.get("additionalProperties") {
@@ -45,17 +45,16 @@ pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'sta
     members.into_iter()
 }
 
-/// Returns the schemas without references and combinations that `schema` stands for: the target of
-/// its `$ref`, the alternatives of its `allOf`, `anyOf` or `oneOf`, or the schema itself.
+/// Resolves `$ref`, `allOf`, `anyOf` and `oneOf`: returns the schemas to which `schema` refers or
+/// which it combines. A schema without these keywords is returned itself.
 pub(super) fn resolved(schema: &'static Value) -> Vec<&'static Value> {
     let mut found = Vec::new();
     alternatives(schema, &mut found);
     found
 }
 
-/// Adds the schemas that `schema` stands for to `found`, like [`resolved`]. Also adds the schemas
-/// of array elements, because users often write a single table where an array of tables is
-/// required.
+/// Adds the schemas that [`resolved`] returns for `schema` to `found`. Also adds the schemas of
+/// array elements, because users often write a single table where an array of tables is required.
 fn alternatives(schema: &'static Value, found: &mut Vec<&'static Value>) {
     if let Some(reference) = schema["$ref"].as_str() {
         let definition = reference.strip_prefix('#').and_then(|place| SCHEMA.pointer(place));

@@ -27,14 +27,14 @@ pub(super) struct LockTable {
     /// Path of the lock file, such as `tools.lock`, relative to this file. The command
     /// `mcp-composite lock` writes the lock file.
     file: Option<String>,
-    /// The treatment of tools whose definitions differ from the approved definitions in the lock
-    /// file. Defaults to `hide`.
+    /// How to handle a tool whose definition differs from the approved definition in the lock file.
+    /// Defaults to `hide`.
     on_drift: Option<OnDriftName>,
-    /// The treatment of tools that are not in the lock file. Defaults to `hide`.
+    /// How to handle a tool that is not in the lock file. Defaults to `hide`.
     on_new: Option<OnNewName>,
 }
 
-/// The treatment of tools whose definitions differ from the approved definitions in the lock file.
+/// How to handle a tool whose definition differs from the approved definition in the lock file.
 #[derive(Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -43,11 +43,11 @@ enum OnDriftName {
     Hide,
     /// The tool stays available, and a warning is logged.
     Warn,
-    /// All requests to the backend of the tool fail.
+    /// All requests to the backend that provides the tool fail.
     Fail,
 }
 
-/// The treatment of tools that are not in the lock file.
+/// How to handle a tool that is not in the lock file.
 #[derive(Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -60,8 +60,8 @@ enum OnNewName {
     Allow,
 }
 
-/// The `[lock]` settings of a file: the path of the lock file, and what happens to tools that
-/// differ from it.
+/// The `[lock]` settings of a file: the path of the lock file, and the treatment of tools that
+/// differ from their approved definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConfig {
     file: PathBuf,

@@ -29,7 +29,7 @@ const HEAD: &str = "\
 ";
 /// The version of the lock file format.
 const VERSION: u32 = 1;
-/// The prefix of each hash, which names the hash function.
+/// The prefix of each hash in a lock file. It names the hash function.
 const SHA_256: &str = "sha256:";
 
 /// The error returned if a lock file cannot be read or is invalid.
@@ -47,7 +47,7 @@ enum ErrorKind {
     Tool { backend: String, tool: String, problem: Problem },
 }
 
-/// The reason why a tool's table in the lock file is invalid.
+/// The reason why the table of a tool in a lock file is invalid.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum Problem {
     #[error("the hash does not match the definition")]
@@ -82,8 +82,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, and the errors of
-    /// [`from_toml_str`](Self::from_toml_str).
+    /// Returns an error if the file cannot be read, or if [`from_toml_str`](Self::from_toml_str)
+    /// returns an error for its content.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, LockError> {
         let path = path.as_ref();
         let text = include::read_first(path).map_err(ErrorKind::Unreadable);
@@ -126,7 +126,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Returns the text of a lock file that contains this lock.
+    /// Formats this lock as the text of a lock file.
     #[must_use]
     pub fn to_toml_string(&self) -> String {
         let tools = self.iter().map(|(backend, name, definition)| ToolTable {
@@ -141,8 +141,9 @@ impl Lock {
     }
 }
 
-/// Escapes the invisible characters of a JSON text, such as those that change the direction of
-/// text, so that a reviewer notices them. In JSON, these characters occur only within strings.
+/// Replaces invisible characters in a JSON text by escapes, so that reviewers notice them. For
+/// example, some invisible characters change the direction of text. The escapes are valid, because
+/// these characters occur only within JSON strings.
 fn visible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {

@@ -1,4 +1,4 @@
-//! Creates a lock with the tool definitions that the backends list.
+//! Creates a lock from the tool definitions that the backends currently return.
 
 use std::fmt;
 
@@ -27,8 +27,9 @@ enum Kind {
 // === impl Backends ===
 
 impl Backends {
-    /// Lists the tools of all backends, and returns a lock that contains their current definitions.
-    /// The layers of the file do not affect the definitions.
+    /// Requests the tool lists of all backends, and returns a lock with the current tool
+    /// definitions. The definitions are those of the backends, without changes by the layers of the
+    /// file.
     ///
     /// # Errors
     ///

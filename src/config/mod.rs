@@ -21,8 +21,8 @@
 //! - [`[[views]]`](#views): different layers and composites over the same backends, at other paths;
 //! - [`include`](#several-files): the paths of other files that define more composites.
 //!
-//! [`Config::stack_layer`] returns the layers that implement the sections of a file, in their
-//! [fixed order](crate::stack). It ignores `[[backends]]`, `[router]` and `[lock]`.
+//! [`Config::stack_layer`] returns the layers that a file configures, in their [fixed
+//! order](crate::stack). They do not include the backends, the router and the lock.
 //!
 //! # Composite tools
 //!
@@ -44,7 +44,7 @@
 //! tools = ["github_search", "docs_search"]     # each target receives the input
 //! ```
 //!
-//! Instead of `tools`, a composite can have `targets`, each with its own settings:
+//! A composite can have `targets` instead of `tools`. In `targets`, each tool has its own settings:
 //!
 //! ```toml
 //! [[composite_tools]]
@@ -230,7 +230,7 @@
 //! matches no tool is reported in the log and by `mcp-composite check`.
 //!
 //! With `store = "memory"`, `[budget]` may have the key `max_callers`: the maximum number of
-//! callers whose balances are kept for each budget. It defaults to 100000.
+//! callers for which each budget stores a balance. It defaults to 100000.
 //!
 //! # Authentication
 //!
@@ -362,25 +362,25 @@
 //!   of the backend `github`, regardless of the router's separator;
 //! - the name of a tool as clients see it, such as `gh_search`.
 //!
-//! In `github/search`, the part `search` is the tool's name on the backend, or an alias that the
-//! backend's own `aliases` define. If `[[aliases]]` renames a tool, the old name is an invalid
-//! target, because clients no longer see it. The error message suggests the new name.
+//! In `github/search`, the part `search` is the name that the backend uses, or an alias from the
+//! backend's own `aliases`. If `[[aliases]]` renames a tool, clients no longer see the old name, so
+//! the old name is an invalid target. The error message suggests the new name.
 //!
-//! The three forms are tried in this order, but a name that `[[aliases]]` defines is never parsed
-//! as a backend and a tool. If a target begins with both a backend's name and a backend's prefix,
-//! the longer one determines the backend. If both have the same length, the prefix does. A target
-//! such as `github/search` is replaced by the name that clients see. A target in none of the three
-//! forms is an error. If the file has no backends, a target can be any name that `[[aliases]]` has
-//! not replaced.
+//! The three forms are tried in this order. A name that `[[aliases]]` defines is never parsed as a
+//! backend and a tool. If a target begins both with the name of a backend and with the prefix of a
+//! backend, the longer of them selects the backend. If they have the same length, the prefix
+//! selects the backend. A target such as `github/search` is replaced by the name that clients see.
+//! A target that has none of the three forms is an error. If the file has no backends, a target can
+//! be any name, unless `[[aliases]]` has replaced the name.
 //!
 //! A composite may have the same name as a tool of a backend, such as `github_search`. Then the
 //! targets `github.search` and `github/search` still refer to the tool. With the separator `/`,
 //! `github/search` is the name of this composite itself, and only `github.search` refers to the
 //! tool.
 //!
-//! With `conflicts = "priority"` or `"manual"`, tool names have no prefix. Therefore a target can
-//! be any name, and the router selects the backend at runtime. If there are several backends,
-//! targets such as `github/search` are errors, because a name without a prefix cannot select a
+//! With `conflicts = "priority"` or `"manual"`, tool names have no prefix. Then a target can be any
+//! tool name, and the router selects the backend at runtime. If there are several backends, a
+//! target such as `github/search` is an error, because the plain name `search` does not identify a
 //! backend.
 //!
 //! # Approved tools

@@ -15,8 +15,8 @@ pub(super) struct ProgressTable {
     heartbeat: Option<Duration>,
 }
 
-/// Sets the heartbeat interval of a composite layer to the value in the `[progress]` section, if
-/// there is one.
+/// Sets the heartbeat interval of a composite layer, if the `[progress]` section defines an
+/// interval.
 pub(super) fn apply(table: &ProgressTable, layer: CompositeLayer) -> CompositeLayer {
     let every = table.heartbeat.map(|Duration(every)| every);
     layer.set_some(every, CompositeLayer::heartbeat)

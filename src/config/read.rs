@@ -29,47 +29,48 @@ use crate::{
     suggest::nearest,
 };
 
-/// Keys that have an alternative name. Errors are reported at the first name of the pair, or at the
-/// second name if the file contains only the second.
+/// Pairs of keys that have the same meaning. An error in the second key is reported at the first
+/// key, unless the file contains only the second key.
 const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "parameters")];
-/// Maximum number of characters in an error message. Longer messages, for example because they
-/// quote a long string, are truncated.
+/// Maximum number of characters in an error message. Longer messages are truncated, because they
+/// may quote long strings of the file.
 const MAX_MESSAGE: usize = 2000;
-/// The key of the `[[views]]` section. Each view can contain its own version of other sections.
+/// The key of the `[[views]]` section. A view can replace other sections of the file.
 pub(super) const VIEWS: &str = "views";
 
 /// Reads a parsed TOML file, and collects all errors in the file.
 pub(super) struct Reader<'a, 't> {
     pub(super) source: &'a Source<'t>,
     root: &'a Node<'t>,
-    /// The addresses of the TOML values that were invalid. They are treated as missing from then
-    /// on.
+    /// The addresses of TOML values that were found to be invalid. When the file is read again,
+    /// these values are treated as missing.
     hidden: HashSet<usize>,
-    /// Maps the path of each array to the indices of its hidden elements. These are invalid
-    /// elements, which are skipped when the file is read again.
+    /// The indices of the hidden elements of each array, by the path of the array. Elements are
+    /// hidden if they are invalid, and skipped when the file is read again.
     hidden_elements: HashMap<String, BTreeSet<usize>>,
     /// The path of the value that is currently being read.
     pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
-    /// The name patterns of tools in the file, each with its path. They are checked when all
-    /// backends are known.
+    /// The name patterns for tools in the file, each with its path. They are checked after all
+    /// backends have been read, because names depend on the backends' prefixes.
     tool_patterns: Vec<(Vec<Segment>, String)>,
-    /// The paths for which no more errors are reported: paths of values that were already reported,
-    /// and of keys that are missing only because the user wrote an invalid key instead.
+    /// The paths at which no more errors are reported, because an error was already reported there.
+    /// A missing key is included too, if the user probably misspelled it.
     reported: BTreeSet<String>,
-    /// Spans of the file that may contain secrets, so that error messages must not display them.
-    /// These are unknown or duplicate keys that are not [plain words](is_word), and the values of
-    /// such unknown keys.
+    /// Spans of the file that may contain secrets, so that error messages must mask them. These are
+    /// unknown or duplicate keys that are not [plain words](is_word), and the values of unknown
+    /// keys that are not plain words.
     masks: Vec<Range<usize>>,
     complete: bool,
-    /// The view that is currently being read. `None` if the file itself is being read.
+    /// The view whose sections are being read. `None` if the sections of the file itself are being
+    /// read.
     view: Option<CurrentView<'a, 't>>,
 }
 
-/// The view that is currently being read. If the view contains a section, paths of the section
-/// refer to the table of the view. All other paths refer to the sections of the file.
+/// The view whose sections are being read. The path of a section refers to the view if the view
+/// contains the section, and otherwise to the file.
 struct CurrentView<'a, 't> {
-    /// The index of the view in the file's array of views.
+    /// The index of the view in the file's `[[views]]` array.
     index: usize,
     /// The path at which the view is served.
     path: String,
@@ -95,8 +96,8 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Calls `read` while this reader reads the sections of one view. The view has the index
-    /// `index`, not counting hidden elements, and is served at `path`.
+    /// Calls `read` to read the sections of one view. `index` is the index of the view in the
+    /// `[[views]]` array, not counting hidden elements. `path` is the URL path of the view.
     pub(super) fn in_view<T>(
         &mut self,
         index: usize,
@@ -113,16 +114,15 @@ impl<'a, 't> Reader<'a, 't> {
         Some(value)
     }
 
-    /// Returns the path of the view that is being read, if the view replaces the section `section`
+    /// Returns the URL path of the view that is being read, if this view replaces the given section
     /// of the file.
     pub(super) fn own_view(&self, section: &str) -> Option<&str> {
         let view = self.view.as_ref().filter(|view| view.table.contains_key(section))?;
         Some(&view.path)
     }
 
-    /// Reports the errors of the TOML parser for the text that begins at the offset `start`.
-    /// Returns `true` if the parsed text can be read despite the errors, because all of them are
-    /// duplicate keys.
+    /// Reports the TOML syntax errors in one file, whose text begins at the offset `start`. Returns
+    /// `true` if the file can be read nevertheless, because all errors are duplicate keys.
     pub(super) fn parsed(&mut self, errors: &[toml::de::Error], start: usize) -> bool {
         const DUPLICATE: &str = "duplicate key";
         // The keys that the parser returns are reliable only if duplicate keys are the only errors.
@@ -155,8 +155,8 @@ impl<'a, 't> Reader<'a, 't> {
         self.faults.extend(faults);
     }
 
-    /// Reads the whole file by calling `read`. If `read` fails, reports the invalid value, hides
-    /// it, and calls `read` again. Returns `T::default()` if 100 errors are found, or if the file
+    /// Calls `read` to read the whole file. If `read` fails, reports the invalid value, hides it,
+    /// and calls `read` again. Returns `T::default()` if 100 errors were found, or if the file
     /// cannot be read at all.
     pub(super) fn retry<T: Default>(
         &mut self,
@@ -187,7 +187,7 @@ impl<'a, 't> Reader<'a, 't> {
         T::default()
     }
 
-    /// Reports an invalid value, and hides it when the file is read again.
+    /// Reports an invalid value and hides it, so that it is skipped when the file is read again.
     fn fail(&mut self, Culprit { address, path, span }: Culprit, message: String) {
         self.hidden.insert(address);
         if let [array @ .., Segment::Index(index)] = path.as_slice() {
@@ -207,12 +207,13 @@ impl<'a, 't> Reader<'a, 't> {
         self.faults.push(Fault { path: masked_path(path, false), message, span });
     }
 
-    /// Reports an error in a value that was read successfully, such as a name that is used twice.
-    /// Does nothing if an error in this value, or in a table that contains it, was reported before.
-    /// So an error in a section that views inherit is reported once. If only a view causes the
-    /// error, the message names the view.
+    /// Reports an error that was found after a value was read, such as a duplicate name. Does
+    /// nothing if an error was already reported for the value or for a table that contains it, so
+    /// that an error in a section that views inherit is reported only once. If the error occurs
+    /// only in a view, the message names the view.
     ///
-    /// The array indices in `path` do not count hidden elements, because serde did not see them.
+    /// The array indices in `path` do not count hidden elements, because serde skips these
+    /// elements.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
         let is_told = |end| {
@@ -230,8 +231,8 @@ impl<'a, 't> Reader<'a, 't> {
         self.push(&path, message, span);
     }
 
-    /// Stores the name pattern `pattern` for tools. It is checked later, when the backends in the
-    /// file are known.
+    /// Records a name pattern for tools. It is checked after all backends of the file have been
+    /// read.
     pub(super) fn note_tool_pattern(&mut self, path: Vec<Segment>, pattern: String) {
         self.tool_patterns.push((path, pattern));
     }
@@ -240,8 +241,8 @@ impl<'a, 't> Reader<'a, 't> {
         mem::take(&mut self.tool_patterns)
     }
 
-    /// Checks that the optional number `value` of the key `key` in the table at `path` is not zero.
-    /// Returns the number unchanged, and reports an error if it is zero.
+    /// Reports an error if the optional number `value` of the key `key` is zero. `path` is the path
+    /// of the table that contains the key. Returns the number unchanged.
     pub(super) fn at_least_one(
         &mut self,
         path: &[Segment],
@@ -255,8 +256,8 @@ impl<'a, 't> Reader<'a, 't> {
         value
     }
 
-    /// Returns the string, or reports that the required `key` is missing from the table at `path`.
-    /// If the string is missing, returns a placeholder that causes no further errors.
+    /// Returns the string value of the required key `key` in the table at `path`. If the key is
+    /// missing, reports an error, and returns a placeholder, which causes no further errors.
     pub(super) fn required(
         &mut self,
         value: Option<String>,
@@ -269,7 +270,7 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Suppresses later error messages for the value at `path`.
+    /// Suppresses all further error messages for the value at `path`.
     pub(super) fn mute(&mut self, path: &[Segment]) {
         let (path, _) = self.locate(path);
         self.reported.insert(DisplayPath(&path).to_string());
@@ -291,9 +292,9 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Converts `path`, whose array indices do not count hidden elements, to the path in the file.
-    /// Also returns the span of the value. If the file does not contain the value, returns the span
-    /// of the innermost table or array that contains a part of the path.
+    /// Converts `path` to the path in the file: the indices in `path` do not count hidden elements,
+    /// those in the result do. Also returns the span of the value. If the file does not contain the
+    /// value, returns the span of the innermost table or array on the path.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
         let in_view = match path {
             [Segment::Key(section), ..] if self.own_view(section).is_some() => self.view_path(),
@@ -332,7 +333,7 @@ impl<'a, 't> Reader<'a, 't> {
         (located, span)
     }
 
-    /// Converts an array index that does not count hidden elements to the index in the file.
+    /// Converts an array index that does not count hidden elements to the actual index in the file.
     fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
         let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
         let hidden = hidden.into_iter().flatten();
@@ -352,16 +353,16 @@ impl<'a, 't> Reader<'a, 't> {
         is_full
     }
 
-    /// Reports and hides the invalid value that caused `failure`: the value at the current path, or
-    /// a value nested in it.
+    /// Reports and hides the value that caused `failure`: the value at the current path, or a value
+    /// within it.
     pub(super) fn fail_here(&mut self, failure: Failure, node: &Node<'t>) {
         if let Failure { message, culprit: Some(culprit) } = failure.of(&self.path, node) {
             self.fail(culprit, message);
         }
     }
 
-    /// Reports an error in the value at the current path, unless an error at this path was reported
-    /// before.
+    /// Reports an error in the value at the current path. Does nothing if an error was already
+    /// reported there.
     pub(super) fn report_here(&mut self, message: String, span: Range<usize>) {
         let path = self.path.clone();
         if !self.reported.contains(&DisplayPath(&path).to_string()) {
@@ -369,8 +370,9 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Calls `read` with a section, which comes from the current view if the view contains the
-    /// section, and otherwise from the file. Returns `None` if the section is missing or hidden.
+    /// Calls `read` with the value of a section. If a view is being read and contains the section,
+    /// this is the view's value, and otherwise the file's. Returns `None` if the section is missing
+    /// or hidden.
     pub(super) fn with_section<T>(
         &mut self,
         key: &str,
@@ -389,16 +391,16 @@ impl<'a, 't> Reader<'a, 't> {
         Some(value)
     }
 
-    /// Returns the path of the table of the current view. The path is empty if no view is being
+    /// Returns the path of the view's table in the file. Returns an empty path if no view is being
     /// read.
     fn view_path(&self) -> Vec<Segment> {
         let view = self.view.as_ref();
         view.map_or_else(Vec::new, |view| vec![VIEWS.into(), view.index.into()])
     }
 
-    /// Reports and hides all keys of a table that are not in `fields`. For a key that is valid in
-    /// other tables, `elsewhere` returns a specific error message. For all other keys, it returns
-    /// `None`.
+    /// Reports and hides all keys of a table that are not in `fields`. If a key is valid in other
+    /// tables, `elsewhere` returns an error message that explains this. Otherwise, `elsewhere`
+    /// returns `None`, and a general message is reported.
     pub(super) fn check_keys(
         &mut self,
         table: &'a DeTable<'t>,
@@ -439,20 +441,21 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Returns the spans that error messages must not display, because they may contain secrets.
-    /// The source already masks other spans.
+    /// Returns the spans that error messages must mask because they may contain secrets. These
+    /// spans were found by this reader, in addition to the spans that the source masks.
     pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
         mem::take(&mut self.masks)
     }
 
-    /// Returns all mistakes. The Boolean is `true` if the whole file was checked for mistakes.
+    /// Returns all mistakes. The Boolean is `true` if the whole file was checked, and `false` if it
+    /// may contain more mistakes.
     pub(super) fn finish(self) -> (Vec<Fault>, bool) {
         (self.faults, self.complete)
     }
 }
 
-/// Returns a placeholder for the required string `key` that is missing from the table at `path`.
-/// The placeholder is different for each table, so that it causes no further errors, such as
+/// Returns a placeholder for the required string `key`, which is missing from the table at `path`.
+/// Each table gets a different placeholder, because equal placeholders would be reported as
 /// duplicate names.
 pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     let places = path.iter().map(|segment| match segment {
@@ -462,7 +465,7 @@ pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     format!("missing_{key}{}", places.collect::<String>())
 }
 
-/// Removes the quoted value from an error message that begins with `unknown value`, because the
+/// Removes the quoted value from an error message of the form ``unknown value `…` ``, because the
 /// value may be secret.
 fn without_word(message: String) -> String {
     const UNKNOWN: &str = "unknown value";
@@ -473,8 +476,8 @@ fn without_word(message: String) -> String {
     }
 }
 
-/// Makes an error message safe to print: truncates it, and replaces unprintable characters. The
-/// message may quote any string of the file.
+/// Makes an error message safe to print, because the message may quote any string of the file:
+/// truncates the message, and replaces unprintable characters.
 fn harmless(message: String) -> String {
     if message.len() <= MAX_MESSAGE && !message.contains(is_unprintable) {
         return message;

@@ -27,7 +27,7 @@ pub(super) struct RedactionTable {
     /// Cannot be combined with `remove`.
     only: Option<Vec<String>>,
     /// Whether to keep text content that is not JSON. By default, it is removed, because it may
-    /// repeat the removed parts.
+    /// repeat data that was removed from the structured result.
     keep_texts: Option<bool>,
 }
 

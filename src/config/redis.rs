@@ -39,8 +39,8 @@ pub(super) struct RedisTable {
     timeout: Option<Duration>,
 }
 
-/// The Redis server in which replicas share their state. Empty if the file has no `[redis]`
-/// section.
+/// The Redis server in which replicas share their state. Contains no server if the file has no
+/// `[redis]` section.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RedisConfig {
     settings: RedisSettings,
@@ -48,8 +48,8 @@ pub(super) struct RedisConfig {
     server: Option<RedisServer>,
 }
 
-/// The settings of the Redis server. If a reload does not change them, the stores in Redis stay in
-/// use.
+/// The settings of the Redis server. If a reload does not change these settings, the existing Redis
+/// stores stay in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisSettings {
     url: Secret<String>,
@@ -60,7 +60,7 @@ pub(super) struct RedisSettings {
 /// Converts the `[redis]` section to a [`RedisConfig`], and reports errors in the section to
 /// `reader`.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: Option<RedisTable>,
     environment: Environment<'_>,
@@ -112,8 +112,8 @@ impl RedisConfig {
         &self.settings
     }
 
-    /// Reports an error at `path` if the file has no `[redis]` section, because the value at `path`
-    /// requires it.
+    /// Reports an error for the value at `path`, which requires a Redis server, if the file has no
+    /// `[redis]` section.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = "missing section `[redis]` with its `url`";
@@ -121,8 +121,9 @@ impl RedisConfig {
         }
     }
 
-    /// Returns a Redis store for waiting runs or full results. Returns an in-memory store if the
-    /// file defines no valid Redis server, which was reported as an error.
+    /// Creates a store for waiting runs or for full results. It is in Redis, unless the file
+    /// defines no valid Redis server. In that case, an error was already reported, and the store is
+    /// in memory.
     pub(super) fn store(&self, of: StoreOf, limits: &StoreLimits) -> Arc<dyn Store> {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
@@ -140,9 +141,9 @@ impl RedisConfig {
         limits.in_memory(of)
     }
 
-    /// Returns a Redis store for budgets. In a view with its own budgets, the keys in Redis contain
-    /// the path of the view. Returns an in-memory store if the file defines no valid Redis server,
-    /// which was reported as an error.
+    /// Creates a store for budgets. If a view has its own budgets, `view` is the path of the view,
+    /// which becomes part of the keys in Redis. If the file defines no valid Redis server, an error
+    /// was already reported, and the store is in memory.
     pub(super) fn budgets(
         &self,
         view: Option<&str>,

@@ -21,23 +21,24 @@ pub(super) struct RouterTable {
     /// Defaults to `_`.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_./-]{1,8}$")))]
     separator: Option<String>,
-    /// How the router resolves name conflicts, where several backends have an item of the same
-    /// name. By default, it adds a prefix to each name.
+    /// How the router resolves name conflicts, if several backends have a tool, prompt or resource
+    /// of the same name. By default, it adds a prefix to each name.
     conflicts: Option<ConflictsName>,
 }
 
-/// How the router resolves name conflicts, where several backends have an item of the same name.
+/// How the router resolves name conflicts, if several backends have a tool, prompt or resource of
+/// the same name.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ConflictsName {
     /// The names of tools and prompts begin with the prefix of their backend, to avoid conflicts.
     Prefix,
-    /// Names are unchanged. If several backends list an item of the same name, clients use the item
-    /// of the backend that comes first in the file.
+    /// Names are unchanged. If several backends have a tool, prompt or resource of the same name,
+    /// clients use that of the first of these backends in the file.
     Priority,
-    /// Names are unchanged. If several backends have an item of the same name, clients can use none
-    /// of these items.
+    /// Names are unchanged. If several backends have a tool, prompt or resource of the same name,
+    /// clients can use none of them.
     Manual,
 }
 
@@ -76,8 +77,8 @@ impl RouterConfig {
         &self.separator
     }
 
-    /// Returns how the router resolves name conflicts, where several backends have an item of the
-    /// same name.
+    /// Returns how the router resolves name conflicts, if several backends have a tool, prompt or
+    /// resource of the same name.
     #[must_use]
     pub const fn conflicts(&self) -> Conflicts {
         self.conflicts

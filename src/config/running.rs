@@ -1,4 +1,4 @@
-//! The running views of a gateway, whose layers are replaced by a reload.
+//! The running views of a gateway. A reload replaces the layers of the views.
 
 use std::{
     collections::BTreeMap,
@@ -22,17 +22,17 @@ use crate::{
     stack::{Stack, StackLayer},
 };
 
-/// Maximum time that a reload waits until new backends have connected and listed their items.
+/// Maximum time that a reload waits until new backends have connected and returned their lists.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum additional time that a reload waits until the layers have processed the backends' lists.
+/// Maximum time that a reload then waits until the layers have processed the tool, prompt and
+/// resource lists of the backends.
 const WARMTH: Duration = Duration::from_secs(1);
 
-/// A view of a [`Gateway`](super::Gateway), which clients use at one path. It consists of the
-/// gateway's backends, and of the layers and composites of one view in the file, or of the file
-/// itself.
+/// A view of a [`Gateway`](super::Gateway), which clients use at one path. It wraps the gateway's
+/// backends in the layers and composites of one `[[views]]` table, or of the file itself.
 ///
 /// A reload replaces the layers of all views at the same time. If a reload removes the view, this
-/// handle and its services stay valid, but offer no tools, prompts and resources until another
+/// value and its services stay valid, but offer no tools, prompts and resources until another
 /// reload adds the view again. Meanwhile, [`Gateway::view`](super::Gateway::view) returns `None`.
 ///
 /// Clones share the same view.
@@ -43,16 +43,17 @@ pub struct View {
     reloader: Reloader<Stack<Router>>,
 }
 
-/// The path of a view. `None` stands for the file itself.
+/// The URL path of a view. `None` stands for the main view, which the file itself configures.
 pub(super) type ViewPath = Option<Arc<str>>;
 
 type Reloaders = BTreeMap<ViewPath, Reloader<Stack<Router>>>;
 
-/// The running views of a gateway, each with the service that clients use.
+/// All running views of a gateway, and the services through which clients use them.
 #[derive(Debug)]
 pub(super) struct Views {
     running: Mutex<Running>,
-    /// The services of the current views, and of removed views that are still in use.
+    /// The services of all views, indexed by the path of the view. They include services of removed
+    /// views that are still in use.
     reloaders: Mutex<Reloaders>,
     changes: Changes,
 }
@@ -61,7 +62,7 @@ pub(super) struct Views {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) backends: Backends,
-    /// The views by path. The key `None` stands for the file itself.
+    /// The views, indexed by their paths. The key `None` stands for the main view.
     views: BTreeMap<ViewPath, RunningView>,
 }
 
@@ -125,8 +126,8 @@ impl View {
         description
     }
 
-    /// Returns the channel through which clients are notified of changes that backends report or
-    /// that reloads cause. It omits updates of resources that the view hides.
+    /// Returns the channel through which clients are notified of changes. Backends and reloads
+    /// cause such notifications. Updates of resources that the view hides are omitted.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let (views, path) = (self.views.clone(), self.path.clone());
@@ -142,7 +143,8 @@ impl View {
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that a call of the composite with these arguments would return.
+    /// Returns the JSON-RPC error with which a call of the composite would fail for these
+    /// arguments.
     pub async fn preview(
         &self,
         composite: &str,
@@ -203,8 +205,8 @@ impl Views {
         Some(View { views: self.clone(), path, reloader })
     }
 
-    /// Replaces the layers of all views at the same time. `stacks` contains the layers of each view
-    /// in the new configuration.
+    /// Replaces the layers of all views at the same time. `stacks` contains the new layers of each
+    /// view, indexed by the view's path.
     pub(super) fn replace(&self, running: Running, stacks: Vec<(ViewPath, Stack<Router>)>) {
         let mut reloaders = self.reloaders();
         let is_removed = |path: &ViewPath| !running.views.contains_key(path);
@@ -229,8 +231,8 @@ impl Views {
 // === impl Running ===
 
 impl Running {
-    /// Creates the views of a configuration. Each view reuses the stores of `before`, the previous
-    /// configuration, if their settings are unchanged.
+    /// Creates the views of a configuration. `before` contains the views of the previous
+    /// configuration: stores whose settings have not changed are reused.
     pub(super) fn new(config: &Config, backends: Backends, before: Option<&Self>) -> Self {
         let views = config.views().iter();
         let views = views.map(|view| (Some(view.path().into()), &view.layers, view.scopes()));
@@ -251,13 +253,13 @@ impl Running {
         Self { backends, views }
     }
 
-    /// Returns the stores of the file itself, without those of its views.
+    /// Returns the stores of the main view, which the file itself configures.
     pub(super) fn stores(&self) -> Option<&Stores> {
         self.views.get(&None).map(|view| &view.stores)
     }
 
-    /// Returns the state of each budget in all views. A budget that several views share is included
-    /// once.
+    /// Returns the state of each budget of all views. Contains each budget once, even if several
+    /// views share it.
     pub(super) async fn budgets(&self) -> Vec<BudgetState> {
         let views = self.views.iter();
         let own =
@@ -270,13 +272,14 @@ impl Running {
         self.views.values()
     }
 
-    /// Returns the router of the backends, wrapped in the layers of each view.
+    /// Returns the path of each view, with the router of the backends wrapped in the layers of the
+    /// view.
     pub(super) fn stacks(&self) -> Vec<(ViewPath, Stack<Router>)> {
         self.views.keys().map(|path| (path.clone(), self.stack(path))).collect()
     }
 
-    /// Returns the router of the backends, wrapped in the layers of the view at `path`. If there is
-    /// no such view, the layers hide everything.
+    /// Returns the router of the backends, wrapped in the layers of the view at `path`. If the view
+    /// was removed, the layers hide all tools, prompts and resources.
     fn stack(&self, path: &ViewPath) -> Stack<Router> {
         let router = self.backends.router().clone();
         match self.views.get(path) {
@@ -285,8 +288,9 @@ impl Running {
         }
     }
 
-    /// Fills the router and the layers with the current lists of all backends. Returns after at
-    /// most six seconds, even if some lists are missing.
+    /// Fills the router and the layers with the current lists of all backends, so that the first
+    /// requests after a reload need not wait. Returns after at most six seconds, even if some lists
+    /// are missing.
     pub(super) async fn warm(&self, stacks: &[(ViewPath, Stack<Router>)]) {
         self.backends.recall().await;
         // Continues without the missing lists, because they are fetched when they are needed.
@@ -296,7 +300,7 @@ impl Running {
     }
 }
 
-/// Returns layers that hide everything, for a view that was removed.
+/// Returns layers that hide all tools, prompts and resources. They are used for a removed view.
 fn nothing() -> StackLayer {
     let none = || Selection::default().allow([""; 0]).expect("an empty list has no mistakes");
     let filter = FilterLayer::new().tools(none()).prompts(none()).resources(none());

@@ -56,7 +56,7 @@ fn every_key_is_described() {
     assert_eq!(found, [""; 0]);
 }
 
-/// Returns the schema definitions of composites, which are written by hand.
+/// Returns the JSON Schema of composites, which is written by hand.
 fn composites() -> Value {
     serde_json::from_str(include_str!("composite_tools.schema.json")).expect("it is JSON")
 }
@@ -166,8 +166,8 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// A placeholder for composites in the generated schema. It refers to the definition in the
-/// separate file.
+/// A placeholder for composites in the generated schema. It becomes a reference to the schema that
+/// is written by hand.
 pub(super) struct Composite;
 
 impl JsonSchema for Composite {

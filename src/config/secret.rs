@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 /// A value that must not be displayed, such as a password.
 ///
-/// If a key in a configuration file is secret, its field has this type. Then the JSON Schema marks
-/// the key as `writeOnly`, and [`secret_spans`](super::secret_spans) hides its value in the lines
-/// that error messages quote.
+/// The type of all fields for secret keys of a configuration file. The JSON Schema marks these keys
+/// as `writeOnly`. As a consequence, [`secret_spans`](super::secret_spans) hides their values when
+/// an error message quotes a line of the file.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Secret<T>(T);

@@ -1,13 +1,13 @@
 //! Finds the spans of a file that error messages must not display, because they may be secret.
 //!
-//! An error message quotes a line of the file, but hides the values of secret keys, which the
-//! [schema](super::json_schema) marks as `writeOnly`. A section without secret keys is called
-//! *open*.
+//! An error message quotes a line of the file, in which the values of secret keys are hidden. The
+//! [schema](super::json_schema) marks secret keys as `writeOnly`. A section of the file is called
+//! *open* if it has no secret keys.
 //!
-//! - If the file is valid TOML, a value is displayed if the schema defines the key in this table
-//!   and allows a value of this kind. Other values are hidden if they may be secret.
-//! - If the file is not valid TOML, the structure of the file is unknown. Then open sections are
-//!   displayed in full. In other sections, only the headers and keys are displayed.
+//! - If the file is valid TOML, a value is displayed if the schema defines its key, and allows a
+//!   value of its type. Other values are hidden if they may be secret.
+//! - If the file is not valid TOML, the structure of the file is unknown. In this case, open
+//!   sections are displayed in full. In other sections, only the headers and keys are displayed.
 
 use std::{borrow::Cow, collections::HashSet, ops::Range, ptr, sync::LazyLock};
 
@@ -28,30 +28,32 @@ use crate::composite::Segment;
 /// The schema keyword that marks secret keys.
 const SECRET: &str = "writeOnly";
 
-/// The key of a backend's program. A value that contains arguments of the program may be secret.
+/// The key of the program that a backend runs. Its value may be secret if it also contains
+/// arguments of the program.
 const COMMAND: &str = "command";
 
-/// The keys in the schema, grouped by whether their values may be secret.
+/// The keys that the schema defines, classified by whether their values may be secret.
 static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
-/// The keys in the schema, grouped by whether their values may be secret.
+/// The keys that the schema defines, classified by whether their values may be secret.
 struct Keys {
-    /// The keys that are secret in at least one section. Their values are hidden in all sections,
-    /// because the section of a key is unknown if a header is missing from an invalid file.
+    /// The keys that are secret in at least one section. Their values are hidden in all sections.
+    /// The reason is that a header may be missing from an invalid file, so that it is uncertain to
+    /// which section a key belongs.
     secret: HashSet<&'static str>,
     /// The names of the sections without secret keys.
     open_sections: HashSet<&'static str>,
-    /// All keys in open sections, at any depth, that are not secret in another section.
+    /// All keys of open sections, at any depth, except for keys that are secret in another section.
     known: HashSet<&'static str>,
 }
 
-/// Spans of a file that error messages must not display.
+/// Spans of a file that error messages must mask.
 type Masks = Vec<Range<usize>>;
 
-/// Returns the spans of the text that error messages must not display. The spans are sorted, and do
-/// not overlap.
+/// Returns the spans of the text that error messages must mask. The spans are sorted, and do not
+/// overlap.
 ///
-/// `errors` is `true` if the parser has found errors, so that the structure of the file is unknown.
+/// `errors` is `true` if the text is not valid TOML, so that the parsed structure is unreliable.
 pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<usize>> {
     let mut masks = Vec::new();
     sections(root, &mut masks);
@@ -61,9 +63,9 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
     apart(masks)
 }
 
-/// Replaces those keys of a path that may be secret by `…`. Plain words are never replaced. In a
-/// section with secret keys, all other keys are replaced. In an open section, only the last key can
-/// be replaced, and only if `unknown` is `true`.
+/// Replaces keys of a path with `…` if they may be secret. Plain words are kept. In a section with
+/// secret keys, all other keys are replaced. In an open section, the only key that may be replaced
+/// is the last one, if `unknown` is `true`.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     let is_open =
         match path.first() {
@@ -79,7 +81,7 @@ pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     masked.collect()
 }
 
-/// Returns `true` if `path` contains a secret key, so that the value at the path may be secret.
+/// Returns `true` if the value at `path` may be secret, because a key on the path is secret.
 pub(super) fn is_masked(path: &[Segment]) -> bool {
     path.iter().any(|part| matches!(part, Segment::Key(key) if KEYS.is_secret(key)))
 }
@@ -151,8 +153,8 @@ fn sections(root: &DeTable<'_>, masks: &mut Masks) {
     }
 }
 
-/// Hides the key and the value of a table member if they may be secret. `schemas` contains the
-/// schemas of the table.
+/// Adds the spans of a key and its value to `masks` if they may be secret. `schemas` contains the
+/// schemas of the table that contains the key.
 fn member(
     (key, node): (&Spanned<Cow<'_, str>>, &Node<'_>),
     schemas: &[&'static Value],
@@ -173,10 +175,11 @@ fn member(
     }
 }
 
-/// Hides the parts of a value that may be secret. `schemas` contains the schemas of the value.
+/// Adds the parts of a value that may be secret to `masks`. `schemas` contains the schemas of the
+/// value.
 ///
-/// If the schemas do not allow the kind of the value, the value is hidden, because it may be meant
-/// for another key. Scalars in open sections are never hidden.
+/// A value whose type the schemas do not allow is hidden, because it may have been meant for
+/// another key, for example a secret key. Scalars in open sections are never hidden.
 fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut Masks) {
     let allows = |kind| schemas.iter().any(|schema| allows(schema, kind));
     match node.get_ref() {
@@ -192,8 +195,8 @@ fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut
     }
 }
 
-/// The kinds of TOML values. If the schema of a key does not allow the kind of its value, the value
-/// may be meant for another key, and therefore may be secret.
+/// The kinds of TOML values. If a value has a kind that the schema of its key does not allow, it
+/// may have been meant for another key, and so may be a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -221,7 +224,8 @@ fn has_several_words(node: &Node<'_>) -> bool {
     node.get_ref().as_str().is_some_and(|text| text.trim().contains(char::is_whitespace))
 }
 
-/// Hides all scalars in a value, and all of its keys that are not plain words.
+/// Adds the spans of all scalars in a value to `masks`, and the spans of all its keys that are not
+/// plain words.
 pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     match node.get_ref() {
         DeValue::Table(table) => {
@@ -244,8 +248,8 @@ pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
 
 // === Unparsed files ===
 
-/// Hides the part after the key in each line, except in open sections. Used for files that are not
-/// valid TOML.
+/// Hides the part after the key in each line of a file that is not valid TOML. Lines of open
+/// sections are not hidden.
 fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     let mut open = false;
     let mut start = 0;
@@ -272,8 +276,8 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Returns the name of the section whose header is in the line, and the offset of the end of the
-/// header. Returns `None` if the line contains no header.
+/// Parses the header of a section, such as `[router]`. Returns the section's name, and the offset
+/// at which the header ends. Returns `None` if the line contains no header.
 fn header(line: &str) -> Option<(&str, usize)> {
     let trimmed = line.trim_start();
     let inner = trimmed.strip_prefix('[')?;
@@ -287,7 +291,8 @@ fn header(line: &str) -> Option<(&str, usize)> {
     Some((name, line.len() - inner.len() + end))
 }
 
-/// Returns the offset after `key =` in a line. Returns 0 if the line seems to have no key.
+/// Returns the offset of the value in a line of the form `key = value`. Returns 0 if the line does
+/// not seem to begin with a key.
 fn key(line: &str) -> usize {
     let Some((key, value)) = line.split_once('=') else { return 0 };
     let end = key.len() + 1;
@@ -305,8 +310,9 @@ fn key(line: &str) -> usize {
     }
 }
 
-/// Returns `true` if a line that seems to be in an open section may belong to another section. In
-/// this case, the following lines may belong to the other section, too.
+/// Returns `true` if a line that follows the header of an open section may belong to a section with
+/// secrets, for example because a header is missing. The lines after it are then treated in the
+/// same way.
 fn is_suspicious(line: &str) -> bool {
     let names_secret = words(line).any(|word| KEYS.is_secret(&word.to_ascii_lowercase()));
     names_secret
@@ -316,7 +322,7 @@ fn is_suspicious(line: &str) -> bool {
         || !keys_are_known(line)
 }
 
-/// Returns `true` if all keys that the line assigns values to are known from open sections.
+/// Returns `true` if all keys in the line are known keys of open sections.
 fn keys_are_known(line: &str) -> bool {
     let bare = without_texts(line);
     let mut parts: Vec<_> = bare.split('=').collect();
@@ -328,8 +334,9 @@ fn keys_are_known(line: &str) -> bool {
     })
 }
 
-/// Removes the contents of quoted strings from a line, so that the caller treats quoted keys as
-/// unknown keys. Returns the line unchanged if a quote may be unclosed.
+/// Removes the contents of quoted strings from a line, so that quoted text is not mistaken for
+/// keys. A quoted key becomes an unknown key. Returns the line unchanged if it may contain an
+/// unclosed quote.
 fn without_texts(line: &str) -> String {
     let mut bare = String::new();
     let mut quote = None;

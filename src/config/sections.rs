@@ -1,4 +1,4 @@
-//! The sections that determine what clients see, and the layers that implement them.
+//! The sections that a view can replace, and the layers that these sections configure.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) struct Sections {
     pub(super) results: Option<ResultsTable>,
     pub(super) aliases: Vec<AliasTable>,
     pub(super) advertise: AdvertiseTable,
-    /// The composites, with their targets as they are written in the file.
+    /// The composites. Their targets are not resolved yet.
     pub(super) composite_tools: Vec<CompositeTool>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Shared {
 /// The composites, layers and stores of a configuration file or a view.
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
-    /// The path of the view to which the layers belong. `None` for the file itself.
+    /// The path of the view that the layers belong to. `None` if they belong to the file itself.
     view: Option<Arc<str>>,
     pub(super) composite_tools: Vec<CompositeTool>,
     pub(super) composite_layer: CompositeLayer,
@@ -71,12 +71,12 @@ pub(super) struct Layers {
 // === impl Sections ===
 
 impl Sections {
-    /// Builds the layers from the sections, and reports errors to `reader`. For a view, `file`
-    /// contains the layers of the file. The view shares the stores of the file unless it configures
-    /// its own.
+    /// Builds the layers that the sections configure, and reports errors to `reader`. `file` is
+    /// `None` for the file itself. For a view, it contains the layers of the file, whose stores the
+    /// view shares unless it configures its own stores.
     ///
-    /// If this function reports an error, the caller must discard the returned value. The value is
-    /// `None` only if at least one error was reported.
+    /// If this function reports an error, the returned layers may be incomplete, and must not be
+    /// used. It returns `None` only if it has reported at least one error.
     pub(super) fn build(
         self,
         shared: &Shared,
@@ -129,13 +129,14 @@ impl Layers {
         self.stack_layer = self.stack_layer.clone().composite(self.composite_layer.clone());
     }
 
-    /// Returns the path of the view to which the layers belong. Returns `None` for the file itself.
+    /// Returns the path of the view that the layers belong to. Returns `None` if they belong to the
+    /// file itself.
     pub(super) fn view(&self) -> Option<&str> {
         self.view.as_deref()
     }
 
-    /// Sets the path of the view to which the layers belong. Spans, metrics and events of runs
-    /// contain the path.
+    /// Sets the path of the view that the layers belong to. The path is recorded in spans, metrics
+    /// and events of runs.
     pub(super) fn set_view(&mut self, path: &str) {
         self.view = Some(path.into());
         self.trace(TraceLayer::new());

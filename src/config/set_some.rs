@@ -1,8 +1,9 @@
-//! Calls the setters of builders for keys that a configuration file may omit.
+//! Helps to pass optional settings of a configuration file to builders.
 
-/// Extends builders with a method that sets optional values.
+/// Extends builders with a method that passes optional values to a setter.
 pub(super) trait SetSome: Sized {
-    /// Calls `setter` if there is a value. Otherwise, returns the builder unchanged.
+    /// Calls `setter` with the value, if there is a value. Otherwise, returns the builder
+    /// unchanged.
     fn set_some<T>(self, value: Option<T>, setter: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => setter(self, value),

@@ -1,21 +1,21 @@
-//! The text of a configuration, with the positions of its lines and files, and the spans that must
-//! not be displayed.
+//! The text of a configuration, in which positions are mapped to files and lines. Some spans are
+//! masked, because they may contain secrets.
 
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
-/// Maximum number of displayed characters before the marked span of a line.
+/// Maximum number of characters that are displayed before the marked part of a line.
 const BEFORE: usize = 60;
-/// Maximum number of displayed characters of a line.
+/// Maximum number of characters of a line that are displayed in an error message.
 const SHOWN: usize = 100;
 
-/// The text that is displayed instead of a masked span.
+/// The text that replaces a masked span in an error message.
 const MASK: &str = "***";
 
-/// The concatenated text of all configuration files. It also contains the offsets of lines, and the
-/// spans that must not be displayed.
+/// The concatenated text of all configuration files, with the offsets of their lines, and the spans
+/// that error messages must mask.
 pub(super) struct Source<'t> {
     text: &'t str,
-    /// The files in the concatenated text. There is at least one.
+    /// The files whose texts were concatenated. The list is never empty.
     files: Vec<File>,
     starts: Vec<usize>,
     /// The spans that are displayed as `***`, because they may contain secrets. They are sorted,
@@ -23,7 +23,7 @@ pub(super) struct Source<'t> {
     masks: Vec<Range<usize>>,
 }
 
-/// A file whose text is a part of the concatenated text.
+/// A configuration file, whose text is a part of the concatenated text.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     pub(super) path: Option<PathBuf>,
@@ -43,9 +43,9 @@ pub(super) struct SourceLocation {
     pub(super) column: usize,
     /// The part of the line that is displayed.
     pub(super) excerpt: String,
-    /// The number of characters in the excerpt before the marked span.
+    /// The number of characters of the excerpt that precede the marked part.
     pub(super) before: usize,
-    /// The number of characters in the excerpt that are marked. At least one.
+    /// The number of characters in the marked part of the excerpt. It is at least one.
     pub(super) marked: usize,
 }
 
@@ -75,8 +75,8 @@ impl<'t> Source<'t> {
         self
     }
 
-    /// Returns the location of a span. If the span has several lines, only its first line is
-    /// marked.
+    /// Returns the location of a span, with an excerpt of the line. If the span has several lines,
+    /// only its part in the first line is marked.
     pub(super) fn place(&self, span: &Range<usize>) -> SourceLocation {
         let file = &self.files[self.file_of(span)];
         let line_at = |byte| self.starts.partition_point(|start| *start <= byte).saturating_sub(1);
@@ -120,8 +120,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Appends `part`, a part of a line, to the excerpt, and replaces masked spans with `***`.
-    /// `part` begins at the offset `start` in the concatenated text.
+    /// Appends `part` to the excerpt, and replaces masked spans with `***`. `part` is a piece of a
+    /// line that begins at the offset `start` of the concatenated text.
     fn push_masked(&self, excerpt: &mut String, part: &str, start: usize) {
         let first = self.masks.partition_point(|mask| mask.end <= start);
         let mut rest = part;
@@ -142,7 +142,8 @@ impl<'t> Source<'t> {
         push_shown(excerpt, rest);
     }
 
-    /// Returns the sanitized text of a span, or `***` if any part of the span is masked.
+    /// Returns the text of a span in a form that error messages can quote. Returns `***` if any
+    /// part of the span is masked.
     pub(super) fn sanitized(&self, span: &Range<usize>) -> Cow<'t, str> {
         let first = self.masks.partition_point(|mask| mask.end <= span.start);
         if self.masks.get(first).is_some_and(|mask| mask.start < span.end) {
@@ -151,8 +152,7 @@ impl<'t> Source<'t> {
         sanitized(self.slice(span))
     }
 
-    /// Returns the text of a span as it is in the file. The text may be secret, because it is not
-    /// masked.
+    /// Returns the original text of a span. Because masks are not applied, the text may be secret.
     pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
         self.text.get(span.clone()).unwrap_or_default()
     }
@@ -173,8 +173,8 @@ pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
     apart
 }
 
-/// Truncates a string of the file, and replaces unprintable characters, so that an error message
-/// can quote the string.
+/// Makes a string of the file safe to quote in an error message: truncates it, and replaces
+/// unprintable characters.
 pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     let cut = first(text, BEFORE);
     if cut.len() == text.len() && !text.contains(is_unprintable) {
@@ -188,7 +188,7 @@ pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Appends `text` to the excerpt. Expands tabs, and replaces unprintable characters.
+/// Appends `text` to the excerpt. Tabs become spaces, and unprintable characters are replaced.
 fn push_shown(excerpt: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -199,8 +199,8 @@ fn push_shown(excerpt: &mut String, text: &str) {
     }
 }
 
-/// Returns `true` if a terminal would interpret the character as a command, or display text in
-/// another order because of it.
+/// Returns `true` if printing the character could control the terminal, or change the direction in
+/// which text is displayed.
 pub(super) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')

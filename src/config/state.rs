@@ -78,15 +78,15 @@ struct KeyTable {
     key: Option<Secret<String>>,
 }
 
-/// The `[state]` settings of a file, and the store of runs that wait for user input.
+/// The `[state]` settings of a file, with the store for runs that wait for user input.
 #[derive(Clone, Debug)]
 pub(super) struct StateConfig {
     settings: Settings,
     store: Arc<dyn Store>,
 }
 
-/// The settings of the store of waiting runs. If a reload does not change them, the store and its
-/// contents stay in use.
+/// The settings of the store for waiting runs. If a reload does not change these settings, the
+/// existing store stays in use, and the waiting runs are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     store: StoreName,
@@ -98,7 +98,7 @@ struct Settings {
 /// Converts the `[state]` section to a store of waiting runs, and reports errors in the section to
 /// `reader`.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,
@@ -179,8 +179,8 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Replaces the store by the store of `before`, if both have the same settings. `before` comes
-    /// from a previous configuration or another view.
+    /// Reuses the store of `before`, if both have the same settings, so that waiting runs are kept.
+    /// `before` is the previous configuration, or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();
@@ -192,7 +192,7 @@ impl StateConfig {
         self.store.clone()
     }
 
-    /// Makes a composite layer use the configured store for runs that wait for user input.
+    /// Makes a composite layer store waiting runs in the configured store.
     pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
         layer.state(self.store.clone())
     }

@@ -11,11 +11,11 @@ use crate::composite::{
 /// The keys that a step of any type can have.
 pub(super) const STEP: [&str; 6] =
     ["id", "depends_on", "condition", "timeout", "on_error", "default_results"];
-/// The keys of a table that describes only a tool call.
+/// The keys of a table that describes a tool call and nothing else.
 pub(super) const CALL: [&str; 3] = ["tool", "arguments", "parse"];
 /// The keys of a case in a switch step.
 pub(super) const CASE: [&str; 4] = ["when", "tool", "arguments", "parse"];
-/// The types of steps. Each type has a list of additional keys that its steps can have, and a
+/// The types that a step can have. Each type has a list of the keys that it adds to the step, and a
 /// function that reads these keys.
 pub(super) const TYPES: &Variants<ReadAction> = &[
     (ToolCall::TYPE, &CALL, |table| Action::Tool(call(table))),
@@ -31,8 +31,8 @@ pub(super) const TYPES: &Variants<ReadAction> = &[
     (ComputedValue::TYPE, &["value"], |table| Action::Value(computed_value(table))),
     (Stop::TYPE, &["message", "is_error", "output"], |table| Action::Stop(stop(table))),
 ];
-/// The actions of a step after an error. Each action has a list of additional keys, and a function
-/// that reads these keys.
+/// The possible values of a step's `on_error`. Each value has a list of additional keys, and a
+/// function that reads these keys.
 pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
     ("abort", &[], |_, _| OnError::Abort),
     ("continue", &[], |_, _| OnError::Continue),
@@ -42,22 +42,22 @@ pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
         OnError::Retry(retry)
     }),
 ];
-/// The actions of a fan-out target after an error.
+/// The possible values of `on_error` for a target of a fan-out.
 pub(super) const TARGET_ON_ERROR: &Variants<ReadRetry> =
     &[("retry", &["retry_count", "delay", "max_delay"], retry)];
-/// The actions of a step after the user has declined or canceled a question.
+/// The possible actions of a step after the user has declined or canceled its question.
 pub(super) const ON_REFUSAL: &Variants<OnRefusal> = &[
     ("abort", &[], OnRefusal::Abort),
     ("continue", &[], OnRefusal::Continue),
     ("skip_remaining", &[], OnRefusal::SkipRemaining),
 ];
 
-/// A function that reads the action of a step, such as a tool call, from the step's table.
+/// A function that reads the action of a step, such as a tool call, from the table of the step.
 type ReadAction = fn(&mut TableReader<'_, '_, '_>) -> Action;
-/// A function that reads the action of a step after an error. The first argument is `true` if the
-/// step asks the user a question.
+/// A function that reads what a step does after an error. The first argument is `true` if the step
+/// asks the user a question. Such a step has no retry delay.
 type ReadOnError = fn(bool, &mut TableReader<'_, '_, '_>) -> OnError;
-/// A function that reads a retry policy, without the action after the last retry.
+/// A function that reads how often and when a target is retried after an error.
 type ReadRetry = fn(&mut TableReader<'_, '_, '_>) -> Retry;
 
 /// Reads a step of a pipeline or workflow.
@@ -174,7 +174,8 @@ fn retry(table: &mut TableReader<'_, '_, '_>) -> Retry {
     retry
 }
 
-/// Reads the number of retries of a question to the user. Questions are repeated without a delay.
+/// Reads how often a question to the user is repeated after an error. The delay keys are reported
+/// as errors, because questions are repeated immediately.
 fn retry_of_question(table: &mut TableReader<'_, '_, '_>) -> Retry {
     let mut retry = Retry::default();
     table.set("retry_count", &mut retry.count);

@@ -1,5 +1,5 @@
-//! The limits that the sections `[state]` and `[results]` have in common, and the in-memory stores
-//! that they configure.
+//! The limits of the stores that the sections `[state]` and `[results]` configure, and the creation
+//! of in-memory stores with these limits.
 
 use std::{sync::Arc, time};
 
@@ -9,14 +9,14 @@ use crate::{
     store::{MemoryStore, Store},
 };
 
-/// The contents of a store: waiting runs or full tool results.
+/// The kind of values that a store contains: waiting runs or full tool results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreOf {
     Runs,
     Results,
 }
 
-/// The limits of a store. If a limit is `None`, the default of the store applies.
+/// The limits of a store. A limit that is `None` has the store's default value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreLimits {
     pub(super) ttl: Option<time::Duration>,
@@ -46,8 +46,9 @@ impl StoreOf {
 // === impl StoreLimits ===
 
 impl StoreLimits {
-    /// Creates the limits of a store. The array contains the maximum sizes in bytes of one item, of
-    /// all items, and of all items of one caller. Reports invalid limits to `reader`.
+    /// Reads the limits of a store from a section, and reports invalid limits to `reader`. The
+    /// array contains maximum sizes in bytes: of one item, of all items, and of all items of one
+    /// caller.
     pub(super) fn build(
         of: StoreOf,
         ttl: Option<Duration>,

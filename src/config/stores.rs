@@ -1,13 +1,12 @@
-//! The stores that a configuration file defines, and the header that identifies callers.
+//! The stores that a configuration file defines, and the way in which its callers are identified.
 
 use super::{
     budget::BudgetConfig, caller::CallerConfig, state::StateConfig, truncate::TruncateConfig,
 };
 use crate::{composite::CompositeLayer, stack::StackLayer};
 
-/// The stores of a configuration, each with the settings of its layer, and the header that
-/// identifies callers. If a reload does not change the settings of a store, the store and its
-/// contents stay in use.
+/// The stores of a configuration, with the way in which callers are identified. If a reload does
+/// not change the settings of a store, the existing store and its contents stay in use.
 #[derive(Clone, Debug)]
 pub(super) struct Stores {
     pub(super) caller: CallerConfig,
@@ -19,16 +18,16 @@ pub(super) struct Stores {
 // === impl Stores ===
 
 impl Stores {
-    /// Replaces each store by the store of `before`, if both have the same settings. `before` comes
-    /// from a previous configuration or another view.
+    /// Reuses each store of `before` whose settings are the same, so that its contents are kept.
+    /// `before` is the previous configuration, or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);
         self.truncate.take_over(&before.truncate);
     }
 
-    /// Configures a composite layer: the store for runs that wait for user input, and the header
-    /// that identifies callers.
+    /// Configures a composite layer with the store for waiting runs, and with the function that
+    /// identifies callers.
     pub(super) fn composite(&self, layer: CompositeLayer) -> CompositeLayer {
         let layer = self.state.apply(layer);
         match self.caller.key() {
@@ -37,8 +36,8 @@ impl Stores {
         }
     }
 
-    /// Adds the composite, budget and truncate layers to a stack. The layers use these stores, and
-    /// identify callers by the configured header.
+    /// Adds the composite layer, the budget layer and the truncate layer to a stack. These layers
+    /// use the configured stores and the configured way of identifying callers.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
         let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
         if let Some(caller) = self.caller.key() {

@@ -16,19 +16,19 @@ use super::{
 };
 use crate::{composite::Segment, named::Named};
 
-/// The possible values of a tag, which is a key such as `type` that determines the other keys of a
-/// table. Each value has a list of these keys, and a value of type `T`, such as the function that
-/// reads the keys.
+/// The possible values of a tag. A tag is a key such as `type` whose value determines which other
+/// keys a table can have. Each tag value is listed with these keys, and with a value of type `T`,
+/// such as the function that reads the keys.
 pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
 /// Reads one TOML table key by key.
 pub(super) struct TableReader<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
-    /// The table. `None` if the file contains another value, such as the string in
-    /// `on_error = "abort"`.
+    /// The TOML table. `None` if the file contains a plain string instead, as in `on_error =
+    /// "abort"`.
     table: Option<&'a DeTable<'t>>,
-    /// The key and the value of the table's tag, such as `type = "switch"`. `None` if the table has
-    /// no valid tag.
+    /// The tag of the table with its value, as in `type = "switch"`. `None` if the table has no
+    /// valid tag.
     tag: Option<(&'static str, &'static str)>,
 }
 
@@ -38,14 +38,14 @@ pub(super) trait FromToml: Sized {
     ///
     /// # Errors
     ///
-    /// Returns an error that describes the first invalid value.
+    /// Converts a TOML value to this type. Returns an error that describes the first invalid part.
     fn from_toml<'a>(value: Value<'_, 'a, '_>) -> Result<Self, Failure>;
 }
 
 // === impl TableReader ===
 
 impl<'a, 't> TableReader<'_, 'a, 't> {
-    /// Calls `read` for each table of the array `node`.
+    /// Calls `read` for each table in the array `node`.
     pub(super) fn of_array<T>(
         reader: &mut Reader<'a, 't>,
         key: &str,
@@ -71,8 +71,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         values
     }
 
-    /// Calls `read` for the table at the current path. If the file contains another value at this
-    /// path, reports the value, and calls `read` with an empty table.
+    /// Calls `read` for the table at the current path. If the value there is not a table, reports
+    /// an error, and calls `read` with an empty table.
     fn of_node<T>(
         reader: &mut Reader<'a, 't>,
         node: &'a Node<'t>,
@@ -88,7 +88,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         read(&mut TableReader { reader, table, tag: None })
     }
 
-    /// Returns the path of a key of this table in the file.
+    /// Returns the path of a key of this table, relative to the whole file.
     fn at(&self, key: &str) -> Vec<Segment> {
         [&self.reader.path[..], &[key.into()]].concat()
     }
@@ -97,7 +97,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.table?.get(key).filter(|node| !self.reader.hides(node))
     }
 
-    /// Returns `true` if the table has the key, and the value of the key is not hidden.
+    /// Returns `true` if the table contains the key. Keys with hidden values are treated as
+    /// missing.
     pub(super) fn has(&self, key: &str) -> bool {
         self.node(key).is_some()
     }
@@ -119,19 +120,20 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.reader.report(&path, message.to_owned());
     }
 
-    /// Reports each key of the table that is not one of `keys`.
+    /// Reports all keys of the table that are not in `keys`.
     pub(super) fn only(&mut self, keys: &[&str]) {
         if let Some(table) = self.table {
             self.reader.check_keys(table, keys, |_| None);
         }
     }
 
-    /// Reads the value of the table's `tag`, such as `type`, and reports the keys that a table with
-    /// this value cannot have. If the table has no tag, the value is `default`.
+    /// Reads the table's `tag`, which is a key such as `type`. Reports all keys of the table that
+    /// are neither in `common` nor valid with this tag value. If the table has no tag, uses the tag
+    /// value `default`.
     ///
-    /// Returns the value of type `T` that `variants` assigns to the tag. If the tag is invalid, or
-    /// if the table has neither a tag nor a default, returns `None` and accepts the keys of all
-    /// variants.
+    /// Returns the value of type `T` that belongs to the tag value. Returns `None` if the tag is
+    /// invalid, or if the table has neither a tag nor a default. In this case, the keys of all tag
+    /// values are accepted.
     pub(super) fn tag<T: Copy>(
         &mut self,
         tag: &'static str,
@@ -168,15 +170,15 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         meaning(name?, variants)
     }
 
-    /// Suppresses later error messages for this table and the values in it.
+    /// Suppresses further error messages for this table and everything in it.
     pub(super) fn mute(&mut self) {
         let path = self.reader.path.clone();
         self.reader.mute(&path);
     }
 
-    /// Calls `read` with the value of a key. If a part of the value is invalid, such as an element
-    /// of an array, reports and hides the part, and calls `read` again. Returns `None` if the key
-    /// is missing, if the whole value is invalid, or if the maximum number of errors was reported.
+    /// Calls `read` with the value of the key `key`. If a part of the value is invalid, reports and
+    /// hides this part, and calls `read` again. Returns `None` if the key is missing, if the whole
+    /// value is invalid, or if the maximum number of errors was reported.
     fn with<T>(
         &mut self,
         key: &str,
@@ -200,20 +202,21 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.with(key, T::from_toml)
     }
 
-    /// Assigns the value of a key to `field`, if the table has the key.
+    /// Assigns the value of the key to `field`. Does nothing if the key is missing or its value is
+    /// invalid.
     pub(super) fn set<T: FromToml>(&mut self, key: &str, field: &mut T) {
         if let Some(value) = self.get(key) {
             *field = value;
         }
     }
 
-    /// Returns the value of a required key. Reports the key if it is missing.
+    /// Returns the value of a required key. Reports an error if the key is missing.
     pub(super) fn required<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.require(key);
         self.get(key)
     }
 
-    /// Reports a required key if it is missing from the table.
+    /// Reports an error if the table does not contain a required key.
     pub(super) fn require(&mut self, key: &str) {
         if !self.has(key) {
             self.missing(key);
@@ -225,13 +228,13 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.report(key, format!("missing key `{key}`{}", needed.unwrap_or_default()));
     }
 
-    /// Returns the string value of a required key. If the string is missing or invalid, reports it,
-    /// and returns a placeholder that causes no further errors.
+    /// Returns the string value of a required key. If the value is missing or invalid, reports an
+    /// error, and returns a placeholder that causes no further errors.
     pub(super) fn text(&mut self, key: &str) -> String {
         self.required(key).unwrap_or_else(|| placeholder(key, &self.reader.path))
     }
 
-    /// Calls `read` for each table of the array at `key`, and returns the results.
+    /// Calls `read` for each table in the array at `key`, and collects the results.
     pub(super) fn tables<T>(
         &mut self,
         key: &str,
@@ -254,8 +257,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         Some(value)
     }
 
-    /// Calls `read` for each member of the table. The members can have any name, and their values
-    /// must be tables.
+    /// Calls `read` for each entry of the table. The keys can be any names, and the values must be
+    /// tables.
     pub(super) fn members<T>(
         &mut self,
         mut read: impl FnMut(&mut TableReader<'_, 'a, 't>) -> T,
@@ -266,13 +269,14 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         names.into_iter().filter_map(member).map(|(value, name)| (name, value)).collect()
     }
 
-    /// Returns the value of a key, which must be one of `words`.
+    /// Returns the string value of a key. Reports an error if the string is not in `words`.
     pub(super) fn word(&mut self, key: &str, words: &[&'static str]) -> Option<&'static str> {
         self.with(key, |value| value.one_of(words)).map(|place| words[place])
     }
 
-    /// Reads a value that is either a string, or a table with a `tag` that contains the string. The
-    /// valid strings are the names in `variants`. Only the table form can have additional keys.
+    /// Reads a value that can be written in two forms: as a string, such as `on_error = "retry"`,
+    /// or as a table whose `tag` contains this string. Only a table can have additional keys.
+    /// `variants` defines the valid strings.
     pub(super) fn word_or_table<T, M: Copy>(
         &mut self,
         key: &str,
@@ -294,7 +298,7 @@ pub(super) fn names<T>(variants: &Variants<T>) -> Vec<&'static str> {
     variants.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Returns the value of type `T` that `variants` assigns to the tag value `name`.
+/// Returns the value of type `T` that `variants` contains for the tag value `name`.
 fn meaning<T: Copy>(name: &str, variants: &Variants<T>) -> Option<T> {
     variants.iter().find(|(other, ..)| *other == name).map(|&(.., meaning)| meaning)
 }
@@ -326,7 +330,7 @@ impl FromToml for ToolAnnotations {
     }
 }
 
-/// Implements [`FromToml`] for types that implement `Deserialize`.
+/// Implements [`FromToml`] by deserialization, for types that implement `Deserialize`.
 macro_rules! deserialized {
     ($($Type:ty)+) => {$(
         impl FromToml for $Type {

@@ -8,40 +8,41 @@ use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, su
 /// Maximum number of backend names in an error message.
 const MAX_NAMED_BACKENDS: usize = 8;
 
-/// All composites and tools of a file that a target can refer to.
+/// All composites and tools of a configuration file to which targets can refer.
 pub(super) struct Targets<'f> {
     composites: &'f [String],
     names: HashSet<&'f str>,
     backends: &'f [BackendConfig],
     router: &'f RouterConfig,
-    /// The aliases of the `[[aliases]]` section, which rename tools of the router.
+    /// The layer of the `[[aliases]]` section. It maps the tool names of the router to the names
+    /// that clients see.
     alias: &'f AliasLayer,
 }
 
 /// The tool or composite that a target refers to.
 pub(super) enum Meaning<'t> {
-    /// The target is the name of a composite, or a tool name that clients see. Composites take
-    /// precedence.
+    /// The target is the name of another composite, or the name of a tool as clients see it. If
+    /// both exist, the target refers to the composite.
     Named,
-    /// The target has the form `backend/tool`. Contains the tool name that clients see.
+    /// The target has the form `backend/tool`. Contains the name under which clients see the tool.
     Tool(String),
-    /// The target has the form `backend/tool`, but names have no prefix and there are several
-    /// backends. So the target cannot select the backend. Contains the tool name.
+    /// The target has the form `backend/tool`, but cannot select a backend: there are several
+    /// backends, and the router does not prefix names. Contains the name of the tool.
     Bare(&'t str),
-    /// The target is a name that clients cannot call, because an alias renames the tool. Contains
-    /// the tool name that clients see, or `None` if they cannot call the tool.
+    /// The target is the name of a tool that an alias has renamed, so that clients cannot use this
+    /// name. Contains the new name, or `None` if clients cannot call the tool at all.
     Renamed(Option<String>),
     /// The target refers to no known tool.
     Unknown,
 }
 
-/// Returns the aliases that the table of a backend defines.
+/// Returns the aliases from the backend's own table.
 const fn own_alias(backend: &BackendConfig) -> &AliasLayer {
     backend.layer.aliases()
 }
 
-/// Returns the name of a backend's tool in the router, which begins with the backend's prefix.
-/// `tool` is the tool name on the backend, or its alias in the backend's own `aliases`.
+/// Returns the name that a backend's tool has in the router, which includes the backend's prefix.
+/// `tool` is the original name on the backend, or an alias from the backend's own `aliases`.
 fn exposed_name(backend: &BackendConfig, tool: &str) -> String {
     let own = own_alias(backend).name_of(ItemKind::Tool, tool).unwrap_or(tool);
     format!("{}{own}", backend.prefix)
@@ -60,8 +61,8 @@ impl<'f> Targets<'f> {
         Self { composites, names, backends, router, alias }
     }
 
-    /// Finds the tool or composite that `written`, a target in the composite named `composite`,
-    /// refers to.
+    /// Finds the tool or composite to which a target refers. `written` is the target as it is
+    /// written in the file. `composite` is the name of the composite that contains the target.
     pub(super) fn resolve<'t>(&self, written: &'t str, composite: &str) -> Meaning<'t> {
         // If the target has the same name as the composite that contains it, it refers to the tool
         // that the composite wraps.
@@ -118,13 +119,14 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// Converts `exposed`, the name of a tool in the router, to the name that clients see. Returns
-    /// `None` if clients cannot call the tool.
+    /// Converts a tool name of the router to the name that clients see. Returns `None` if clients
+    /// cannot call the tool.
     fn client_name(&self, exposed: &str) -> Option<String> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
 
-    /// Returns the error message for a target whose tool an alias has renamed.
+    /// Returns the error message for a target that uses the old name of a tool, which an alias has
+    /// renamed.
     pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
         let written = sanitized(written);
         match name {
@@ -135,8 +137,8 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// Returns the error message for a target of the form `backend/tool`, if names have no prefix
-    /// and there are several backends.
+    /// Returns the error message for a target of the form `backend/tool` that cannot select a
+    /// backend: there are several backends, and the router does not prefix names.
     pub(super) fn bare(&self, written: &str, tool: &str) -> String {
         let conflicts = self.router.conflicts();
         let owner = match conflicts {
@@ -169,7 +171,8 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// Returns the valid target that is most similar to `written`, if `written` is probably a typo.
+    /// Returns the valid target that is most similar to `written`, as a suggestion. Returns `None`
+    /// if no target is similar enough.
     fn near(&self, written: &str) -> Option<String> {
         let composites = self.composites.iter().map(String::as_str);
         let composites: Vec<_> = composites.filter(|composite| *composite != written).collect();

@@ -1,4 +1,4 @@
-//! Checks name patterns of tools in all sections except `[[backends]]`.
+//! Checks the name patterns for tools in all sections except `[[backends]]`.
 
 use super::{
     backend::BackendConfig, backends, read::Reader, router::RouterConfig, source::sanitized,
@@ -7,10 +7,10 @@ use crate::{
     adapter::router::Conflicts, alias::AliasLayer, composite::CompositeTool, message::ItemKind,
 };
 
-/// Reports name patterns such as `github/delete_*`, in which the user separated the backend and the
-/// tool by a `/` or `.`, as is possible in composites. Such a pattern matches nothing, because tool
-/// names begin with the backend's prefix, as in `github_delete_repository`. Without the error, a
-/// deny list would have no effect.
+/// Reports patterns such as `github/delete_*`, which match no tool. In such a pattern, the user
+/// separated backend and tool by `/` or `.`, which is possible only in composites. Tool names begin
+/// with the backend's prefix instead, as in `github_delete_repository`. If such a pattern were
+/// accepted, a deny list would have no effect.
 pub(super) fn check(
     backends: &[BackendConfig],
     router: &RouterConfig,

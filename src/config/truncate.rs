@@ -44,8 +44,8 @@ pub(super) struct ResultsTable {
     /// Maximum total size in bytes of all full results in the `memory` store. Defaults to 67108864.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
-    /// Maximum total size in bytes of the full results of one caller. Needs `[caller]`. Defaults to
-    /// `max_total_bytes` in memory. In Redis, there is no limit by default.
+    /// Maximum total size in bytes of the full results of one caller. Needs `[caller]`. In memory,
+    /// it defaults to `max_total_bytes`. In Redis, it is unlimited by default.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_caller_bytes: Option<usize>,
 }
@@ -66,14 +66,14 @@ enum StoreName {
 #[derive(Clone, Debug)]
 pub(super) struct TruncateConfig {
     layer: TruncateLayer,
-    /// The settings and the store of full results. `None` if full results are not stored.
+    /// The store of full results, with its settings. `None` if full results are not stored.
     results: Option<(Settings, Arc<dyn Store>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The path of the view whose own `[results]` section configures the store. `None` if the
-    /// section belongs to the file.
+    /// The path of the view that configures the store in its own `[results]` section. `None` if the
+    /// `[results]` section belongs to the file.
     view: Option<String>,
     redis: Option<RedisSettings>,
     limits: StoreLimits,
@@ -82,7 +82,7 @@ struct Settings {
 /// Converts the `[truncate]` and `[results]` sections to a layer and a store, and reports errors in
 /// the sections to `reader`.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     truncate: &TruncateTable,
     results: Option<ResultsTable>,
@@ -108,7 +108,8 @@ pub(super) fn build(
 // === impl TruncateTable ===
 
 impl TruncateTable {
-    /// Returns `true` if the layer truncates results.
+    /// Returns `true` if the file sets a maximum size of tool results, so that the layer truncates
+    /// larger results.
     pub(super) const fn is_set(&self) -> bool {
         self.max_result_bytes.is_some()
     }
@@ -117,8 +118,8 @@ impl TruncateTable {
 // === impl TruncateConfig ===
 
 impl TruncateConfig {
-    /// Replaces the store by the store of `before`, if both have the same settings. `before` comes
-    /// from a previous configuration or another view.
+    /// Reuses the store of `before`, if both have the same settings, so that stored results are
+    /// kept. `before` is the previous configuration, or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
             (&mut self.results, &before.results)
@@ -133,8 +134,8 @@ impl TruncateConfig {
         self.results.as_ref().map(|(_, store)| store)
     }
 
-    /// Returns the layer that truncates results. If full results are stored, the layer contains the
-    /// store.
+    /// Returns the layer that truncates results. If full results are stored, the layer writes them
+    /// to the store.
     pub(super) fn layer(&self) -> TruncateLayer {
         match &self.results {
             Some((_, store)) => self.layer.clone().keep(store.clone()),

@@ -1,11 +1,10 @@
-//! Sections that are read key by key instead of by serde.
+//! A placeholder type for sections that serde skips, because other code reads them key by key.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Visitor};
 
-/// Ignores the value of a section during deserialization, because other code reads the section key
-/// by key.
+/// Deserializes from any value and ignores it. Used for sections that other code reads key by key.
 #[derive(Default)]
 pub(super) struct Unread;
 

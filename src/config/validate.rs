@@ -14,22 +14,20 @@ use crate::{
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ValidateTable {
-    /// Maximum size in bytes of a request. Does not include the first 1024 bytes of each name and
-    /// the first 16 KiB of `_meta`. Defaults to 4194304 in `[validate]`, and to no limit for a
-    /// backend.
+    /// Maximum size in bytes of a request, not counting the first 1024 bytes of each name and the
+    /// first 16 KiB of `_meta`. In `[validate]`, it defaults to 4194304. In the `validate` table of
+    /// a backend, it is unlimited by default.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_argument_bytes: Option<usize>,
     /// Maximum nesting depth of arrays and objects in a request. Values above 128 are reduced to
     /// 128.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_depth: Option<usize>,
-    /// Whether tool calls are accepted, logged or rejected if their arguments do not match the
-    /// input schema of the tool.
+    /// How to handle a tool call whose arguments do not match the input schema of the tool.
     schema: Option<SchemaName>,
 }
 
-/// Whether tool calls are accepted, logged or rejected if their arguments do not match the input
-/// schema of the tool.
+/// How to handle a tool call whose arguments do not match the input schema of the tool.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -42,18 +40,19 @@ enum SchemaName {
     Strict,
 }
 
-/// Default maximum size of a client request in bytes, which equals rmcp's limit for HTTP requests.
-/// Over pipes, rmcp accepts four times this size. A lower limit matters because each target of a
-/// composite may receive a copy of the request.
+/// Default maximum size of a client request in bytes, equal to rmcp's limit for HTTP requests. For
+/// stdio, rmcp's limit is four times as high, which is too much: each target of a composite may
+/// receive a copy of the request.
 const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
-/// Returns the default limits on client requests, which apply if the file sets no limits.
+/// Returns the limits on client requests that apply if the file sets no limits.
 pub(super) const fn door() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(MAX_ARGUMENT_BYTES)
 }
 
-/// Converts the table at `path` to the layers that limit and validate requests, and reports errors
-/// in the table to `reader`. Limits that the table does not set are copied from `limit`.
+/// Converts the table at `path` to two layers: one limits the size of requests, the other also
+/// checks tool arguments. Reports errors in the table to `reader`. `limit` contains the limits that
+/// apply if the table does not set them.
 pub(super) fn build(
     table: &ValidateTable,
     limit: LimitLayer,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// A TOML value that serde deserializes. Errors are reported to `reader`.
+/// A TOML value that serde can deserialize. Errors are reported to `reader`.
 pub(super) struct Value<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
     pub(super) node: &'a Node<'t>,
@@ -36,8 +36,8 @@ struct Entries<'r, 'a, 't> {
     next: usize,
 }
 
-/// The TOML value of an enum: a word such as `"all"`, or a table with one key such as `{ quorum = 2
-/// }`.
+/// The TOML form of an enum value: a string such as `"all"`, or a table with a single key, such as
+/// `{ quorum = 2 }`.
 struct Variant<'r, 'a, 't> {
     reader: &'r mut Reader<'a, 't>,
     name: &'a str,
@@ -47,13 +47,14 @@ struct Variant<'r, 'a, 't> {
 // === impl Reader ===
 
 impl<'a, 't> Reader<'a, 't> {
-    /// Deserializes the whole file, and reports all errors in it. Returns `T::default()` if the
-    /// file contains 100 errors, or if it cannot be read at all.
+    /// Deserializes the whole file, and reports all errors. Returns `T::default()` if 100 errors
+    /// were found, or if the file cannot be read at all.
     pub(super) fn read<T: Deserialize<'a> + Default>(&mut self) -> T {
         self.retry(|reader, node| T::deserialize(Value { reader, node }))
     }
 
-    /// Reads a nested value with `read`, while `segment` is added to the reader's current path.
+    /// Calls `read` with a nested value. During the call, `segment` is appended to the reader's
+    /// current path.
     fn step<'r, T>(
         &'r mut self,
         segment: Segment,
@@ -97,7 +98,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
 }
 
 impl<'a, 't> Value<'_, 'a, 't> {
-    /// Returns the value as an array, or an error if it has another type.
+    /// Returns the value as an array. Returns an error if it has another type.
     pub(super) fn array(self) -> Result<&'a DeArray<'t>, Failure> {
         self.reject_header()?;
         match self.node.get_ref() {
@@ -106,7 +107,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the value as a table, or an error if it has another type.
+    /// Returns the value as a table. Returns an error if it has another type.
     pub(super) fn table(self) -> Result<&'a DeTable<'t>, Failure> {
         match self.node.get_ref() {
             DeValue::Table(table) => Ok(table),
@@ -115,8 +116,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the index in `words` of the word that the value contains, or an error if it contains
-    /// none of them.
+    /// Returns the index of the value in `words`. Returns an error if the value is not one of these
+    /// strings.
     pub(super) fn one_of(self, words: &[&str]) -> Result<usize, Failure> {
         match self.node.get_ref() {
             DeValue::String(text) => {
@@ -129,8 +130,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns an error if the file contains a single table (`[name]`) where an array of tables
-    /// (`[[name]]`) is expected.
+    /// Returns an error if the value is a table with a header such as `[name]`, because an array of
+    /// tables (`[[name]]`) is expected.
     fn reject_header(&self) -> Result<(), Failure> {
         if self.node.get_ref().is_table()
             && let header = self.reader.source.sanitized(&self.node.span())
@@ -142,7 +143,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
         Ok(())
     }
 
-    /// Returns the error message for an array in a place where a single table is expected.
+    /// Returns the error message for an array of tables where a single table is expected.
     fn instead_of_a_table(&self) -> String {
         let array = self.node.get_ref().as_array();
         let has_tables = array.is_some_and(|array| {
@@ -154,7 +155,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
     }
 }
 
-/// Returns the name of a value's type for error messages, such as `a string`.
+/// Returns the name of a value's type, with an article, as in `a string`. Used in error messages.
 fn found(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -181,8 +182,8 @@ fn visit_integer<'a, V: Visitor<'a>>(
     }
 }
 
-/// Implements the given `deserialize_*` methods by calling `visit`. The visitor returns an error if
-/// the value does not have the type that it expects.
+/// Implements the given `deserialize_*` methods by calling `visit`, which does not depend on the
+/// requested type. If the value has another type, the visitor returns an error.
 macro_rules! typed {
     ($($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -194,8 +195,7 @@ macro_rules! typed {
 impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
     type Error = Failure;
 
-    /// serde calls this method only for types that accept any JSON value, such as
-    /// `serde_json::Value`.
+    /// serde calls this method for target types that accept any value, such as `serde_json::Value`.
     fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.node.get_ref() {
             DeValue::Datetime(date) => {

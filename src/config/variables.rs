@@ -14,7 +14,7 @@ pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 pub(super) struct Text {
     pub(super) value: String,
     pub(super) written: String,
-    /// The values that were inserted in place of the variables.
+    /// The values of all variables that occur in the string.
     pub(super) replaced: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Returns `true` if `name` is a valid name of a shell variable.
+/// Returns `true` if `name` is a valid name of an environment variable.
 fn is_variable_name(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')

@@ -28,7 +28,8 @@ use crate::composite::{CompositeTool, Segment};
 
 /// Maximum number of views.
 const MAX_VIEWS: usize = 100;
-/// First segments of URL paths that a view cannot use, because the program serves them itself.
+/// Path segments with which the URL path of a view must not begin, because the program uses them
+/// for other purposes.
 const RESERVED: [&str; 5] = ["mcp", "healthz", "readyz", "metrics", ".well-known"];
 
 /// A view, which offers the same backends at another path with different layers and composites.
@@ -83,9 +84,9 @@ pub struct ViewConfig {
 }
 
 /// Converts the `[[views]]` tables to configurations, and reports errors in the tables to `reader`.
-/// `sections` and `layers` belong to the file itself, from which the views inherit.
+/// `sections` and `layers` are those of the file itself, from which the views inherit.
 ///
-/// If this function reports an error, the caller must discard the returned value.
+/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     tables: Vec<ViewTable>,
     sections: &Sections,
@@ -162,8 +163,8 @@ fn check_scopes(
 // === impl ViewTable ===
 
 impl ViewTable {
-    /// Returns the sections of the view. If the view does not have a section, the section of the
-    /// file is used.
+    /// Returns the effective sections of the view: its own sections, and those that it inherits
+    /// from the file.
     fn over(self, file: &Sections, reader: &mut Reader<'_, '_>) -> Sections {
         let truncate = self.truncate.unwrap_or_else(|| file.truncate.clone());
         // Omits the store of full results if the view does not truncate results.

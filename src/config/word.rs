@@ -1,5 +1,5 @@
-//! Plain words: short strings of ASCII letters, digits, `_` and `-`. Error messages may quote them,
-//! because they are unlikely to be secrets.
+//! Plain words: strings of up to 64 ASCII letters, digits, `_` and `-`. Error messages may quote
+//! plain words, because they are unlikely to be secrets.
 
 /// Maximum length of a plain word in characters.
 const MAX_WORD: usize = 64;
