@@ -6,8 +6,8 @@ use thiserror::Error;
 
 /// The reason why a store rejects a value.
 ///
-/// The error messages call the value "the state of a run". If the value is a tool result instead,
-/// the error is only logged, so clients do not see the wrong term.
+/// The error messages call the value "the state of a run", because clients see only errors about
+/// states. If the value is a tool result, the error is only logged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
@@ -27,19 +27,19 @@ pub enum PutError {
          (`max_total_bytes`)"
     )]
     Full {
-        /// The total size in bytes that all values would have with this value. Meant for logs, not
+        /// The total size in bytes of all values, including the rejected value. Meant for logs, not
         /// for clients.
         bytes: usize,
         /// The maximum total size in bytes of all values in the store.
         max: usize,
     },
-    /// The values of the caller would exceed the caller's share of the store.
+    /// With the value, the caller's values would exceed the caller's share of the store.
     #[error(
         "the caller's share of the state store is used up: this state takes {bytes} bytes, and \
          all states of one caller at most {max} (`max_caller_bytes`)"
     )]
     CallerFull {
-        /// The size in bytes of this value, including the overhead of the store.
+        /// The size in bytes of the rejected value, including the overhead that the store adds.
         bytes: usize,
         /// The maximum total size in bytes of one caller's values.
         max: usize,
@@ -50,12 +50,12 @@ pub enum PutError {
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a store does not return the value of a handle. Meant for logs, not for clients.
+/// The reason why a store does not return the value for a handle. Meant for logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// The handle is invalid. The string contains the reason, which must not be disclosed to
-    /// clients: they receive the same message for every reason.
+    /// The handle is invalid. The string contains the reason for logs. Clients must receive the
+    /// same message for every reason, so that they learn nothing about other handles.
     #[error("not the state of a run: {0}")]
     Invalid(Cow<'static, str>),
     /// The store is temporarily unavailable. The string contains the reason.
@@ -63,7 +63,7 @@ pub enum TakeError {
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a [`SignedStore`](super::SignedStore) rejects a set of keys.
+/// The reason why a [`SignedStore`](super::SignedStore) rejects a set of signing keys.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {

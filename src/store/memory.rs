@@ -1,4 +1,4 @@
-//! An in-memory store with random handles and expiry.
+//! An in-memory store, in which each value has a random handle and an expiry time.
 
 use std::{
     cmp::Reverse,
@@ -16,25 +16,25 @@ use crate::random;
 
 /// The number of random bytes in a handle.
 const HANDLE: usize = 32;
-/// The overhead in bytes that is added to the size of each item, so that many small items reach the
-/// limit, too.
+/// The overhead in bytes that is added to the size of each item. It ensures that many small items
+/// reach the size limit too.
 const OVERHEAD: usize = 512;
-/// The default time after which a result expires.
+/// The default lifetime of a stored tool result.
 pub(crate) const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
-/// The default maximum size in bytes of a state.
+/// The default maximum size in bytes of the state of a run.
 pub(crate) const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
-/// The default maximum size in bytes of a result.
+/// The default maximum size in bytes of a stored tool result.
 pub(crate) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// The default maximum total size in bytes of all values in a store.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// The default divisor for the share of each caller in a store for runs: each caller can use a
-/// quarter of the store.
+/// The default share of each caller in a store for runs is the size of the store divided by this
+/// number: a quarter.
 const CALLER_SHARES: usize = 4;
-/// A duration longer than the lifetime of any process. Used instead of an expiry time that would
-/// overflow.
+/// A duration longer than the lifetime of any process. It replaces the lifetime of an item if
+/// adding this lifetime to the current time would overflow.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// An in-memory store with random handles and expiry.
+/// An in-memory store, in which each value has a random handle and an expiry time.
 ///
 /// A handle is a random string that does not contain the value, so clients cannot read the value. A
 /// value is removed when it is taken, when it expires, or when the process ends. Other processes
@@ -45,11 +45,11 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// is full, it rejects new values.
 ///
 /// A store [for results](Self::for_results) evicts older values if there is no room for a new
-/// value. First, it evicts the caller's oldest values until the new value fits into the caller's
-/// [share](Self::max_caller_bytes). Then it evicts values of any caller until the new value fits
-/// into the [total size](Self::max_total_bytes): each time, the oldest value of the caller that
-/// uses the most bytes, including the new value. So a caller that stores many values evicts its own
-/// values, not those of callers that store less.
+/// value. It first evicts values of the caller that stores the new value, oldest first, until the
+/// new value fits into the caller's [share](Self::max_caller_bytes). If the new value then exceeds
+/// the [total size](Self::max_total_bytes), the store repeatedly evicts the oldest value of the
+/// caller that uses the most bytes, counting the new value. As a result, a caller that stores many
+/// values evicts its own values rather than those of other callers.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -62,59 +62,59 @@ pub struct MemoryStore {
     kept: Mutex<Entries>,
 }
 
-/// Whether a store rejects new items or evicts older items, if the store or the caller's share is
-/// full.
+/// How a store handles a new item for which the store or the caller's share has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// Reject the new item, because the stored items must be kept until they expire.
+    /// Reject the new item. Items in the store must be kept until they expire.
     Refuse,
-    /// Evict older items. The documentation of each store describes their order.
+    /// Evict older items to make room. Each store documents the order of eviction.
     DropOldest,
 }
 
-/// The maximum total size of one caller's items.
+/// The maximum total size of the items of one caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     /// A fixed number of bytes.
     Bytes(usize),
-    /// A fraction of the store's maximum total size: the size divided by this number.
+    /// A fraction of the maximum total size of the store. The value is the divisor: with 4, each
+    /// caller can use a quarter.
     Part(usize),
 }
 
 #[derive(Default)]
 struct Entries {
     items: HashMap<Handle, Item>,
-    /// The expiry times and handles of all items, with the earliest expiry first.
+    /// All items, sorted by expiry time: pairs of the expiry time and the handle.
     expiries: BTreeSet<(Instant, Handle)>,
     bytes: usize,
-    /// The items and total size of each caller that has items in the store.
+    /// The accounts of all callers that have items in the store.
     callers: HashMap<Caller, Account>,
-    /// The callers of all items, ordered by rank. If an item must be evicted, the last caller loses
-    /// its oldest item.
+    /// All callers that have items, sorted by rank. If the store is full, the last caller's oldest
+    /// item is evicted.
     ranks: BTreeSet<(Rank, Caller)>,
 }
 
 type Handle = Arc<str>;
 type Caller = Arc<[u8]>;
-/// The rank of a caller in the order of eviction: the total size of its items in bytes, and the
-/// expiry time of its oldest item.
+/// The rank of a caller determines whose items are evicted first. It consists of the total size of
+/// the caller's items in bytes, and the expiry time of its oldest item.
 type Rank = (usize, Reverse<Instant>);
 
-/// The items of one caller, and their total size in bytes.
+/// The account of one caller: its items and their total size in bytes.
 #[derive(Default)]
 struct Account {
     bytes: usize,
-    /// The expiry times and handles of the caller's items, with the oldest item first.
+    /// The caller's items, oldest first: pairs of the expiry time and the handle.
     items: BTreeSet<(Instant, Handle)>,
 }
 
 struct Item {
-    /// The value, as a slice without spare capacity, so that its memory use equals its counted
-    /// size. To read the value, clone the `Arc` while the store is locked, and copy the bytes after
-    /// the lock is released.
+    /// The bytes of the value. An `Arc<[u8]>` has no spare capacity, so the memory use equals the
+    /// counted size. To read the value, clone the `Arc` while the store is locked, and copy the
+    /// bytes after releasing the lock.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
-    /// The caller to whose share the item belongs. `None` if shares are not limited.
+    /// The caller whose share contains the item. `None` if the store does not limit shares.
     caller: Option<Caller>,
     expiry: Instant,
 }
@@ -124,8 +124,8 @@ struct Item {
 impl MemoryStore {
     /// Creates a store for the states of runs that wait for user input.
     ///
-    /// By default, a state is kept for an hour. Each state has at most 4 MiB, the states of one
-    /// caller have at most 16 MiB together, and all states have at most 64 MiB together.
+    /// By default, a state is kept for an hour. The maximum size is 4 MiB for each state, 16 MiB
+    /// for all states of one caller, and 64 MiB for all states.
     #[must_use]
     pub fn for_runs() -> Self {
         let share = Share::Part(CALLER_SHARES);
@@ -134,8 +134,8 @@ impl MemoryStore {
 
     /// Creates a store for the full versions of truncated results.
     ///
-    /// By default, a result is kept for 10 minutes. Each result has at most 16 MiB, and all results
-    /// have at most 64 MiB together.
+    /// By default, a result is kept for 10 minutes. The maximum size is 16 MiB for each result, and
+    /// 64 MiB for all results.
     #[must_use]
     pub fn for_results() -> Self {
         Self::new(RESULT_TTL, MAX_RESULT_BYTES, Share::Part(1), WhenFull::DropOldest)
@@ -177,12 +177,12 @@ impl MemoryStore {
 
     /// Sets the maximum total size of one caller's values in bytes, including an overhead of 512
     /// bytes for each value. For the states of runs, it defaults to a quarter of
-    /// [`max_total_bytes`](Self::max_total_bytes). For results, it defaults to all of it.
+    /// [`max_total_bytes`](Self::max_total_bytes). For results, it defaults to `max_total_bytes`.
     ///
-    /// The callers of runs are known only if the composite layer has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function. Requests for which this
-    /// function returns `None` share the limit of one caller. Without this function, runs have no
-    /// limit per caller.
+    /// For runs, the limit applies only if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function, which identifies callers. All
+    /// requests for which this function returns `None` are treated as one caller. Without the
+    /// function, there is no limit per caller.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
         self.max_caller_bytes = Share::Bytes(bytes);
@@ -296,7 +296,7 @@ impl Store for MemoryStore {
 
 impl Entries {
     /// Returns the item with the given handle. Returns an error if the handle is unknown, or if the
-    /// item belongs to another owner.
+    /// item belongs to an owner other than `owner`.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
             None => Err(TakeError::UNKNOWN),
@@ -331,8 +331,8 @@ impl Entries {
         Some(item)
     }
 
-    /// Changes the account of a caller with `change`, and updates the caller's rank. Removes the
-    /// account if it has no more items.
+    /// Modifies the account of a caller by calling `change`, and updates the caller's rank. Removes
+    /// an account that has no items left.
     fn adjust(&mut self, caller: &Caller, change: impl FnOnce(&mut Account)) {
         let mut account = self.callers.remove(caller).unwrap_or_default();
         if let Some(rank) = account.rank() {
@@ -349,12 +349,12 @@ impl Entries {
         self.callers.get(caller).map_or(0, |account| account.bytes)
     }
 
-    /// Evicts items until there is room for a new item of `caller`. First evicts the caller's own
-    /// items until the new item fits into the caller's share. Then evicts items of the caller that
-    /// uses the most bytes.
+    /// Evicts items until the store has room for a new item of size `size`. First evicts the oldest
+    /// items of `caller` until the new item fits into its share. Then repeatedly evicts the oldest
+    /// item of the caller that uses the most bytes.
     ///
-    /// The new item is included in the size of its caller when callers are compared. So a caller
-    /// cannot evict the items of callers that use fewer bytes, unless it has no items itself.
+    /// When callers are compared, the size of the new item is added to the size of its caller.
+    /// Therefore a caller with items cannot evict the items of callers that use fewer bytes.
     fn make_room(&mut self, size: usize, caller: &Caller, max: usize, share: usize) {
         while self.bytes_of(caller) + size > share && self.drop_oldest_of(caller) {}
         while self.bytes + size > max {
@@ -370,8 +370,8 @@ impl Entries {
         oldest.is_some_and(|(_, handle)| self.remove(&handle).is_some())
     }
 
-    /// Removes the item that expires first. It is also the oldest item, because all items have the
-    /// same lifetime.
+    /// Removes the item that expires first. Because all items have the same lifetime, this is the
+    /// oldest item.
     fn drop_first(&mut self) -> bool {
         let first = self.expiries.first().map(|(_, handle)| handle.clone());
         first.is_some_and(|handle| self.remove(&handle).is_some())
@@ -397,8 +397,8 @@ impl fmt::Debug for Entries {
 // === impl Account ===
 
 impl Account {
-    /// Returns the caller's rank in the order of eviction. Returns `None` if the caller has no
-    /// items.
+    /// Returns the caller's rank, which determines whose items are evicted first. Returns `None` if
+    /// the caller has no items.
     fn rank(&self) -> Option<Rank> {
         self.items.first().map(|(expiry, _)| (self.bytes, Reverse(*expiry)))
     }

@@ -78,8 +78,8 @@ pub(crate) use self::{
 
 /// A store of values, which returns a handle for each value.
 ///
-/// Clients keep the handles and send them back. Therefore an implementation must expect any string
-/// as a handle.
+/// Clients receive the handles and send them back later. A client may send any string, so
+/// implementations must not trust a handle.
 ///
 /// Some stores limit the total size of each caller's values. For this purpose, methods receive a
 /// `caller`, which identifies the caller to whom the value belongs:
@@ -90,13 +90,13 @@ pub(crate) use self::{
 ///
 /// See the [module docs](self) for an example.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Stores a value and returns a handle, which cannot be guessed. To retrieve the value, the
-    /// handle and the same owner are needed.
+    /// Stores a value and returns its handle, which cannot be guessed. To retrieve the value, a
+    /// request needs the handle and the owner.
     ///
     /// # Errors
     ///
     /// The future returns an error if the value is too large, if the store is full or unavailable,
-    /// or if the caller's share is used up.
+    /// or if the caller's share of the store is full.
     fn put<'a>(
         &'a self,
         value: Vec<u8>,
@@ -124,7 +124,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The future returns the same errors as the future of [`take`](Self::take).
+    /// The future returns the same errors as [`take`](Self::take).
     fn get<'a>(
         &'a self,
         handle: &'a str,
@@ -135,9 +135,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns the maximum size of a value in bytes: [`put`](Self::put) rejects larger values.
     /// Defaults to `None`, which means that the limit is unknown.
     ///
-    /// If a composite knows that the state of a run will exceed this size at a later question, it
-    /// rejects the run before it calls a tool that may have side effects. If the limit is unknown,
-    /// the run fails only when it reaches the question.
+    /// Composites use this limit to fail early. If a composite knows that the state of a run will
+    /// be too large at a later question, it rejects the run before it calls a tool that may have
+    /// side effects. If the limit is unknown, the run fails only when it reaches the question.
     fn max_bytes(&self) -> Option<usize> {
         None
     }
@@ -176,8 +176,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Encodes the name of a caller as an owner of values. An unknown caller is encoded differently
-/// from a caller with an empty name.
+/// Encodes the name of a caller as the owner of a value. If the caller is unknown, the owner is
+/// different from that of every caller, even of a caller with an empty name.
 pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
     match caller {
         Some(caller) => [b"caller ", caller.as_bytes()].concat(),

@@ -11,12 +11,12 @@ use super::{KeyError, PutError, Store, TakeError};
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
 /// The maximum length of a key ID in bytes.
 pub(crate) const MAX_KEY_ID: usize = 255;
-/// The default time after which a state expires.
+/// The default lifetime of the state of a run.
 pub(crate) const STATE_TTL: Duration = Duration::from_secs(60 * 60);
 /// The default maximum length of a handle in bytes.
 const MAX_SIGNED_BYTES: usize = 64 * 1024;
 
-/// The ID of the key of a store that is created with a single key.
+/// The key ID in a store that was created with a single key.
 const DEFAULT_ID: &str = "default";
 /// The ID of the random key of this process.
 const EPHEMERAL_ID: &str = "ephemeral";
@@ -37,9 +37,9 @@ const EPHEMERAL_ID: &str = "ephemeral";
 ///
 /// A key is any secret of at least 32 bytes, such as the output of `openssl rand -base64 32`.
 /// Processes that resume each other's runs need the same key. A store with several
-/// [keys](Self::ring) signs new states with the first key, and accepts states that were signed with
-/// any of its keys. So a key can be replaced in three steps. Complete each step in all processes
-/// before the next step:
+/// [keys](Self::ring) signs new states with its first key, and accepts states that were signed with
+/// any of its keys. This allows replacing a key in three steps. Complete each step in all processes
+/// before you begin the next step:
 ///
 /// 1. add the new key after the old key;
 /// 2. put the new key first;
@@ -147,9 +147,9 @@ impl SignedStore {
     /// Sets the maximum length of a handle in bytes. Defaults to 64 KiB, which is enough for a
     /// state of about 48 KiB.
     ///
-    /// If the state of a run is certain to exceed the limit at a later question, the composite
-    /// rejects the run before it calls a tool that may have side effects. A handle that exceeds the
-    /// limit is rejected without being parsed.
+    /// If the state of a run is certain to exceed this limit at a later question, the composite
+    /// rejects the run before it calls a tool that may have side effects. If a client sends a
+    /// longer handle, it is rejected without being parsed.
     #[must_use]
     pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
         self.max_item_bytes = bytes;
