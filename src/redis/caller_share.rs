@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{random, store::WhenFull};
 
-/// The overhead in bytes that is added to the size of each item, in addition to its value and
-/// owner.
+/// The overhead in bytes that is added to the size of each item. It accounts for memory that Redis
+/// uses in addition to the value and its owner.
 const OVERHEAD: usize = 512;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("share.lua")));
@@ -20,9 +20,9 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("re
 
 /// The share of one caller in a Redis store. It limits the total size of the caller's items.
 ///
-/// The sizes of all items of the caller are entries of one sorted set. So each script accesses only
-/// one key, and does not depend on how a cluster distributes keys. Entries of expired items are
-/// removed when the next item is added.
+/// The sizes of the caller's items are stored in one sorted set, so that each script needs only one
+/// key. This works in a cluster regardless of how keys are distributed. Entries of expired items
+/// are removed when the next item is added.
 #[derive(Debug)]
 pub(super) struct Share<'s> {
     connection: &'s Connection,
@@ -37,14 +37,15 @@ impl<'s> Share<'s> {
         Self { connection, key }
     }
 
-    /// Returns the size in bytes that is counted for an item. It is the size of the stored value,
-    /// `value`, plus an overhead.
+    /// Returns the size in bytes that an item uses in the caller's share: the size `value` of the
+    /// stored value, plus an overhead.
     pub(super) const fn size(value: usize) -> usize {
         value.saturating_add(OVERHEAD)
     }
 
-    /// Reserves room for an item in the caller's share. Returns the IDs of items that were evicted
-    /// to make room, whose values must then be deleted. Returns `None` if there is no room.
+    /// Reserves room for an item in the caller's share. If items were evicted to make room, returns
+    /// their IDs, and the caller of this method must delete their values. Returns `None` if there
+    /// is no room.
     pub(super) async fn reserve(
         &self,
         id: &str,
@@ -74,8 +75,8 @@ impl<'s> Share<'s> {
         Ok(Some(evicted.collect()))
     }
 
-    /// Removes an item from the caller's share after the duration `after`, unless it expires
-    /// earlier. If this request fails, the item is counted until it expires.
+    /// Removes an item from the caller's share after the duration `after`, or when the item
+    /// expires, if that is earlier. If this request fails, the item is counted until it expires.
     pub(super) async fn release(&self, id: &str, size: usize, after: Duration) {
         let mut release = RELEASE.key(&self.key);
         release.arg(member(id, size)).arg(after.as_millis() as u64);

@@ -38,7 +38,8 @@ pub(super) enum Away {
 // === impl Away ===
 
 impl Away {
-    /// Returns `true` if the server has responded with an error that a retry would return again.
+    /// Returns `true` if the server has responded with a permanent error, so that a retry would
+    /// fail again.
     pub(super) fn is_final(&self) -> bool {
         // The codes of temporary errors: the server is out of memory or busy, or other servers of
         // the cluster are not ready.
@@ -61,8 +62,8 @@ impl Connection {
         Self { client, timeout, current: Arc::default() }
     }
 
-    /// Sends a request, which must be idempotent. If the request shows that the connection was
-    /// lost, reconnects and repeats the request once.
+    /// Sends a request. If it turns out that the connection was lost, reconnects and sends the
+    /// request once more. Therefore the request must be idempotent.
     pub(super) async fn ask<'a, T, F>(&self, ask: F) -> Result<T, Away>
     where
         F: Fn(ConnectionManager) -> BoxFuture<'a, RedisResult<T>>,
@@ -107,7 +108,7 @@ impl Connection {
     }
 
     /// Drops the connection `used`, so that the next request establishes a new connection. Does
-    /// nothing if another request has already replaced the connection.
+    /// nothing if another request has already done this.
     fn forget(&self, used: &Arc<ConnectionManager>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
@@ -123,8 +124,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Returns `true` if the server responded with the error, and would respond with the same error on
-/// another connection.
+/// Returns `true` if the error is a response of the server that another connection would not
+/// change.
 fn is_answer(error: &RedisError) -> bool {
     match error.kind() {
         // A new connection may succeed, because another server may have taken over.

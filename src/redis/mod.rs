@@ -1,7 +1,7 @@
 //! Stores in Redis or Valkey that several replicas share.
 //!
 //! A [`RedisServer`] contains the address and settings of a Redis server. Its methods create stores
-//! in that server:
+//! that keep their data in this server:
 //!
 //! | method | implements | shared data |
 //! |---|---|---|
@@ -118,7 +118,7 @@ impl RedisServer {
         Self { client, prefix: PREFIX.into(), timeout: TIMEOUT }
     }
 
-    /// Sets the prefix of all keys in Redis. The prefix is followed by a colon in each key.
+    /// Sets the prefix of all keys in Redis. A colon separates it from the rest of the key.
     /// Defaults to `mcp-composite`.
     ///
     /// Processes that use the same Redis server and the same prefix share their stores.
@@ -128,7 +128,7 @@ impl RedisServer {
         self
     }
 
-    /// Appends a colon and `name` to the prefix of all keys.
+    /// Returns settings for keys with a longer prefix: the current prefix, a colon, and `name`.
     #[cfg(feature = "config")]
     pub(crate) fn within(mut self, name: &str) -> Self {
         self.prefix = format!("{}:{name}", self.prefix).into();
@@ -179,8 +179,8 @@ impl RedisServer {
         }
     }
 
-    /// Returns a new connection for a store. Stores have separate connections, so that a small
-    /// request of one store does not wait for a large request of another store.
+    /// Creates a separate connection for a store, so that a small request of this store does not
+    /// wait for a large request of another store.
     fn connection(&self) -> Connection {
         Connection::new(self.client.clone(), self.timeout)
     }
@@ -196,8 +196,8 @@ impl fmt::Debug for RedisServer {
     }
 }
 
-/// Converts an error of the `redis` crate about a URL. The returned error does not disclose the
-/// URL.
+/// Converts an error about a URL from the `redis` crate. The returned error does not contain the
+/// URL, which may contain a password.
 fn mistake(url: &str, error: &::redis::RedisError) -> RedisError {
     match url.split_once("://") {
         Some((scheme @ ("rediss" | "valkeys"), _)) if error.to_string().contains("TLS") => {

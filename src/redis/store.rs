@@ -1,4 +1,4 @@
-//! A store in Redis with random handles and expiry.
+//! A store in Redis, in which each value has a random handle and an expiry time.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -20,16 +20,17 @@ use crate::{
 
 /// The number of random bytes in a handle.
 const HANDLE: usize = 32;
-/// The length in bytes of the digest of the owner, which precedes each stored value.
+/// The length in bytes of the digest at the beginning of each stored value, which identifies the
+/// owner of the value.
 const OWNER: usize = 32;
-/// The number of random bytes in the ID of a request that takes a state. When the state is taken,
-/// the ID replaces the digest of the owner. With the prefix `taken:`, the hexadecimal ID is as long
-/// as the digest.
+/// The number of random bytes in the ID of a request that takes a state. The hexadecimal ID with
+/// the prefix `taken:` has the same length as the digest of the owner, which it replaces when the
+/// state is taken.
 const TAKING: usize = 13;
-/// How long Redis keeps a value after it was taken. Within this time, the request can be repeated
-/// if its response was lost.
+/// How long Redis keeps a value after it was taken. During this time, the request that took the
+/// value can be repeated if its response was lost.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// A duration longer than the lifetime of any server. Used as the upper bound of expiry times.
+/// A duration longer than the lifetime of any server, used as the maximum lifetime of values.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.lua")));
@@ -38,20 +39,19 @@ static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.
 /// results.
 ///
 /// A handle is a random string that does not contain the value, so clients cannot read the value.
-/// Any replica can resume a run, but only once: a state that was taken cannot be taken again, so no
-/// question is answered twice. Redis keeps a taken state for one more minute. If the response of
-/// the request that took it is lost, the replica can repeat the request. A result can be retrieved
-/// any number of times until it expires. All users with access to the Redis server can read all
-/// values.
+/// Any replica can resume a run, but a state can be taken only once, so that no question is
+/// answered twice. Redis keeps a taken state for one more minute: if the response to the request
+/// that took the state is lost, the replica can repeat the request. A result can be retrieved any
+/// number of times until it expires. All users with access to the Redis server can read all values.
 ///
-/// The total size of the values is limited by the `maxmemory` setting of Redis. A full server
-/// rejects new values. Each value is stored under the key `PREFIX:state:SHA-256 OF THE HANDLE` or
-/// `PREFIX:result:…`. The stored value begins with the SHA-256 digest of the owner. When the value
-/// is taken, the digest is replaced by the ID of the request that took it.
+/// The `maxmemory` setting of Redis limits the total size of the values. A full server rejects new
+/// values. The key of a value is `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`. The
+/// stored value begins with the SHA-256 digest of the owner. When a state is taken, the ID of the
+/// request that takes it replaces this digest.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
-    /// The prefix of the keys, which includes the kind of the stored values.
+    /// The prefix of all keys of this store. It includes the kind of the values, such as `state`.
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_item_bytes: usize,
@@ -60,7 +60,7 @@ pub struct RedisStore {
     pub(super) when_full: WhenFull,
 }
 
-/// Whether a value can be retrieved only once, or any number of times.
+/// How often a value can be retrieved: once, or any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
     Once,
@@ -90,12 +90,12 @@ impl RedisStore {
     /// bytes for each value. Defaults to 16 MiB for the states of runs. By default, results have no
     /// maximum.
     ///
-    /// A state is included in the total size until it expires, or until one minute after it was
-    /// taken. If a new state would exceed the maximum, it is rejected. If a new result would exceed
-    /// the maximum, the caller's oldest results are evicted. The callers of runs are known only if
-    /// the composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function.
-    /// Requests for which this function returns `None` share the limit of one caller. Without this
-    /// function, runs have no limit per caller.
+    /// A state counts towards the limit until it expires, or until one minute after it was taken.
+    /// If a new state would exceed the limit, it is rejected. If a new result would exceed the
+    /// limit, the caller's oldest results are evicted. For runs, the limit applies only if the
+    /// composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function, which
+    /// identifies callers. All requests for which this function returns `None` are treated as one
+    /// caller. Without the function, there is no limit per caller.
     ///
     /// The sizes of a caller's values are stored in a sorted set under the key
     /// `PREFIX:state:caller:SHA-256 OF THE CALLER` or `PREFIX:result:caller:…`.
@@ -105,8 +105,8 @@ impl RedisStore {
         self
     }
 
-    /// Stores a value with its owner, and returns its handle. If the values of each caller are
-    /// limited, reserves room in the caller's share first.
+    /// Stores a value with its owner, and returns its handle. If the size of each caller's values
+    /// is limited, first reserves room in the caller's share.
     async fn keep(
         &self,
         value: Vec<u8>,
@@ -142,8 +142,8 @@ impl RedisStore {
         Ok(handle)
     }
 
-    /// Reserves room for a value in the caller's share. Deletes the caller's values that are
-    /// evicted to make room.
+    /// Reserves room for a value in the caller's share. If older values were evicted from the
+    /// share, deletes them.
     async fn reserve(
         &self,
         share: &Share<'_>,
@@ -172,8 +172,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Returns the [`Share`] of a caller, and the maximum total size in bytes of the caller's
-    /// values. Returns `None` if `caller` is `None`, or if the total size is not limited.
+    /// Returns the [`Share`] of a caller, and its maximum size in bytes. Returns `None` if `caller`
+    /// is `None`, or if shares are not limited.
     fn share(&self, caller: Option<&[u8]>) -> Option<(Share<'_>, usize)> {
         let (caller, max) = caller.zip(self.max_caller_bytes)?;
         Some((Share::new(&self.connection, &self.prefix, caller), max))
@@ -258,8 +258,8 @@ impl Store for RedisStore {
     }
 }
 
-/// Returns the ID of a stored value: a digest of the handle, from which the handle cannot be
-/// computed.
+/// Returns the ID under which a value is stored: a digest of its handle. The handle cannot be
+/// computed from the digest.
 fn id(handle: &str) -> String {
     random::hex(&digest([handle.as_bytes()]))
 }

@@ -20,11 +20,11 @@ use crate::{
     },
 };
 
-/// The largest integer that Lua scripts in Redis represent exactly. Larger amounts are reduced to
-/// it.
+/// The largest integer that Lua scripts in Redis represent exactly. Larger amounts are clamped to
+/// this value.
 const MAX: u64 = (1 << 53) - 1;
-/// Maximum number of characters of a budget's name that are stored in Redis. The name is stored
-/// only for operators who inspect the data.
+/// Maximum number of characters of a budget name that are stored in Redis. The stored name only
+/// serves operators who inspect the data.
 const NAME: usize = 64;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| {
@@ -36,14 +36,14 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("account.lua"), include_str!("remaining.lua")))
 });
 
-/// The Redis keys and settings of one budget. The budget belongs to one caller, or is shared by all
-/// callers.
+/// The Redis keys and the settings of one budget balance. The balance belongs to one caller, or is
+/// shared by all callers.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     keys: [String; 3],
     limit: u64,
-    /// The maximum used amount that is recorded for a budget with a refill. A higher used amount is
-    /// reduced to it.
+    /// The maximum usage that is recorded for a budget with a refill. Higher usage is clamped to
+    /// this value.
     most: u64,
     /// The amount that is added at each refill. 0 if the budget is not refilled.
     amount: u64,
@@ -52,12 +52,12 @@ pub(super) struct Account {
     name: String,
 }
 
-/// The response to a request that reserves an amount.
+/// The response to a request that reserves a part of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     Held {
-        /// Whether the request was sent twice. In this case, Redis may still receive the first copy
-        /// later.
+        /// Whether the request was sent twice. If it was, Redis may receive the first copy after
+        /// the second.
         was_repeated: bool,
     },
     Over {
@@ -92,7 +92,7 @@ impl Account {
         }
     }
 
-    /// Reserves `amount` as the lease named `lease`, which expires after the duration `lasts`.
+    /// Reserves `amount` as a lease with the name `lease`. The lease expires after `lasts`.
     pub(super) async fn reserve(
         &self,
         at: &Connection,
@@ -117,9 +117,9 @@ impl Account {
         })
     }
 
-    /// Ends a lease, and charges the amount `actual`, which the call has used. `may_arrive` is
-    /// `true` if Redis may still receive a copy of the request that reserves the lease. Redis then
-    /// rejects this copy.
+    /// Ends a lease, and charges `actual`, the amount that the call has used. `may_arrive` is
+    /// `true` if Redis may still receive a delayed request for the lease. In this case, Redis will
+    /// reject the delayed request.
     pub(super) async fn settle(
         &self,
         at: &Connection,
@@ -145,7 +145,7 @@ impl Account {
         asked.await
     }
 
-    /// Returns the name of a lease, which consists of the ID and the amount of the lease.
+    /// Returns the name of a lease, which consists of an ID and the reserved amount.
     pub(super) fn lease(id: &str, amount: u64) -> String {
         format!("{id}:{}", amount.min(MAX))
     }
@@ -160,7 +160,7 @@ impl Account {
     }
 }
 
-/// Converts a duration to microseconds: at least 1, and at most a quarter of [`MAX`].
+/// Converts a duration to microseconds. The result is at least 1, and at most a quarter of [`MAX`].
 fn micros(duration: Duration) -> u64 {
     // The upper bound ensures that the sum of the duration and a timestamp is exact. It exceeds the
     // lifetime of any server.

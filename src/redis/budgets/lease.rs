@@ -1,4 +1,4 @@
-//! A lease: a part of a budget that Redis reserves for a call for a limited time.
+//! Leases: amounts of a budget that Redis reserves for a call, for a limited time.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use super::{
 };
 use crate::budget::Settle;
 
-/// A lease that Redis holds, or may hold. When it is dropped, the reserved amount is released.
+/// An amount of a budget that Redis reserves for a call, or may have reserved. When the lease is
+/// dropped, the amount is released.
 pub(super) struct Lease {
     settling: Arc<Settling>,
     account: Account,
@@ -18,30 +19,30 @@ pub(super) struct Lease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The lease was requested, and Redis has not responded yet.
+    /// The lease was requested, and the response of Redis has not been received yet.
     Asked,
-    /// Redis holds the lease. If the request was repeated, Redis may still receive its first copy
-    /// later.
+    /// Redis holds the lease. If the request was repeated, Redis may still receive its first copy.
     Held { was_repeated: bool },
-    /// The lease was settled, or Redis has rejected it.
+    /// The lease has ended: it was settled, or Redis has rejected the request for it.
     Ended,
 }
 
 // === impl Lease ===
 
 impl Lease {
-    /// Creates a lease that is about to be requested.
+    /// Creates a lease that is about to be requested from Redis.
     pub(super) const fn asked(settling: Arc<Settling>, account: Account, name: String) -> Self {
         Self { settling, account, name, state: State::Asked }
     }
 
-    /// Records that Redis holds the lease, and whether the request for the lease was repeated.
+    /// Records that Redis has granted the lease. `was_repeated` is `true` if the request was sent
+    /// twice.
     pub(super) fn held(mut self, was_repeated: bool) -> Self {
         self.state = State::Held { was_repeated };
         self
     }
 
-    /// Records that Redis has rejected the lease, so that no amount needs to be released.
+    /// Records that Redis has rejected the lease. Dropping the lease then releases nothing.
     pub(super) fn refused(mut self) {
         self.state = State::Ended;
     }

@@ -28,7 +28,7 @@ use crate::{
     random,
 };
 
-/// The default time after which a lease expires.
+/// The default duration of a lease.
 const LEASE: Duration = Duration::from_secs(10 * 60);
 /// The number of random bytes in the ID of a lease.
 const ID: usize = 16;
@@ -40,17 +40,17 @@ const ID: usize = 16;
 /// differ.
 ///
 /// Each reserved amount is a [lease](Self::lease), which expires after some time. If a process ends
-/// without settling its leases, the reserved amounts are released when the leases expire. If an
-/// expired lease is settled up to a day later, the used amount is still charged, exactly once. A
-/// call continues even if its lease has expired. Therefore choose a lease duration that is longer
-/// than any call. Otherwise, more calls may run at the same time than the budget allows.
+/// without settling its leases, the reserved amounts are released when the leases expire. A call
+/// continues even if its lease has expired, so choose a lease duration that is longer than any
+/// call. Otherwise, more calls may run at the same time than the budget allows. If an expired lease
+/// is settled up to a day later, the used amount is still charged, exactly once.
 ///
 /// When a call ends, a background task sends a settlement to Redis, which charges the used amount.
 /// If the server is unavailable, the task retries the settlement for the duration of a lease. If
-/// the server rejects the settlement, for example because a key has another type, the error is
-/// logged, and the settlement is not retried. When the last clone of the store and its last permit
-/// are dropped, each pending settlement is sent at most once more. It is not sent if the runtime
-/// ends. To wait for pending settlements, call [`flush`](Self::flush).
+/// the server rejects the settlement, for example because a key has another type, the task logs the
+/// error and does not retry. After the last clone of the store and its last permit are dropped,
+/// each pending settlement is sent at most once more, or not at all if the runtime ends. To wait
+/// for pending settlements, call [`flush`](Self::flush).
 ///
 /// A budget uses three keys in Redis, and a budget per caller uses three keys for each caller:
 /// `PREFIX:budget:{SHA-256 OF NAME AND CALLER}`, and the same key with the suffixes `:leases` and
@@ -105,7 +105,7 @@ impl RedisBudgets {
     /// Sets whether calls are rejected or admitted while the Redis server is unavailable. By
     /// default, they are rejected.
     ///
-    /// Each call first waits for a response of the server, at most for the
+    /// Each call first waits for a response from the server, at most for the
     /// [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
@@ -129,10 +129,11 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until each pending settlement has been sent to Redis, or is no longer retried.
+    /// Waits until no settlement is pending: each one was either sent to Redis, or is no longer
+    /// retried.
     ///
-    /// Call this method before the process ends. While the server is unavailable, it waits at most
-    /// for the duration of a lease.
+    /// Call this method before the process ends, so that no usage is lost. While the server is
+    /// unavailable, the method waits at most for the duration of a lease.
     pub async fn flush(&self) {
         self.settling.flush().await;
     }
@@ -160,8 +161,9 @@ impl RedisBudgets {
         }
     }
 
-    /// Logs that the Redis server has become unavailable, or that it is available again. Logs only
-    /// these changes, not every call.
+    /// Logs when the Redis server becomes unavailable, and when it is available again. `away` is
+    /// the error of the current call. Calls that find the server in the same state as before log
+    /// nothing.
     fn note(&self, away: Option<&Away>) {
         let was_away = self.is_away.swap(away.is_some(), Ordering::Relaxed);
         match away {

@@ -1,4 +1,5 @@
-//! Sends settlements to Redis in the background. A settlement charges the used amount of a call.
+//! Sends settlements to Redis in the background. A settlement ends a lease and charges the amount
+//! that the call has used.
 
 use std::{
     fmt,
@@ -19,17 +20,18 @@ use tokio::{
 use super::account::Account;
 use crate::redis::connection::Connection;
 
-/// Maximum number of settlements that are sent at the same time.
+/// Maximum number of settlements that are sent to Redis at the same time.
 const AT_ONCE: usize = 64;
-/// If this many settlements are pending, further [unsure](Settlement::is_unsure) settlements are
-/// dropped, and their leases expire. The limit is needed because each call that is rejected while
-/// the server is unavailable queues an unsure settlement.
+/// Maximum number of pending settlements. At this number, new [unsure](Settlement::is_unsure)
+/// settlements are dropped, so that their leases end by expiring. The limit is needed because each
+/// call that is rejected while the server is unavailable queues an unsure settlement.
 const MAX_UNSURE: usize = 10_000;
 /// The delay before the first retry of a settlement. The delay doubles with each further retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum delay before a retry of a settlement.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// A duration longer than the lifetime of any process. Used instead of a time that would overflow.
+/// A duration longer than the lifetime of any process. It replaces the retry duration if adding
+/// this duration to the current time would overflow.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A request that ends a lease and charges the amount that was actually used.
@@ -37,18 +39,18 @@ pub(super) struct Settlement {
     pub(super) account: Account,
     pub(super) lease: String,
     pub(super) actual: u64,
-    /// Whether it is unknown if Redis holds the lease, because the request for the lease got no
+    /// Whether Redis may not hold the lease. This is unknown if the request for the lease got no
     /// response.
     pub(super) is_unsure: bool,
-    /// Whether Redis may still receive a copy of the request for the lease.
+    /// Whether Redis may still receive a delayed copy of the request for the lease.
     pub(super) may_arrive: bool,
 }
 
-/// A queue of [settlements](Settlement), each of which ends a lease and charges the used amount. A
-/// background task sends them to the Redis server.
+/// A queue of [settlements](Settlement), which a background task sends to Redis. Each settlement
+/// ends a lease and charges the amount that the call has used.
 pub(super) struct Settling {
     connection: Connection,
-    /// How long a settlement is retried while the Redis server is unavailable.
+    /// How long the background task retries a settlement while the Redis server is unavailable.
     patience: Duration,
     waiting: watch::Sender<usize>,
     worker: Mutex<Option<Worker>>,
@@ -59,14 +61,15 @@ struct Worker {
     tasks: JoinSet<()>,
 }
 
-/// A settlement that is queued, or that the server has not confirmed yet.
+/// A pending settlement: it is in the queue, or Redis has not confirmed it yet.
 struct Waiting {
     settlement: Settlement,
     until: Instant,
     _counted: Counted,
 }
 
-/// A guard for the number of pending settlements, which is decremented when the guard is dropped.
+/// A guard that counts a pending settlement. When it is dropped, the number of pending settlements
+/// is decremented.
 struct Counted(watch::Sender<usize>);
 
 // === impl Settling ===
@@ -81,7 +84,8 @@ impl Settling {
         &self.connection
     }
 
-    /// Starts the background task on the current Tokio runtime, unless it is already running.
+    /// Starts the background task that sends settlements. It runs on the current Tokio runtime.
+    /// Does nothing if the task is already running.
     pub(super) fn start(self: &Arc<Self>) {
         let mut worker = self.worker();
         // The background task must be started again if the runtime of the previous task has ended.
@@ -98,7 +102,7 @@ impl Settling {
         *worker = Some(Worker { settlements: sender, tasks });
     }
 
-    /// Queues a settlement, which the background task sends to Redis.
+    /// Adds a settlement to the queue, from which the background task sends it to Redis.
     pub(super) fn queue(&self, settlement: Settlement) {
         if settlement.is_unsure && *self.waiting.borrow() >= MAX_UNSURE {
             return;
@@ -117,7 +121,7 @@ impl Settling {
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Returns the time until which a settlement that is queued now is retried.
+    /// Returns the time at which the retries end for a settlement that is queued now.
     fn until(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + A_LIFETIME)
