@@ -1,9 +1,9 @@
 //! Computes SHA-256 fingerprints of JSON values.
 //!
-//! The fingerprint of a value is the SHA-256 digest of its canonical JSON: object members are
-//! sorted by name, there is no whitespace between tokens, and numbers are formatted like
-//! `serde_json` does. So the fingerprint does not depend on the order of members or on the map
-//! type.
+//! The fingerprint of a value is the SHA-256 digest of its canonical JSON. In canonical JSON,
+//! object members are sorted by name, there is no whitespace between tokens, and numbers are
+//! formatted as `serde_json` formats them. Therefore equal values have equal fingerprints,
+//! regardless of the order of their members.
 
 use std::{fmt, io};
 
@@ -54,8 +54,7 @@ impl Fingerprinter {
         self
     }
 
-    /// Appends the fingerprint of a value instead of the value itself, for example because only the
-    /// fingerprint is known.
+    /// Appends a value by its fingerprint. Used if the value itself is not available.
     pub(crate) fn and_fingerprint(mut self, Fingerprint(bytes): &Fingerprint) -> Self {
         // Canonical JSON never begins with `#`, and all fingerprints have the same length. So a
         // fingerprint cannot be confused with a value, and different sequences have different
@@ -109,7 +108,7 @@ impl Fingerprinter {
     }
 }
 
-/// A writer that adds the written bytes to a hash.
+/// A writer that feeds all written bytes to a hash function.
 struct Sink<'h>(&'h mut Sha256);
 
 // === impl Sink ===

@@ -1,21 +1,21 @@
-//! Computes the JSON size of a value without building a string.
+//! Computes the size of a value as JSON without building the JSON text.
 
 use std::io;
 
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A writer that discards the written bytes, and only counts them. Writing fails when the total
-/// number of bytes exceeds a limit.
+/// A writer that counts the written bytes and discards them. Writing fails when the number of bytes
+/// exceeds a limit.
 #[derive(Debug)]
 pub(crate) struct BoundedCounter(usize);
 
-/// A limit on the total size of all messages that wait at the same time. A message reserves its
-/// size in bytes while it waits.
+/// A limit on the total size of all waiting messages. Each message reserves its size in bytes while
+/// it waits.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(Semaphore);
 
-/// Returns the size in bytes of a value that is serialized to JSON.
+/// Returns the size in bytes of a value as JSON.
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     let mut room = BoundedCounter::new(usize::MAX);
     // Values of MCP types can always be serialized. If another value cannot be serialized, the
@@ -24,10 +24,10 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     usize::MAX - room.0
 }
 
-/// Records how many bytes were read to measure the size of a value. Test instrumentation.
+/// Records how many bytes were read to measure the size of a value. Only tests use this number.
 ///
-/// In tests, the total measures the amount of work independently of time. Outside tests, this
-/// function does nothing.
+/// In tests, the sum of these numbers measures the amount of work, independently of time. Outside
+/// tests, this function does nothing.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn record_inspected(_bytes: usize) {}
@@ -42,8 +42,8 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Subtracts the JSON size of a value from the bytes that remain until the limit. If too few
-    /// bytes remain, returns `false`, and stops serializing the value.
+    /// Serializes a value to JSON, and subtracts its size from the bytes that are left until the
+    /// limit. If the limit is exceeded, stops serializing and returns `false`.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }
@@ -53,8 +53,8 @@ impl BoundedCounter {
         self.0
     }
 
-    /// Subtracts `bytes` from the bytes that remain until the limit. Returns `None` if too few
-    /// bytes remain.
+    /// Subtracts `bytes` from the bytes that are left until the limit. Returns `None` if too few
+    /// bytes are left.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(())
@@ -80,7 +80,8 @@ impl ByteBudget {
         Self(Semaphore::const_new(bytes))
     }
 
-    /// Reserves bytes until the returned permit is dropped. Returns `None` if too few bytes remain.
+    /// Reserves bytes. They are released when the returned permit is dropped. Returns `None` if too
+    /// few bytes are left.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         self.0.try_acquire_many(u32::try_from(bytes).ok()?).ok()
     }
@@ -98,7 +99,7 @@ pub(crate) mod looks {
         BYTES.set(BYTES.get() + bytes);
     }
 
-    /// Returns the number of bytes that were read to measure sizes while `work` ran.
+    /// Returns the number of bytes that `work` reads to measure the sizes of values.
     pub(crate) fn during<T>(work: impl FnOnce() -> T) -> usize {
         let before = BYTES.get();
         work();

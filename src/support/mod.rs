@@ -1,4 +1,4 @@
-//! Helpers that several modules of the crate share, for example for URIs, names and warnings.
+//! Helpers for several modules of the crate, for example for URIs, names and warnings.
 
 pub(crate) mod warnings;
 

@@ -1,17 +1,17 @@
-//! Enums whose values have names in configuration files.
+//! A trait and a macro for enums whose variants have names in configuration files.
 
-/// An enum whose values have names in configuration files.
+/// An enum whose variants have names in configuration files.
 #[cfg(feature = "config")]
 pub(crate) trait Named: Copy + 'static {
     /// All values of the enum, with their names.
     const ALL: &'static [(&'static str, Self)];
 }
 
-/// Implements `Named` for an enum, and adds a method `name` to the enum.
+/// Implements `Named` for an enum, and adds a method `name` that returns the name of a variant.
 macro_rules! named {
     ($Type:ident { $($Variant:ident => $name:literal,)+ }) => {
         impl $Type {
-            /// Returns the name of this value in configuration files.
+            /// Returns the name of this variant in configuration files.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {

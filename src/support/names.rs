@@ -4,21 +4,23 @@
 const MAX_TOOL_NAME: usize = 128;
 /// Maximum length of a separator in characters.
 pub(crate) const MAX_SEPARATOR: usize = 8;
-/// Maximum length of a backend name, and of the prefix that the router adds to the backend's tool
-/// names. It is half the maximum length of a tool name.
+/// Maximum length of a backend name, and of the prefix that the router adds to the tool names of
+/// the backend. It is half the maximum length of a tool name, so that the other half is left for
+/// the tool.
 pub(crate) const MAX_PREFIX: usize = 64;
 
-/// Returns `true` if a router can use `text` as the separator between a backend's prefix and a tool
-/// name. A valid separator consists of 1 to 8 visible ASCII characters.
+/// Returns `true` if `text` can be a separator, which the router puts between the prefix of a
+/// backend and a tool name. A separator consists of 1 to 8 visible ASCII characters.
 pub(crate) fn is_separator(text: &str) -> bool {
     (1..=MAX_SEPARATOR).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Returns `true` if an operator can choose `name` as the name of a tool.
+/// Returns `true` if an operator can give the name `name` to a tool.
 ///
-/// The name must be [legal](is_legal). There is another rule for separators with a character that
-/// the protocol does not allow in names, such as `/`: the parts of the name between separators must
-/// begin and end with an allowed character. For example, the names `a/` and `a//b` are rejected.
+/// The name must be [legal](is_legal). If the separator contains a character that MCP does not
+/// allow in names, such as `/`, there is another rule: each part of the name between separators
+/// must begin and end with an allowed character. For example, with the separator `/`, the names
+/// `a/` and `a//b` are rejected.
 pub(crate) fn is_tool_name(name: &str, separator: &str) -> bool {
     is_legal(name, separator)
         && (separator.chars().all(is_plain)
@@ -28,20 +30,20 @@ pub(crate) fn is_tool_name(name: &str, separator: &str) -> bool {
 }
 
 /// Returns `true` if clients accept `name` as a tool name. A legal name has 1 to 128 characters.
-/// Each character is allowed by the protocol ([SEP-986]) or occurs in the separator.
+/// Each of them is either allowed by MCP ([SEP-986]), or a character of the separator.
 ///
 /// [SEP-986]: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-names
 pub(crate) fn is_legal(name: &str, separator: &str) -> bool {
     (1..=MAX_TOOL_NAME).contains(&name.len()) && is_spelled(name, separator)
 }
 
-/// Returns `true` if each character of the name is allowed by the protocol or occurs in the
+/// Returns `true` if each character of the name is either allowed by MCP, or a character of the
 /// separator.
 pub(crate) fn is_spelled(name: &str, separator: &str) -> bool {
     name.chars().all(|character| is_plain(character) || separator.contains(character))
 }
 
-/// Returns `true` if the protocol allows the character in tool names.
+/// Returns `true` if MCP allows the character in tool names.
 pub(crate) const fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')
 }

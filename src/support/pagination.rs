@@ -13,7 +13,7 @@ pub(crate) const MAX_ITEMS: usize = 100_000;
 /// Maximum total size in bytes of all pages of a list, as JSON.
 pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
 
-/// The pages of a paginated list that were read so far. Used to stop reading a list that is too
+/// Tracks the pages of a paginated list that were read so far, to stop reading if the list is too
 /// large or never ends.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -23,7 +23,7 @@ pub(crate) struct Pages {
     room: BoundedCounter,
 }
 
-/// The reason why a paginated list cannot be read completely.
+/// The reason why a paginated list cannot be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoEnd {
     #[error("did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
@@ -56,8 +56,8 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// Returns an error if the list has too many pages or items, if it is too large, or if an
-    /// earlier page returned the same cursor, which would repeat pages forever.
+    /// Returns an error if the list has too many pages or items, if it is too large, or if the next
+    /// cursor occurred before. A repeated cursor would repeat the same pages forever.
     pub(crate) fn turn<I: Serialize>(
         &mut self,
         items: &[I],

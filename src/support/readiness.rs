@@ -2,10 +2,9 @@
 
 use std::mem;
 
-/// Replaces a service that is ready with its clone, which is not ready, and returns the ready
-/// service.
+/// Returns a ready service, and leaves a clone of it in its place. The clone is not ready yet.
 ///
-/// If the returned service is dropped, its readiness is released, for example its slot in a
+/// Dropping the returned service releases what its readiness has reserved, for example a slot of a
 /// concurrency limit.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let later = service.clone();

@@ -1,15 +1,17 @@
-//! Suggests the most similar valid word for a misspelled word.
+//! Finds the valid word that is most similar to a misspelled word, to suggest it in an error
+//! message.
 
 use std::fmt;
 
 /// Maximum number of characters in a word for which a suggestion is made.
 const MAX_MISSPELLED_WORD: usize = 64;
 
-/// Formats a suggestion for the end of an error message. Writes nothing if there is no suggestion.
+/// Formats a suggestion for the end of an error message: `did you mean …?`. Writes nothing if there
+/// is no suggestion.
 pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 
-/// Returns the candidate that is most similar to the misspelled `word`. Returns `None` if no
-/// candidate is similar enough.
+/// Returns the candidate that is most similar to `word`, which is probably misspelled. Returns
+/// `None` if no candidate is similar enough.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // Skips long words, because they are not typos of a key, and because the time grows with the
     // product of both lengths.
@@ -27,14 +29,14 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the maximum number of typos in a word for which `candidate` is suggested. It depends on
-/// the length of the candidate.
+/// Returns the maximum number of typos with which a word is still taken for `candidate`. It grows
+/// with the length of the candidate.
 fn slips(candidate: &str) -> usize {
     candidate.len().max(3) / 3
 }
 
-/// Returns the number of typos between a word and a candidate. Returns `None` if their lengths are
-/// too different.
+/// Returns the number of typos that turn the candidate into the word. Returns `None` if their
+/// lengths are too different.
 fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
     // Skips long candidates early, by their length in bytes. The limit allows four bytes per
     // character, and twice as many characters, because `plain` removes separators.
@@ -47,7 +49,7 @@ fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
     (more <= slips(candidate)).then(|| strsim::damerau_levenshtein(plain_word, &candidate_plain))
 }
 
-/// Converts a word to lower case and removes its separators, so that `maxParallel` and
+/// Converts a word to lower case and removes separators. For example, `maxParallel` and
 /// `max-parallel` become equal.
 pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()

@@ -1,17 +1,17 @@
-//! Finds alternative spellings of a URI that a server may accept for the same resource, so that a
-//! rule about the resource cannot be bypassed by another spelling.
+//! Finds alternative spellings of a URI, which a server may treat as the same resource. Without
+//! them, a client could bypass a rule about a resource by spelling its URI in another way.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The alternative spellings of a URI that a server may treat as the same URI.
+/// The alternative spellings of a URI, which a server may treat as the same URI.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// The normalized forms that URL parsers and file systems derive from the URI. A URI is allowed
-    /// only if the rules allow all of these forms.
+    /// The forms to which URL parsers and file systems normalize the URI. A URI is allowed only if
+    /// the rules allow all of these forms.
     pub(crate) places: Vec<String>,
     /// Other spellings, which only some servers treat as the same URI. A URI is hidden if a rule
-    /// denies one of these spellings. The rules do not have to allow these spellings, because a
-    /// rule that allows a harmless URI rarely matches them.
+    /// denies any of these spellings. In contrast, these spellings need not be allowed, because a
+    /// rule that allows a URI rarely matches its unusual spellings.
     pub(crate) others: Vec<String>,
 }
 
@@ -19,19 +19,20 @@ impl Readings {
     /// Returns the alternative spellings of a URI: its normalized forms in URL parsers and file
     /// systems, and the other spellings that servers may accept.
     ///
-    /// Returns `None` if the URI contains characters that a parser may remove, because the URI may
-    /// then stand for any other URI. These are control characters, and whitespace at either end of
-    /// the URI or before a `#`.
+    /// Returns `None` if the URI contains characters that some parsers remove, because it could
+    /// then stand for any other URI. These characters are control characters, and whitespace at the
+    /// beginning, at the end or before a `#`.
     ///
     /// In `places`, the scheme is in lower case, needless escapes are decoded, and each `\` is
-    /// replaced by `/` ([RFC 3986, section 6.2.2], and the [URL standard]). `.` and `..` are
-    /// removed from the path in two ways: by the rules of URLs, and by the rules of file systems,
-    /// where `//` is equivalent to `/`, and `?` is an ordinary character.
+    /// replaced by `/` ([RFC 3986, section 6.2.2], and the [URL standard]). The path contains no
+    /// `.` and `..` segments. URLs and file systems resolve these segments differently, so there is
+    /// a form for each: in file systems, `//` is equivalent to `/`, and `?` is an ordinary
+    /// character.
     ///
-    /// `others` contains the [canonical](canonical) spellings. It also contains variants of
-    /// `places` in which the host has its [usual form](with_usual_host). In the variants, `//` may
-    /// be replaced by `/`, and the fragment and the last `/` may be removed. A variant may also
-    /// have all escapes decoded, or all characters escaped that a URI does not allow.
+    /// `others` contains the [canonical](canonical) spellings, and variants of `places`. In the
+    /// variants, the host is [normalized](with_usual_host). Some variants have `/` instead of `//`,
+    /// no fragment, or no `/` at the end. Some have all escapes decoded, or all characters escaped
+    /// that a URI does not allow.
     ///
     /// [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
     /// [URL standard]: https://url.spec.whatwg.org/#url-parsing
@@ -84,15 +85,15 @@ impl Readings {
     }
 }
 
-/// Returns the canonical spellings of a URI, one for each way to parse the URI. Equivalent URIs
-/// have at least one canonical spelling in common.
+/// Returns the canonical spellings of a URI: one for each way to parse the URI. If two URIs are
+/// equivalent, they have at least one canonical spelling in common.
 ///
-/// A canonical spelling has no fragment. Its host has its [usual form](with_usual_host). Its path
-/// has single slashes, contains no `.` and `..`, and does not end with `/`. A character is escaped
-/// only if a URI does not allow it, or if it would otherwise have another meaning.
+/// A canonical spelling has no fragment, and its host is [normalized](with_usual_host). Its path
+/// contains no `//`, `.` and `..`, and does not end with `/`. A character is escaped only if a URI
+/// does not allow it, or if it would have another meaning without the escape.
 ///
-/// Most URIs have one canonical spelling. A URI with escaped slashes, or with both `//` and `..`,
-/// has several canonical spellings, because URL parsers and file systems normalize it differently.
+/// Most URIs have a single canonical spelling. A URI has several if it contains escaped slashes, or
+/// both `//` and `..`, because URL parsers and file systems normalize these differently.
 pub(crate) fn canonical(uri: &str) -> Vec<String> {
     let (scheme, rest) = split_scheme(uri);
     canonical_spellings(&scheme.to_ascii_lowercase(), rest)
@@ -122,13 +123,13 @@ fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
     spellings
 }
 
-/// Splits a URI after the colon of its scheme. If the URI has no colon, the scheme is empty.
+/// Splits a URI after the colon of its scheme. Without a colon, the returned scheme is empty.
 fn split_scheme(uri: &str) -> (&str, &str) {
     uri.split_at(uri.find(':').map_or(0, |colon| colon + 1))
 }
 
-/// Returns `true` if a URI certainly has no alternative spelling. This check is fast, because it
-/// does not allocate. The URI must not contain control characters.
+/// Returns `true` if it is certain that a URI has no alternative spellings. This check is fast,
+/// because it does not allocate. The URI must not contain control characters.
 fn is_plain(scheme: &str, rest: &str) -> bool {
     let needs_reading =
         |byte: u8| !byte.is_ascii() || needs_escape(byte) || b"%\\#".contains(&byte);
@@ -159,7 +160,8 @@ fn is_plain(scheme: &str, rest: &str) -> bool {
         && is_usual_authority(scheme, authority)
 }
 
-/// Returns `true` if the authority already has the form that [`with_usual_host`] returns.
+/// Returns `true` if [`with_usual_host`] would not change the authority, because it is already
+/// normalized.
 fn is_usual_authority(scheme: &str, authority: &str) -> bool {
     let Some(server) = authority.strip_prefix("//") else { return authority.is_empty() };
     let (host, port) = split_port(server);
@@ -174,8 +176,8 @@ fn is_usual_authority(scheme: &str, authority: &str) -> bool {
         && (usual_port(scheme).is_none() || !host.starts_with('[') && !is_number(host))
 }
 
-/// Splits the part of a URI after the scheme into the authority, such as `//host:80`, and the rest.
-/// The authority is empty if the part does not begin with `//`.
+/// Splits the part of a URI that follows the scheme into the authority, such as `//host:80`, and
+/// the rest. The authority is empty unless the part begins with `//`.
 fn authority(rest: &str) -> (&str, &str) {
     let end = match rest.strip_prefix("//") {
         Some(after) => 2 + after.find(['/', '?', '#']).unwrap_or(after.len()),
@@ -184,7 +186,8 @@ fn authority(rest: &str) -> (&str, &str) {
     rest.split_at(end)
 }
 
-/// Returns the default port of a web scheme such as `https:`. Returns `None` for other schemes.
+/// Returns the default port of a web scheme, such as 443 for `https:`. Returns `None` for other
+/// schemes.
 fn usual_port(scheme: &str) -> Option<&'static str> {
     match scheme {
         "http:" | "ws:" => Some("80"),
@@ -194,7 +197,7 @@ fn usual_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Splits a host and port, such as `host:80`, at the colon.
+/// Splits a string such as `host:80` into the host and the port.
 fn split_port(server: &str) -> (&str, Option<&str>) {
     match server.rsplit_once(':') {
         // A colon within brackets belongs to an IPv6 address.
@@ -203,8 +206,8 @@ fn split_port(server: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns a port without leading zeros. Returns `None` if the port is empty, or if it is the
-/// default port of the scheme.
+/// Removes leading zeros from a port. Returns `None` if the port can be omitted, because it is
+/// empty or the default port of the scheme.
 fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(port);
@@ -214,12 +217,12 @@ fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
     (!digits.is_empty() && Some(digits) != usual_port(scheme)).then_some(digits)
 }
 
-/// Normalizes the host of a URI to its usual form.
+/// Normalizes the host of a URI, so that equivalent hosts become equal.
 ///
-/// The result has no user information. The host is in lower case, and does not end with a dot. A
+/// The result has no user information. The host is in lower case, and does not end with a dot. The
 /// port has no leading zeros, and is omitted if it is empty or the default port of the scheme. In
-/// web addresses, IP addresses are normalized, and an empty path becomes `/`. In `file:` URIs, the
-/// host `localhost` is removed.
+/// web addresses, IP addresses are normalized too, and an empty path becomes `/`. In `file:` URIs,
+/// the host `localhost` is removed.
 fn with_usual_host(scheme: &str, rest: &str) -> String {
     if usual_port(scheme).is_some() {
         let rest = format!("//{}", rest.trim_start_matches('/'));
@@ -252,7 +255,8 @@ fn usual_server(scheme: &str, server: &str) -> String {
     }
 }
 
-/// Returns the usual form of an IP address. Returns `None` if the host is not an IP address.
+/// Parses the host as an IP address, and returns its canonical form. Returns `None` if the host is
+/// not an IP address.
 fn address(host: &str) -> Option<String> {
     match host.strip_prefix('[') {
         Some(host) => {
@@ -263,8 +267,9 @@ fn address(host: &str) -> Option<String> {
     }
 }
 
-/// Parses an IPv4 address like the [URL standard]. The address consists of up to four decimal,
-/// octal or hexadecimal numbers. The last number fills the remaining bytes.
+/// Parses an IPv4 address as the [URL standard] defines. The address consists of up to four
+/// numbers, which may be decimal, octal or hexadecimal. The last number determines all remaining
+/// bytes, so `127.1` stands for `127.0.0.1`.
 ///
 /// [URL standard]: https://url.spec.whatwg.org/#concept-ipv4-parser
 fn ipv4(host: &str) -> Option<Ipv4Addr> {
@@ -287,11 +292,12 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(first.sum::<u32>() + last))
 }
 
-/// Returns the normalized forms of a URI whose needless escapes are already decoded.
+/// Returns the normalized forms of a URI: the forms that URL parsers, file systems and some other
+/// servers derive from it. Needless escapes in the URI must already be decoded.
 ///
-/// The first form is the result of URL parsers. If the URI contains `..`, the second form is the
-/// result of file systems. If `joins_slashes` is `true`, a form is added in which `//` is replaced
-/// by `/`. If a `file:` URI has a query or a fragment, a form without them is added.
+/// The first form is that of URL parsers. If the URI contains `..`, the second form is that of file
+/// systems. If `joins_slashes` is `true`, another form has `/` instead of `//`. If a `file:` URI
+/// has a query or a fragment, another form omits them.
 fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     let (authority, rest) = authority(rest);
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -311,8 +317,8 @@ fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     places
 }
 
-/// Removes all slashes at the end of a URI without a query and fragment. In web addresses and
-/// `file:` URIs, the slash of the root is kept.
+/// Removes all slashes at the end of a URI that has no query and no fragment. In web addresses and
+/// `file:` URIs, the slash at the beginning of the path is kept.
 fn without_last_slashes<'u>(scheme: &str, uri: &'u str) -> &'u str {
     let has_root = usual_port(scheme).is_some() || scheme == "file:";
     let (before, rest) = split_scheme(uri);
@@ -332,8 +338,8 @@ fn with_single_slashes(path: &str) -> String {
     single
 }
 
-/// Decodes needless escapes, and replaces slashes and backslashes with `/`, even if they are
-/// escaped, because some servers treat all of them as path separators.
+/// Decodes needless escapes. Replaces backslashes, escaped slashes and escaped backslashes with
+/// `/`, because some servers treat all of them as path separators.
 fn without_escapes(text: &str) -> String {
     without_escapes_of(text, |byte| is_unreserved(byte) || matches!(byte, b'/' | b'\\'))
         .replace('\\', "/")
@@ -371,8 +377,8 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Escapes all characters that a URI does not allow. The hexadecimal digits of all escapes are in
-/// upper case.
+/// Escapes all characters that a URI does not allow. The hexadecimal digits of escapes become upper
+/// case.
 fn escaped(text: &str) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -386,8 +392,8 @@ fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Escapes the characters that a URI does not allow, and decodes all other escapes, except for
-/// escaped `reserved` characters.
+/// Normalizes escapes: escapes the characters that a URI does not allow, keeps the escapes of the
+/// characters in `reserved`, and decodes all other escapes.
 fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -402,14 +408,14 @@ fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Returns the percent-escape of a byte, with hexadecimal digits in upper case.
+/// Returns the percent-escape of a byte, such as `%2F`, with hexadecimal digits in upper case.
 fn escape(byte: u8) -> [u8; 3] {
     let digit = |digit: u8| b"0123456789ABCDEF"[usize::from(digit)];
     [b'%', digit(byte >> 4), digit(byte & 15)]
 }
 
-/// Removes the first byte or percent-escape from `rest`. Returns the decoded byte, and the removed
-/// bytes. Returns `None` if `rest` is empty.
+/// Removes the first byte from `rest`, or the first percent-escape. Returns the byte that it stands
+/// for, and the removed text. Returns `None` if `rest` is empty.
 fn next<'t>(rest: &mut &'t [u8]) -> Option<(u8, &'t [u8])> {
     let text = *rest;
     let (byte, length) = match text {
@@ -430,13 +436,13 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(digit).ok()
 }
 
-/// Returns `true` if a byte has the same meaning in escaped and unescaped form (RFC 3986, section
-/// 2.3).
+/// Returns `true` if a byte is unreserved, so that its escaped form has the same meaning as the
+/// byte itself (RFC 3986, section 2.3).
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Returns `true` if a URI may contain the ASCII character only in escaped form.
+/// Returns `true` if a URI must not contain the ASCII character without escaping it.
 const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }

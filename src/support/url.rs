@@ -21,15 +21,16 @@ pub(crate) struct Url<'t> {
     pub(crate) fragment: Option<&'t str>,
 }
 
-/// Minimum length at which a path segment that contains a digit is treated as a secret token.
+/// Minimum number of characters of a path segment with a digit that is treated as a secret token.
 const MIN_TOKEN: usize = 8;
-/// Minimum length at which a path segment without digits is treated as a secret token.
+/// Minimum number of characters of a path segment without digits that is treated as a secret token.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
 
 // === impl Url ===
 
 impl<'t> Url<'t> {
-    /// Parses an absolute HTTP or HTTPS URL. Returns `None` if `text` is not such a URL.
+    /// Parses an absolute URL with the scheme `http` or `https`. Returns `None` for all other
+    /// strings.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         if !["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
@@ -64,12 +65,12 @@ impl<'t> Url<'t> {
         (legal_host && legal_port).then_some(Self { is_https, host, user, path, query, fragment })
     }
 
-    /// Parses the URL of a server to which secrets are sent.
+    /// Parses the URL of a server that receives secrets, and checks that requests to it are secure.
     ///
     /// # Errors
     ///
     /// Returns an error message if `text` is not a URL, or if requests to the URL would be sent
-    /// unencrypted to another machine.
+    /// without encryption to another machine.
     #[cfg(feature = "config")]
     pub(crate) fn parse_secure(text: &'t str) -> Result<Self, &'static str> {
         let url = Self::parse(text).ok_or("not a URL: expected `https://` and a host")?;
@@ -88,11 +89,12 @@ impl<'t> Url<'t> {
             || self.host.parse().is_ok_and(is_loopback)
     }
 
-    /// Returns the parts of the URL that may be secret. If percent-decoding changes a part, both
-    /// the original and the decoded part are returned.
+    /// Returns the parts of the URL that may be secret. If a part contains percent-escapes, the
+    /// result contains both the original part and the decoded part.
     ///
-    /// Secret parts are the user information, the query and the fragment, each as a whole, the user
-    /// name, the password, each value in the query, and each path segment that may be a token.
+    /// Secret parts are the user information, the query and the fragment, each as a whole string.
+    /// The user name, the password, each value in the query, and each path segment that may be a
+    /// token are also secret by themselves.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {
@@ -137,11 +139,11 @@ pub(crate) fn is_https(url: &str) -> bool {
     url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
 }
 
-/// Returns the scheme and the host of a URL, which are never secret. All other parts are replaced
-/// by `…`.
+/// Returns a URL in which only the scheme and the host are visible, because these are never secret.
+/// Other parts are replaced by `…`.
 ///
-/// `written` is the URL as it is written in the configuration file, before variables such as
-/// `${HOST}` are expanded.
+/// `written` is the URL from the configuration file, in which variables such as `${HOST}` are not
+/// expanded yet.
 pub(crate) fn displayed(written: &str) -> String {
     let Some((scheme, rest)) = written.split_once("://") else {
         return "…".to_owned();

@@ -1,4 +1,4 @@
-//! Logs warnings for operators, each only once, and sanitizes the names and errors in them.
+//! Logs each warning for operators only once. Sanitizes the names and errors in warnings.
 
 pub(crate) mod sanitize;
 
@@ -12,16 +12,16 @@ use self::sanitize::Sentence;
 /// Maximum number of warnings that are stored. Further warnings are not logged.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// The warnings about the settings of a layer. They are stored so that each is logged only once.
-/// Clones share the warnings.
+/// The warnings of a layer about its settings. The warnings are stored, so that each of them is
+/// logged only once. All clones share the same warnings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 // === impl Warnings ===
 
 impl Warnings {
-    /// Logs a warning, unless it was already logged. Escapes control characters, because clients
-    /// and servers choose some of the names in warnings.
+    /// Logs a warning, unless the same warning was already logged. Escapes control characters,
+    /// because names in warnings may come from clients and servers.
     pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
         let warning = Sentence(warning).to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

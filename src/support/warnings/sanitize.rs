@@ -2,26 +2,27 @@
 
 use std::fmt::{self, Write as _};
 
-/// Maximum number of characters of a name that are logged.
+/// Maximum number of characters of a client's or server's name that are logged.
 const MAX_SHOWN: usize = 100;
-/// Maximum number of characters of an error's reason that are logged. The limit is high, because
-/// the end of a reason may be its most important part.
+/// Maximum number of characters of an error message that are logged. The limit is high, because the
+/// end of a message may be its most important part.
 const MAX_REASON: usize = 512;
 /// Maximum number of characters of a warning that are logged and stored.
 const MAX_COMPLAINT: usize = 2_000;
 
-/// Displays a name that a client or server has chosen. Truncates the name, and escapes its control
+/// Displays a name that comes from a client or server. Truncates the name, and escapes its control
 /// characters.
 pub(crate) struct Sanitized<T>(pub(crate) T);
 
-/// Displays the reason of an error. Truncates the reason, and escapes its control characters.
+/// Displays an error that comes from a client or server. Truncates its message, and escapes control
+/// characters.
 pub(crate) struct Reason<T>(pub(crate) T);
 
-/// Displays a sentence that contains names and reasons. Truncates the sentence, and escapes its
+/// Displays a log message that contains names and errors. Truncates the message, and escapes
 /// control characters.
 pub(super) struct Sentence<T>(pub(super) T);
 
-/// A writer that writes at most a certain number of characters to a formatter.
+/// A writer that passes at most a certain number of characters to a formatter, and then fails.
 struct Cut<'a, 'f> {
     to: &'a mut fmt::Formatter<'f>,
     /// The number of characters that can still be written.
