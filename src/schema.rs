@@ -32,14 +32,15 @@ use crate::{
     message::{MAX_JSON_DEPTH, Refusal, Violation, content_size, is_deeper},
 };
 
-/// Maximum number of steps for the arguments of one tool call. They are spent on a validation, the
+/// Maximum number of steps for the arguments of one tool call. They cover a first validation, the
 /// coercion, and a second validation. A step takes about ten nanoseconds.
 const MAX_VALIDATION_STEPS: usize = 1_500_000;
-/// Maximum number of steps of a validation that is repeated to collect all violations. The limit is
-/// lower than for other validations, because the validator stores each violation.
+/// Maximum number of steps of a validation that is repeated to collect all violations. It is lower
+/// than the limit for other validations, because collecting violations needs memory for each of
+/// them.
 const MAX_STEPS_TOLD: usize = 64_000;
-/// Maximum number of argument bytes that are copied to collect all violations. The validator copies
-/// a value for each violation within an `anyOf` or `oneOf`.
+/// Maximum number of argument bytes that the validator may copy to collect all violations. It
+/// copies a value for each violation within an `anyOf` or `oneOf`.
 const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum number of violations that are reported for one tool call.
 const MAX_VIOLATIONS: usize = 64;
@@ -48,7 +49,7 @@ const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
 /// Maximum size in bytes of the search cache of one regular expression in a schema.
 const REGEX_CACHE_BYTES: usize = 128 * 1024;
 
-/// The input schema of a tool. It is compiled when it is first used, because most listed tools are
+/// The input schema of a tool. It is compiled only when it is first used, because most tools are
 /// never called.
 #[derive(Debug)]
 pub(crate) struct InputSchema {
@@ -56,17 +57,17 @@ pub(crate) struct InputSchema {
     compiled: OnceLock<Result<Compiled, Unchecked>>,
 }
 
-/// A compiled schema, with data for computing the cost of a validation.
+/// A compiled schema, with all data for computing how many steps a validation takes.
 #[derive(Debug)]
 struct Compiled {
     validator: Validator,
     steps: Steps,
-    /// Whether the schema contains `anyOf` or `oneOf`, for which collecting violations is
+    /// Whether the schema contains `anyOf` or `oneOf`. If so, collecting all violations is
     /// expensive.
     has_alternatives: bool,
 }
 
-/// The result of validating the arguments of a tool call.
+/// The result of validating the arguments of a tool call against the input schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Valid,
@@ -74,14 +75,14 @@ enum Verdict {
         /// The number of steps that the validation took.
         steps: usize,
     },
-    /// The arguments were not validated, because their validation would take too many steps.
+    /// The arguments were not validated, because the validation would take too many steps.
     TooLong,
 }
 
-/// The result of compiling a schema that cannot be used for validation.
+/// The error for a schema that cannot be used for validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unchecked {
-    /// Whether coercion must be skipped too, because it would take too long.
+    /// Whether the schema cannot be used for coercion either, because coercion would take too long.
     untouched: bool,
 }
 
@@ -91,8 +92,8 @@ pub(crate) fn reject(schema: &JsonObject) -> Result<(), Unusable> {
     compile(schema).map(drop)
 }
 
-/// Compiles a schema. The validator has no access to the network or to files, and its regular
-/// expressions run in linear time.
+/// Compiles a schema to a validator. The validator cannot access files or the network, and matches
+/// regular expressions in linear time.
 fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
     if !BoundedCounter::new(MAX_SCHEMA_BYTES).holds(schema) {
         let reason = format!("it is larger than {MAX_SCHEMA_BYTES} bytes");
@@ -136,12 +137,14 @@ impl InputSchema {
         &self.schema
     }
 
-    /// Validates the arguments of a call of `tool`. If the schema cannot be used for validation,
-    /// accepts all arguments, and calls the callback with the reason when this is first detected.
+    /// Validates the arguments of a call of the tool `tool`. If the schema cannot be used for
+    /// validation, accepts all arguments. When this is detected for the first time, passes the
+    /// reason to the callback.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists the violations of the schema, or that names the exceeded limit.
+    /// Returns a refusal that lists the violations of the schema, or states which limit was
+    /// exceeded.
     pub(crate) fn check(
         &self,
         tool: &str,
@@ -159,7 +162,8 @@ impl InputSchema {
         }
     }
 
-    /// Returns `true` if a value is valid, or if the schema cannot be used for validation.
+    /// Returns `true` if a value matches the schema, or if the schema cannot be used for
+    /// validation.
     pub(crate) fn allows(&self, value: &Value) -> bool {
         !is_deeper(value, MAX_JSON_DEPTH)
             && self.compiled(drop).map_or(true, |compiled| {
@@ -167,14 +171,14 @@ impl InputSchema {
             })
     }
 
-    /// Coerces the evaluated arguments of a call of `tool` to the types in the schema, and
-    /// validates them. If the schema cannot be used for validation, the arguments are coerced
-    /// without validation. If coercion would take too long as well, the arguments are accepted
-    /// unchanged.
+    /// Coerces the arguments of a call of the tool `tool` to the types in the schema, and then
+    /// validates them. If the schema cannot be used for validation, the arguments are only coerced.
+    /// If coercion would take too long as well, the arguments are accepted unchanged.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists the violations of the schema, or that names the exceeded limit.
+    /// Returns a refusal that lists the violations of the schema, or states which limit was
+    /// exceeded.
     pub(crate) fn fit(
         &self,
         tool: &str,
@@ -231,8 +235,8 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Validates arguments if this takes at most `left` steps. Subtracts the number of steps from
-    /// `left`.
+    /// Validates the arguments, unless this takes more than `left` steps. Subtracts the number of
+    /// steps from `left`.
     fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
         let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
         *left -= steps;
@@ -250,8 +254,8 @@ impl Compiled {
         }
     }
 
-    /// Returns all violations in invalid arguments. If collecting the violations is too expensive,
-    /// returns a single violation without a path.
+    /// Returns all violations in arguments that are known to be invalid. If collecting all
+    /// violations is too expensive, returns a single violation without a path.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
@@ -282,12 +286,12 @@ fn has_alternatives(schema: &Value) -> bool {
     }
 }
 
-/// Creates the refusal of a tool call with invalid arguments.
+/// Creates the refusal of a tool call because of invalid arguments.
 fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
 }
 
-/// Creates a violation without a path, which concerns all arguments.
+/// Creates a violation without a path. It concerns the arguments as a whole.
 const fn whole(message: String) -> Violation {
     Violation { path: String::new(), message }
 }
@@ -299,11 +303,12 @@ fn too_long() -> Violation {
     ))
 }
 
-/// Converts an error of the validator to violations, one for each invalid argument.
+/// Converts an error of the validator to violations. If the error concerns several arguments, there
+/// is one violation for each.
 ///
-/// The names of arguments occur only in the paths of violations, so that an outer layer can
-/// translate a name for its client. The values of arguments never occur in violations, so that they
-/// do not appear in responses and logs.
+/// Violations contain argument names only in their paths, so that an outer layer can translate a
+/// renamed argument for its client. They never contain argument values, so that these values do not
+/// appear in responses and logs.
 fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violation> {
     use ValidationErrorKind as Kind;
 
@@ -335,7 +340,8 @@ fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violatio
     }
 }
 
-/// Returns the message of a violation, which contains neither the invalid value nor argument names.
+/// Returns the message of a violation. The message contains neither the invalid value nor argument
+/// names.
 fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     use ValidationErrorKind as Kind;
 
@@ -369,15 +375,15 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     }
 }
 
-/// Returns `true` if the schema at `path` forbids all members of an object, because it is the value
-/// of `additionalProperties` or `propertyNames`.
+/// Returns `true` if the `false` schema at `path` forbids members of an object, because it is the
+/// value of `additionalProperties` or `propertyNames`.
 fn allows_no_members(path: &str) -> bool {
     let keyword =
         |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
     keyword("/additionalProperties") || keyword("/propertyNames")
 }
 
-/// Returns `true` if a value contains a float without a fraction, such as `5.0`.
+/// Returns `true` if a value contains a float such as `5.0`, which has no fraction.
 fn has_whole_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_whole_float(number),
@@ -387,8 +393,8 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Returns `true` if a value in a schema cannot contain argument names, because it is neither an
-/// array nor an object.
+/// Returns `true` if a value in a schema is neither an array nor an object. It then contains no
+/// argument names.
 const fn is_plain(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }

@@ -1,11 +1,11 @@
-//! Coerces the arguments of a tool call to the types in the tool's schema, if the conversion is
+//! Coerces tool arguments to the types in the input schema of the tool, where the conversion is
 //! unambiguous.
 //!
-//! For example, a template may evaluate to a string where the schema requires a number, and a model
-//! may write a number where the schema requires a string. Valid values are never changed. An
-//! invalid value is converted only if the result is valid. The parts of arrays and objects are
-//! converted independently of each other. Coercion cannot fail: values that cannot be converted are
-//! rejected by the validation that follows.
+//! For example, a template may produce a string where the schema requires a number, and a model may
+//! write a number where the schema requires a string. Valid values are never changed. An invalid
+//! value is converted only if the result is valid. The parts of arrays and objects are converted
+//! independently of each other. Coercion never fails: values that cannot be converted stay
+//! unchanged, and the validation that follows rejects them.
 
 mod shape;
 
@@ -16,17 +16,18 @@ use self::shape::{Shapes, Wish};
 use super::json_type::JsonType;
 use crate::expr::PathSegment;
 
-/// Maximum number of visits to subschemas for one value. Without this limit, a schema that refers
-/// to itself could require an exponential number of visits.
+/// Maximum number of visits to subschemas during the coercion of one value. Without the limit, a
+/// schema that refers to itself could require an exponential number of visits.
 const MAX_VISITS: usize = 200_000;
-/// The number of validation steps that take as long as one visit to a subschema.
+/// The number of validation steps that take as long as one visit to a subschema. Used to convert
+/// between the two units.
 const STEPS_PER_VISIT: usize = 5;
 
-/// Converts strings to the types that the schema declares. If the schema declares a string,
-/// converts numbers and booleans to strings. Returns `true` if any value has changed.
+/// Converts invalid strings to the types that the schema declares, and invalid numbers and Booleans
+/// to strings if the schema declares strings. Returns `true` if any value was changed.
 ///
-/// Subtracts the number of steps from `left`. If too few steps are left, some parts of the
-/// arguments are not converted.
+/// Subtracts the number of steps that the coercion has taken from `left`. If too few steps are
+/// left, some values are not converted.
 pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
     let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
     let mut coercion =
@@ -45,23 +46,23 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
 /// How well a value matches a schema, from the worst to the best match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The value does not match the schema, even after edits.
+    /// The value does not match the schema, and no edits can make it match.
     Never,
-    /// The value matches the schema after the collected edits are applied.
+    /// The value matches the schema after the edits are applied.
     Edited,
     Already,
 }
 
-/// The coercion of one value. Edits are collected during the coercion and applied at the end,
-/// because the same value may be tried with several branches of a schema.
+/// The coercion of one value. It collects edits, and applies them at the end, because it may try
+/// several branches of a schema for the same value.
 struct Coercion<'s> {
     shapes: Shapes<'s>,
-    /// The path of the part that is currently being coerced.
+    /// The path of the value's part that is currently being coerced.
     path: Vec<PathSegment>,
     edits: Vec<Edit>,
 }
 
-/// The path of a part, and the value that replaces the part.
+/// A replacement for a part of a value: the path of the part, and the new value of the part.
 type Edit = (Vec<PathSegment>, Value);
 
 fn apply(edits: Vec<Edit>, value: &mut Value) {
@@ -79,8 +80,8 @@ fn apply(edits: Vec<Edit>, value: &mut Value) {
 // === impl Coercion ===
 
 impl<'s> Coercion<'s> {
-    /// Matches a value with all schemas in `rules`, and collects the edits that make the value
-    /// match.
+    /// Matches a value with all schemas in `rules`. Collects the edits after which the value
+    /// matches.
     fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         if !self.shapes.walk.enter(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
@@ -100,8 +101,9 @@ impl<'s> Coercion<'s> {
         rules.iter().all(|rule| self.shapes.fits_rule(rule, value, depth))
     }
 
-    /// Selects branches of `anyOf` and `oneOf` keywords that the value does not match. For each
-    /// keyword, adds to `rules` the first branch that the value matches after edits.
+    /// Selects branches for all `anyOf` and `oneOf` keywords that the value does not match. For
+    /// each of these keywords, adds to `rules` the first branch that the value would match after
+    /// edits.
     fn choose(&mut self, rules: &mut Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         let mut fit = Fit::Edited;
         let mut next = 0;
@@ -122,8 +124,8 @@ impl<'s> Coercion<'s> {
         fit
     }
 
-    /// Returns `true` if the value matches a branch of an `anyOf` or `oneOf` after edits. Does not
-    /// keep these edits.
+    /// Returns `true` if edits could make the value match a branch of an `anyOf` or `oneOf`.
+    /// Discards the edits.
     fn would_fit(&mut self, branch: &'s JsonObject, value: &Value, depth: usize) -> bool {
         let before = self.edits.len();
         let mut rules = Vec::new();
@@ -228,14 +230,14 @@ impl<'s> Coercion<'s> {
     }
 
     /// Adds an edit that replaces the current part with `new`. Does nothing if too few visits are
-    /// left to copy the path.
+    /// left for copying the path.
     fn edit(&mut self, new: Value) {
         if self.shapes.may_copy(&self.path) {
             self.edits.push((self.path.clone(), new));
         }
     }
 
-    /// Coerces the parts of an array or object that was parsed from a string.
+    /// Coerces an array or object that was parsed from a string.
     fn coerced(&mut self, rules: &[&'s JsonObject], value: &mut Value, depth: usize) -> Fit {
         if self.fits_all(rules, value, depth) {
             return Fit::Already;
@@ -252,7 +254,8 @@ impl<'s> Coercion<'s> {
     }
 }
 
-/// Returns `true` if the value is an array or object, and the schemas declare no other type.
+/// Returns `true` if the value is an array or object, and this is the only type that the schemas
+/// declare.
 fn is_declared(rules: &[&JsonObject], value: &Value) -> bool {
     let kind = match value {
         Value::Array(_) => "array",

@@ -1,7 +1,8 @@
-//! Checks the arguments of a step against the input schema of its tool before the run, when only
-//! some values are known.
+//! Checks the arguments of a step against the input schema of its tool before the run. At that
+//! time, only some values are known, because others are results of earlier steps.
 //!
-//! Reports likely typos, and violations that occur for all possible values of the unknown parts.
+//! Reports probable typos in argument names. Also reports violations that occur regardless of the
+//! unknown values.
 
 use std::collections::HashSet;
 
@@ -20,32 +21,34 @@ use crate::{
     suggest,
 };
 
-/// Maximum number of parts of the arguments that are inspected.
+/// Maximum number of values in the arguments that are inspected.
 const MAX_INSPECTED_PARTS: usize = 10_000;
-/// Maximum number of steps for validating the known parts of the arguments after their coercion.
+/// Maximum number of steps for validating those parts of the arguments that are known.
 const MAX_FIT_STEPS: usize = 16_000;
 /// Maximum number of properties in a schema that are compared with a misspelled name.
 const MAX_CANDIDATES: usize = 1_000;
-/// Keywords for which the validity of one part of a value can depend on other parts. The same
-/// applies to references, and to keywords such as `anyOf`, whose schemas apply to the whole value.
+/// Keywords with which the validity of one part of a value can depend on other parts. References
+/// have this effect too, and so do keywords such as `anyOf`, whose schemas apply to the whole
+/// value.
 const COMPOUND: [&str; 3] = ["contains", "unevaluatedItems", "unevaluatedProperties"];
-/// Keywords that do not restrict a value. If a schema with a `$ref` contains only these keywords,
-/// it can be replaced by the target of the `$ref`.
+/// Keywords that do not restrict values. If a schema contains only these keywords, including
+/// `$ref`, it is equivalent to the target of its `$ref`.
 const SILENT: [&str; 7] =
     ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
 
 /// A part of the arguments that does not match the input schema of the tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// The path of the mismatching part in the arguments, as they are written in the step.
+    /// The path of the invalid part, in the arguments as the step defines them.
     pub(crate) path: Vec<PathSegment>,
     pub(crate) message: String,
 }
 
-/// Returns the parts of the arguments that do not match a schema, regardless of the unknown values.
+/// Returns the parts of the arguments that do not match a schema, regardless of the values that are
+/// still unknown.
 ///
-/// A member that the schema does not name is reported even if the schema allows additional members,
-/// because it is most likely a typo, and the tool would ignore it.
+/// Also reports members that the schema does not declare, even if the schema allows additional
+/// members. Such a member is most likely a typo that the tool would ignore.
 pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misfit> {
     let mut survey = Survey {
         walk: Walk::new(schema, MAX_INSPECTED_PARTS),
@@ -59,13 +62,13 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
     survey.reported
 }
 
-/// The state of the comparison between arguments and a schema.
+/// The state of comparing the arguments of a step with a schema.
 struct Survey<'s> {
     walk: Walk<'s>,
-    /// The path of the part that is currently being compared.
+    /// The path of the part that is being compared.
     path: Vec<PathSegment>,
-    /// JSON Pointers of parts whose values are completely known, and whose validity does not depend
-    /// on other parts.
+    /// JSON Pointers of the parts that can be validated already: their values are completely known,
+    /// and their validity does not depend on other parts.
     known: HashSet<String>,
     reported: Vec<Misfit>,
 }
@@ -100,8 +103,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Compares the member names in a known value with the schema, to find typos that the
-    /// subsequent validation does not report.
+    /// Compares the member names in a value that is completely known with the schema, to find
+    /// typos. Other errors are found by the validation that follows.
     fn check_known(&mut self, schema: &'s JsonObject, value: &Value) {
         if !self.walk.enter(self.path.len()) {
             return;
@@ -152,8 +155,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Returns the schema that remains when a `$ref` is replaced by its target, repeatedly. Stops
-    /// at a schema in which the `$ref` is next to keywords that restrict values.
+    /// Follows the `$ref` of a schema repeatedly, and returns the last target. Stops at a schema
+    /// that has other keywords that restrict values in addition to the `$ref`.
     fn without_references(&self, schema: &'s JsonObject) -> &'s JsonObject {
         let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
         let mut schema = schema;
@@ -166,7 +169,8 @@ impl<'s> Survey<'s> {
         schema
     }
 
-    /// Returns `true` if the schema restricts each part of a value independently of other parts.
+    /// Returns `true` if the schema restricts each part of a value separately, so that the validity
+    /// of a part does not depend on other parts.
     fn is_plain(&self, schema: &JsonObject) -> bool {
         // An embedded document is excluded, because references in it are resolved differently.
         !self.walk.is_embedded(schema) && !schema.keys().any(|keyword| is_compound(keyword))
@@ -185,8 +189,8 @@ impl<'s> Survey<'s> {
         expected
     }
 
-    /// Reports required members that are missing from an object, and members that the schema does
-    /// not name.
+    /// Reports members that the schema requires, but the object does not have. Also reports members
+    /// that the schema does not declare.
     fn compare_names(&mut self, schema: &JsonObject, names: &[&str]) {
         // In drafts up to 7, other keywords next to a `$ref` are ignored.
         if schema.contains_key("$ref") {
@@ -213,7 +217,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Validates the arguments, and reports only errors in parts whose values are completely known.
+    /// Validates the known parts of the arguments. Reports only errors in parts whose values are
+    /// completely known.
     fn validate(&mut self, arguments: &PartialValue) {
         let Some(mut value) = outline(arguments, MAX_JSON_DEPTH) else { return };
         if self.known.is_empty() || is_deeper(&value, MAX_JSON_DEPTH) {
@@ -267,8 +272,9 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Reports a message about the current part, unless another message about this part begins with
-    /// the same words. The validator reports some errors a second time with fewer words.
+    /// Reports a message about the current part. Does nothing if a message about this part that
+    /// begins with the same words was already reported, because the validator reports some errors
+    /// twice, the second time with fewer words.
     fn report(&mut self, message: String) {
         let is_reported = |reported: &Misfit| {
             reported.path == self.path && reported.message.starts_with(&message)
@@ -279,13 +285,14 @@ impl<'s> Survey<'s> {
     }
 }
 
-/// Returns `true` if a keyword can make the validity of one part of a value depend on other parts.
+/// Returns `true` if a keyword can make one part of a value valid or invalid depending on other
+/// parts.
 fn is_compound(keyword: &str) -> bool {
     let lists = [keywords::REFERENCES, COMPOUND];
     keywords::is_in_place(keyword) || lists.iter().any(|list| list.contains(&keyword))
 }
 
-/// Returns `true` if the schema contains subschemas for members that it does not name.
+/// Returns `true` if the schema has subschemas for members that are not in its `properties`.
 fn is_open(schema: &JsonObject) -> bool {
     schema.contains_key("patternProperties")
         || schema.get("additionalProperties").is_some_and(|others| *others != Value::Bool(false))
@@ -310,7 +317,7 @@ fn not_in_schema(name: &str) -> String {
     format!("the tool's schema has no `{name}`")
 }
 
-/// Formats a list of type names for a message, such as `an integer or null`.
+/// Joins type names into a phrase for an error message, such as `an integer or null`.
 fn in_words(kinds: &[&str]) -> String {
     let mut words: Vec<_> = kinds
         .iter()
@@ -324,9 +331,9 @@ fn in_words(kinds: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// Returns a value that contains the known parts of the arguments. Unknown members are omitted, and
-/// unknown elements are null. Returns `None` if no part is known, or if the arguments are nested
-/// too deep.
+/// Returns a value with the known parts of the arguments. Unknown members are omitted, and unknown
+/// elements become `null`. Returns `None` if no part is known, or if the arguments are nested too
+/// deeply.
 fn outline(arguments: &PartialValue, levels: usize) -> Option<Value> {
     let levels = levels.checked_sub(1)?;
     match arguments {
@@ -351,7 +358,7 @@ fn pointer(path: &[PathSegment]) -> String {
     })
 }
 
-/// Converts a JSON Pointer that refers to a part of `value` to a path.
+/// Converts a JSON Pointer to a path. The pointer refers to a part of `value`.
 fn segments(pointer: &str, mut value: &Value) -> Vec<PathSegment> {
     let mut segments = Vec::new();
     for part in pointer.split('/').skip(1) {

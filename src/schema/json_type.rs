@@ -42,8 +42,8 @@ named! {
 }
 
 impl JsonType {
-    /// All types, in the order in which they are tried when a value is converted and the schema
-    /// allows several types.
+    /// All types, in order of preference: if a schema allows several types, a value is converted to
+    /// the first type for which this is possible.
     pub(crate) const BY_PREFERENCE: [Self; 6] =
         [Self::Integer, Self::Number, Self::Boolean, Self::Array, Self::Object, Self::String];
 
@@ -59,8 +59,8 @@ impl JsonType {
         }
     }
 
-    /// Returns `true` if a value has this type. A float without a fraction, such as `42.0`, is not
-    /// considered an integer. JSON Schema accepts it as an integer, but many tools reject it.
+    /// Returns `true` if a value has this type. Floats such as `42.0` are not considered integers.
+    /// JSON Schema accepts them as integers, but many tools reject them.
     pub(crate) fn includes(self, value: &Value) -> bool {
         match (self, value) {
             (Self::String, Value::String(_))
@@ -75,9 +75,9 @@ impl JsonType {
         }
     }
 
-    /// Converts a value of another type to this type. Returns `None` if there is no unambiguous
-    /// conversion. A string is converted to a number if it contains a JSON number. A float is
-    /// converted to an integer if it has no fraction.
+    /// Converts a value of another type to this type. Returns `None` if the conversion is not
+    /// possible, or not unambiguous. For example, a string that contains a JSON number can be
+    /// converted to a number, and a float without a fraction to an integer.
     pub(crate) fn convert(self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),

@@ -1,4 +1,4 @@
-//! The keywords of JSON Schema, and how to find the subschemas in their values.
+//! The keywords of JSON Schema, with functions that find the subschemas in the values of keywords.
 
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
@@ -12,17 +12,19 @@ const MAPS: [&str; 6] =
 /// Keywords that refer to another schema.
 pub(crate) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A subschema in the value of a keyword, and the part of a JSON value that must match it.
+/// A subschema, with the keyword that contains it, and the part of a JSON value to which it
+/// applies.
 pub(crate) struct Subschema<'s> {
     pub(crate) keyword: &'s str,
     pub(crate) applies_to: AppliesTo<'s>,
     pub(crate) schema: &'s Value,
 }
 
-/// The part of a JSON value that must match a subschema.
+/// The part of a JSON value to which a subschema applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppliesTo<'s> {
-    /// The whole value. The subschema may apply only under a condition.
+    /// The whole value. Some keywords, such as `then`, apply their subschema only under a
+    /// condition.
     Whole,
     /// The object member with this name.
     Member(&'s str),
@@ -38,15 +40,15 @@ pub(crate) enum AppliesTo<'s> {
     Content,
 }
 
-/// The position of a subschema in the value of a keyword.
+/// The location of a subschema within the value of a keyword.
 #[derive(Clone, Copy)]
 enum Place<'s> {
     /// The value of the keyword is the subschema.
     Single,
-    /// The value of the keyword is an object that maps names to schemas. Contains the name of the
-    /// subschema.
+    /// The value of the keyword is an object that maps names to subschemas. Contains the name of
+    /// this subschema.
     Named(&'s str),
-    /// The value of the keyword is an array of schemas. Contains the index of the subschema.
+    /// The value of the keyword is an array of subschemas. Contains the index of this subschema.
     Listed(usize),
 }
 
@@ -61,19 +63,19 @@ pub(crate) fn is_map(keyword: &str) -> bool {
     MAPS.contains(&keyword)
 }
 
-/// Returns `true` if a keyword contains subschemas that a JSON value or its parts must match.
+/// Returns `true` if a keyword contains subschemas that apply to a JSON value or to its parts.
 pub(crate) fn is_applicator(keyword: &str) -> bool {
     applies_to(keyword, Place::Named("")).is_some()
 }
 
-/// Returns `true` if a keyword, such as `allOf`, contains subschemas that apply to the same JSON
-/// value as the schema that contains the keyword.
+/// Returns `true` if the subschemas of a keyword apply to the same JSON value as the schema that
+/// contains the keyword. An example is `allOf`.
 pub(crate) fn is_in_place(keyword: &str) -> bool {
     applies_to(keyword, Place::Single) == Some(AppliesTo::Whole)
 }
 
-/// Iterates over the subschemas that a schema applies to a JSON value or to its parts. Does not
-/// follow references.
+/// Iterates over the subschemas that a schema contains, and that apply to a JSON value or to its
+/// parts. References are not followed.
 pub(crate) fn subschemas(schema: &JsonObject) -> impl Iterator<Item = Subschema<'_>> {
     schema.iter().flat_map(|(keyword, value)| {
         schemas(keyword, value).filter_map(move |(place, schema)| {
@@ -84,17 +86,17 @@ pub(crate) fn subschemas(schema: &JsonObject) -> impl Iterator<Item = Subschema<
     })
 }
 
-/// Iterates over all schemas in the value of a keyword. The values of unknown keywords are
-/// included, because a reference can refer to them.
+/// Iterates over all schemas in the value of a keyword. Includes the values of unknown keywords,
+/// because they can be targets of references.
 pub(crate) fn values<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Value> {
     schemas(keyword, value).filter(|_| !is_data(keyword)).map(|(_, schema)| schema)
 }
 
-/// Copies the value of a keyword, and replaces each schema in it with the result of `replace`.
+/// Copies the value of a keyword. Each schema in the value is replaced by the result of `replace`.
 ///
 /// # Errors
 ///
-/// Returns the first error that `replace` returns.
+/// Returns an error as soon as `replace` returns one.
 pub(crate) fn try_map<'s, E>(
     keyword: &str,
     value: &'s Value,

@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use crate::json_pointer;
 
-/// Maximum number of references that are followed in a row.
+/// Maximum number of references that are followed one after another.
 const MAX_REFERENCES: usize = 32;
 
-/// Follows the `$ref` of a subschema to its target, the `$ref` of the target, and so on. Returns
-/// the last target that can be resolved within the same schema, or the subschema itself if it has
-/// no `$ref`.
+/// Follows `$ref` repeatedly: from a subschema to its target, to the target of the target, and so
+/// on. Returns the last target within the same schema. Returns the subschema itself if it has no
+/// `$ref`.
 pub(crate) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &'s JsonObject {
     for _ in 0..MAX_REFERENCES {
         let Some(target) = target(root, schema) else { break };
@@ -19,8 +19,8 @@ pub(crate) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &
     schema
 }
 
-/// Returns the target of the `$ref` in a subschema. Returns `None` if the subschema has no `$ref`,
-/// or if the target is not an object in the same schema.
+/// Returns the target of a subschema's `$ref`. Returns `None` if there is no `$ref`, or if its
+/// target is not an object in the same schema.
 pub(crate) fn target<'s>(root: &'s JsonObject, schema: &'s JsonObject) -> Option<&'s JsonObject> {
     let pointer = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
     if pointer.is_empty() {

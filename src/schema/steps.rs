@@ -1,11 +1,11 @@
-//! Computes the number of steps that a validation takes, before the value is validated.
+//! Computes how many steps the validation of a value takes, before the value is validated.
 //!
-//! Validation can take very long even if the schema is small, because a validator follows a
-//! reference each time it reaches the reference. For example, if each definition in a schema refers
-//! twice to the next definition, the number of steps grows exponentially. The same happens if a
-//! schema refers to itself from two places, and the arguments are deeply nested. A single keyword
-//! can also take long, for example a regular expression that is matched with a long string, or a
-//! long list of allowed values.
+//! Validation can take very long even if the schema is small, because the validator follows a
+//! reference every time it reaches the reference. For example, if each definition in a schema
+//! refers twice to the next definition, the number of steps grows exponentially. The same happens
+//! if a schema refers to itself from two places, and the arguments are deeply nested. A single
+//! keyword can also take long: for example, a regular expression that is matched with a long
+//! string, or a long list of allowed values.
 
 mod cost;
 mod pattern;
@@ -28,84 +28,83 @@ use super::{
     unusable::Unusable,
 };
 
-/// The base URI of schemas that do not define a base URI.
+/// The base URI of schemas that do not define their own base URI.
 const BASE: &str = "json-schema:///";
 /// Maximum number of subschemas in a schema.
 const MAX_SUBSCHEMAS: usize = 5_000;
 /// Maximum number of subschemas that contain an `$id`.
 const MAX_IDENTITIES: usize = 256;
-/// Maximum size of the dynamic scope of a reference: the number of subschemas with an `$id` that
-/// are entered before the reference is reached.
+/// Maximum size of the dynamic scope of a reference. The scope consists of the subschemas with an
+/// `$id` that the validator has entered when it reaches the reference.
 const MAX_SCOPES: usize = 64;
 /// Maximum length in bytes of an `$id` or a reference.
 const MAX_REFERENCE: usize = 1_024;
 /// Maximum total length in bytes of all `$id`s, anchors and references in a schema.
 const MAX_REFERENCE_BYTES: usize = 256 * 1024;
-/// Maximum number of in-place steps of a subschema. An in-place step applies another subschema to
-/// the same value, instead of to a part of the value. For example, the subschemas in `allOf` are
-/// applied in place, but the subschemas in `properties` are not.
+/// Maximum number of in-place steps for a subschema. In an in-place step, the validator applies
+/// another subschema to the same value, instead of to a part of the value. For example, the
+/// subschemas in `allOf` are applied in place, and the subschemas in `properties` are not.
 const MAX_STEPS_IN_PLACE: usize = 4_096;
-/// Maximum nesting depth of subschemas that apply to the same value.
+/// Maximum nesting depth of subschemas that are applied to the same value.
 const MAX_LEVELS_IN_PLACE: usize = 256;
-/// Maximum total number of in-place steps of all subschemas with `unevaluatedProperties` or
-/// `unevaluatedItems`. The validator copies the in-place subschemas for each of these keywords.
+/// Maximum total number of in-place steps for all subschemas with `unevaluatedProperties` or
+/// `unevaluatedItems`. For each of these keywords, the validator copies the subschemas that it
+/// applies in place.
 const MAX_COPIED_STEPS: usize = 4_096;
-/// The number of member names that can be copied in the time that it takes to copy one in-place
-/// subschema.
+/// The number of member names that can be copied in the same time as one subschema that is applied
+/// in place.
 const NAMES_PER_STEP: usize = 16;
 /// Maximum number of different regular expressions in a schema.
 const MAX_PATTERNS: usize = 100;
 /// Maximum total length in bytes of all regular expressions in a schema.
 const MAX_PATTERN_BYTES: usize = 16 * 1024;
-/// Maximum total cost of parsing all regular expressions in a schema. The cost of an expression is
-/// the length in bytes of an expression without character classes that takes the same time to
-/// parse.
+/// Maximum total cost of parsing all regular expressions in a schema. The unit is a byte: the cost
+/// of an expression is the length of an expression without character classes that takes the same
+/// time to parse.
 const MAX_PATTERN_SIZE: usize = 400_000;
 /// Maximum total size in bytes of all compiled regular expressions in a schema.
 pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
-/// Maximum nesting depth of a validation, including steps that descend into the value. The limit is
-/// needed because the validator uses stack memory for each level.
+/// Maximum nesting depth of the validator's recursion, in which it applies subschemas to a value
+/// and to its parts. The depth is limited because each level uses stack memory.
 const MAX_VALIDATION_DEPTH: usize = 512;
-/// Maximum number of comparisons to find duplicates in the lists of a schema, such as the values of
-/// `enum`.
+/// Maximum number of comparisons for finding duplicates in the lists of a schema, such as the
+/// values of an `enum`.
 const MAX_COMPARISONS: usize = 1_000_000;
 /// Minimum length of a list for which the validator uses hashes to find duplicates.
 const MIN_HASHED: usize = 16;
-/// Keywords whose value is a list without duplicates.
+/// Keywords whose values are lists that must not contain duplicates.
 const UNIQUE_LISTS: [&str; 3] = ["enum", "required", "type"];
-/// Keywords whose value is an object that contains lists without duplicates.
+/// Keywords whose values are objects that map names to lists without duplicates.
 const DEPENDENT_LISTS: [&str; 2] = ["dependencies", "dependentRequired"];
-/// The subschemas of a schema, with the data for computing the number of steps that a validation
-/// takes.
+/// The subschemas of a schema, with all data for computing how many steps a validation takes.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     /// All subschemas. The first element is the whole schema.
     parts: Vec<Part>,
 }
 
-/// A subschema. It refers to other subschemas by their indices in [`Steps::parts`].
+/// A subschema. It refers to other subschemas by their index in [`Steps::parts`].
 #[derive(Debug, Default)]
 struct Part {
-    /// The cost of the keywords of this subschema, in addition to one step for visiting the
-    /// subschema.
+    /// The cost of the keywords of this subschema. Visiting the subschema costs one more step.
     cost: Cost,
-    /// The subschemas that apply to the same value as this subschema, including the targets of
-    /// references.
+    /// The indices of the subschemas that apply to the same value as this subschema, including the
+    /// targets of references.
     in_place: Vec<usize>,
-    /// Whether the subschema contains `unevaluatedProperties` or `unevaluatedItems`. To find
-    /// unevaluated members or elements, the validator applies the in-place subschemas again.
+    /// Whether the subschema contains `unevaluatedProperties` or `unevaluatedItems`. If so, the
+    /// validator applies the in-place subschemas again, to find unevaluated members or elements.
     looks_back: bool,
-    /// The subschemas that apply to a certain member, by the name of the member.
+    /// The subschemas that apply to members with certain names, indexed by these names.
     by_name: BTreeMap<String, usize>,
-    /// The subschemas that may apply to any member, for example in `additionalProperties`.
+    /// The subschemas that may apply to every member, such as the value of `additionalProperties`.
     members: Vec<usize>,
-    /// The subschemas that apply to the names of members.
+    /// The subschemas that apply to the names of members, as strings.
     names: Vec<usize>,
-    /// The subschemas that apply to the elements of an array.
+    /// The subschemas that apply to elements of an array.
     elements: Vec<usize>,
 }
 
-/// Collects all subschemas of a schema, and computes their costs.
+/// Collects the subschemas of a schema, and computes the cost of each.
 struct Reader<'s> {
     steps: Steps,
     places: HashMap<Key, usize>,
@@ -113,47 +112,47 @@ struct Reader<'s> {
     patterns: HashMap<&'s str, Pattern>,
     pattern_bytes: usize,
     pattern_size: usize,
-    /// The maximum total size in bytes of the regular expressions that have not been compiled yet.
+    /// The number of bytes that are left for compiled regular expressions.
     regex_bytes: usize,
 }
 
-/// The key of a subschema: its address, and the URIs that determine the targets of its references.
-/// The same subschema can occur with several keys, because a dynamic reference can have different
-/// targets in different scopes.
+/// The key that identifies a subschema: its address, and the URIs that determine the targets of its
+/// references. A subschema can have several keys, because the target of a dynamic reference depends
+/// on the scope from which the subschema is reached.
 type Key = (*const Value, Vec<String>);
 
-/// The scope in which the references of a subschema are resolved.
+/// The scope that determines the targets of a subschema's references.
 #[derive(Clone)]
 struct Scope<'s> {
     resolver: Resolver<'s>,
     draft: Draft,
 }
 
-/// The progress of counting the in-place steps of a subschema.
+/// The state of counting the in-place steps of a subschema.
 #[derive(Clone, Copy)]
 enum InPlace {
     Unknown,
-    /// The steps are being counted. If the subschema is reached again in this state, it applies
-    /// itself to the same value without end.
+    /// The steps are being counted. If the subschema is reached again in this state, the schema is
+    /// rejected, because the validator would apply the subschema to the same value forever.
     Open,
     Known(Tree),
 }
 
-/// The size of the tree that consists of a subschema and of the subschemas that apply to the same
-/// value.
+/// The size of a tree of subschemas that apply to the same value: a subschema, the subschemas that
+/// it applies in place, and so on.
 #[derive(Clone, Copy)]
 struct Tree {
     steps: usize,
     /// The depth of the tree.
     levels: usize,
-    /// The total number of member names in the `properties` keywords of the tree.
+    /// The total number of member names in the `properties` of all subschemas in the tree.
     names: usize,
 }
 
 // === impl Steps ===
 
 impl Steps {
-    /// Collects the subschemas of a schema, and computes their costs.
+    /// Collects the subschemas of a schema, and computes the cost of each.
     ///
     /// # Errors
     ///
@@ -187,8 +186,8 @@ impl Steps {
         Ok(reader.steps)
     }
 
-    /// Returns the number of steps that the validation of a value takes. Returns `None` if it takes
-    /// more than `most` steps.
+    /// Returns how many steps the validation of a value takes. Returns `None` if it takes more than
+    /// `most` steps.
     pub(super) fn count(&self, value: &Value, most: usize) -> Option<usize> {
         let mut left = most;
         self.walk(0, Instance::Value(value), MAX_VALIDATION_DEPTH, &mut left)?;
@@ -262,8 +261,8 @@ impl Steps {
         Some(())
     }
 
-    /// Rejects a schema if the number of in-place steps of a subschema is too large. The validation
-    /// of any value takes at least these steps.
+    /// Rejects a schema that contains a subschema with too many in-place steps. These steps are
+    /// necessary to validate any value, even a small one.
     fn count_in_place(&self) -> Result<(), Unusable> {
         let mut known = vec![InPlace::Unknown; self.parts.len()];
         for place in 0..self.parts.len() {
@@ -289,8 +288,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Computes the size of the tree of subschemas that apply to the same value as the subschema at
-    /// `place`. Returns `None` if a limit is exceeded.
+    /// Computes the size of the tree of subschemas that apply to the same value, starting with the
+    /// subschema at the index `place`. Returns `None` if a limit is exceeded.
     fn in_place(&self, place: usize, above: usize, known: &mut [InPlace]) -> Option<Tree> {
         match known[place] {
             InPlace::Known(tree) => return Some(tree),
@@ -319,9 +318,9 @@ impl Steps {
 // === impl Part ===
 
 impl Part {
-    /// Returns how often the validator applies the in-place subschemas: once, and twice more if the
-    /// subschema contains `unevaluatedProperties` or `unevaluatedItems`. To find unevaluated parts,
-    /// the validator first checks each in-place subschema, and then searches it.
+    /// Returns how often the validator applies the in-place subschemas. If the subschema contains
+    /// `unevaluatedProperties` or `unevaluatedItems`, it applies them three times: once to validate
+    /// the value, and twice to find unevaluated parts. Otherwise, it applies them once.
     const fn times(&self) -> usize {
         if self.looks_back { 3 } else { 1 }
     }
@@ -330,8 +329,8 @@ impl Part {
 // === impl Reader ===
 
 impl<'s> Reader<'s> {
-    /// Returns the index of a subschema. If the subschema is new, adds it to the list of subschemas
-    /// to be read.
+    /// Returns the index of a subschema. A subschema that is not known yet gets a new index, and is
+    /// read later.
     fn part(&mut self, schema: &'s Value, outer: &Scope<'s>) -> Result<usize, Unusable> {
         let draft = outer.draft.detect(schema);
         let resource = draft.create_resource_ref(schema);
@@ -401,7 +400,7 @@ impl<'s> Reader<'s> {
         Ok(part)
     }
 
-    /// Returns the indices of the subschemas to which the references in a subschema refer.
+    /// Returns the indices of the subschemas that are targets of a subschema's references.
     fn targets(
         &mut self,
         schema: &'s JsonObject,
@@ -452,8 +451,9 @@ impl<'s> Reader<'s> {
 // === impl Scope ===
 
 impl Scope<'_> {
-    /// Returns the URIs that determine the targets of references: the base URI, and the URIs of the
-    /// dynamic scope without duplicates, beginning with the outermost scope.
+    /// Returns the URIs that determine the targets of references. The first is the base URI. It is
+    /// followed by the URIs of the dynamic scope, without duplicates, from the outermost to the
+    /// innermost scope.
     fn names(&self) -> Result<Vec<String>, Unusable> {
         let mut names = vec![self.resolver.base_uri().as_str().to_owned()];
         let from = self.resolver.dynamic_scope();
@@ -467,7 +467,8 @@ impl Scope<'_> {
     }
 }
 
-/// Rejects a schema if comparing its `$id`s and references would take too long.
+/// Rejects a schema if resolving its references would take too long, because it contains too many
+/// or too long `$id`s and references.
 fn check_references(schema: &Value) -> Result<(), Unusable> {
     let mut is_legacy = false;
     let mut is_short = true;
@@ -505,9 +506,9 @@ fn check_references(schema: &Value) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Subtracts from `left` the number of comparisons that it takes to validate the schema itself.
-/// They are needed because the metaschema forbids duplicates in some lists, and the validator
-/// compares all values that have the same hash.
+/// Subtracts from `left` the number of comparisons for validating the schema against the
+/// metaschema. The metaschema forbids duplicates in some lists, so the validator compares all list
+/// elements that have the same hash.
 fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     match schema {
         Value::Object(members) => members.iter().try_for_each(|(keyword, value)| {
@@ -530,11 +531,11 @@ fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// Returns an upper bound of the number of comparisons to find duplicates in a list. The validator
-/// compares each value with all other values that have the same hash. To compare a value, it needs
-/// at most one comparison for each part of the value, such as an element of an array.
+/// Returns the maximum number of comparisons for finding duplicates in a list. The validator
+/// compares all values that have the same hash with each other. Comparing a value takes at most one
+/// comparison for each of its parts, such as the elements of an array.
 ///
-/// Returns zero for a short list, whose values the validator does not hash.
+/// Returns zero for short lists, for which the validator computes no hashes.
 fn comparisons(values: &[Value]) -> usize {
     if values.len() < MIN_HASHED {
         return 0;
@@ -549,8 +550,8 @@ fn comparisons(values: &[Value]) -> usize {
     groups.values().map(|(values, parts)| (values - 1).saturating_mul(*parts)).sum()
 }
 
-/// Hashes a value in the same way as the validator, which ignores the nesting of arrays and hashes
-/// numbers as floats. Returns the number of parts of the value.
+/// Computes the same hash of a value as the validator. This hash ignores how arrays are nested, and
+/// treats all numbers as floats. Returns the number of parts of the value.
 fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     1 + match value {
         Value::Null => 0,
@@ -577,8 +578,8 @@ fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     }
 }
 
-/// Calls `see` with the key and the string of each object member that contains a string, at any
-/// depth.
+/// Calls `see` for each object member whose value is a string, at any depth, with the name and the
+/// value of the member.
 fn each_text(value: &Value, see: &mut impl FnMut(&str, &str)) {
     match value {
         Value::Object(members) => {

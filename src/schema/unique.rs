@@ -1,7 +1,8 @@
-//! Implements the keyword `uniqueItems` in linear time.
+//! An implementation of the keyword `uniqueItems` whose time is linear in the size of the array.
 //!
-//! This replaces the validator's implementation, which compares all arrays with each other, even if
-//! they are nested differently. For a few megabytes of empty arrays, its comparisons take minutes.
+//! It replaces the implementation of the validator, which compares nested arrays with each other
+//! even if their structure is different. For a few megabytes of empty arrays, these comparisons
+//! take minutes.
 
 use std::collections::HashSet;
 
@@ -9,14 +10,14 @@ use jsonschema::{Keyword, ValidationError, paths::Location};
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-/// The implementation of the keyword `uniqueItems`, which replaces that of the validator.
+/// Implements the keyword `uniqueItems` in place of the validator's own implementation.
 pub(super) struct UniqueItems {
-    /// Whether the value of `uniqueItems` is `true`.
+    /// Whether duplicates are forbidden: the value of `uniqueItems` in the schema is `true`.
     is_wanted: bool,
 }
 
-/// A hashable form of a JSON value. Two forms are equal if the values are equal according to JSON
-/// Schema.
+/// A form of a JSON value that can be hashed. Two forms are equal if JSON Schema considers the
+/// values equal.
 #[derive(PartialEq, Eq, Hash)]
 enum Comparable<'v> {
     Null,
@@ -74,7 +75,8 @@ impl<'v> Comparable<'v> {
         }
     }
 
-    /// Converts a number to a form in which `1.0` and `1` are equal, as in JSON Schema.
+    /// Converts a number so that equal numbers have the same form. JSON Schema considers `1.0` and
+    /// `1` equal.
     fn number(number: &Number) -> Self {
         if let Some(integer) = number.as_i128() {
             return Self::Integer(integer);

@@ -9,16 +9,16 @@ pub(super) const MAX_DISPLAYED_SCHEMA: usize = 200;
 /// The reason why a schema cannot be used for validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
-    /// The JSON Pointer of the invalid part of the schema. Empty if the error concerns the whole
-    /// schema.
+    /// The JSON Pointer to the invalid part of the schema. Empty if the whole schema cannot be
+    /// used.
     pub(super) path: String,
     pub(super) reason: String,
-    /// Whether the schema is valid, but using it to validate or coerce arguments would take too
+    /// Whether the schema is valid, but validating or coercing arguments with it would take too
     /// long.
     pub(super) too_long: bool,
 }
 
-/// A writer that stores at most a certain number of characters, and then fails.
+/// A writer that stores a limited number of characters, and fails if more are written.
 struct Shortened {
     text: String,
     /// The number of characters that can still be written.
@@ -37,7 +37,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Truncates a message, which may quote a long string or list of the schema.
+/// Truncates an error message, because it may quote a long string or list of the schema.
 pub(super) fn shortened(message: &impl fmt::Display) -> String {
     let mut shortened = Shortened { text: String::new(), left: MAX_DISPLAYED_SCHEMA };
     // The writer returns an error when the message is too long, which stops the formatting.

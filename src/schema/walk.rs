@@ -1,5 +1,5 @@
-//! Walks through a schema and a value at the same time, with a limited number of visits to
-//! subschemas.
+//! Walks through a schema and a value at the same time. The number of visits to subschemas is
+//! limited, so that a walk takes a limited time.
 
 use std::ptr;
 
@@ -8,24 +8,27 @@ use serde_json::Value;
 
 use super::refs;
 
-/// Maximum depth of a walk, and maximum number of schemas that are collected for one value.
+/// Maximum depth of a walk. Also the maximum number of schemas that are collected for the same
+/// value.
 const MAX_WALK_DEPTH: usize = 256;
 
-/// A walk through a schema with a limited number of visits to subschemas. Without this limit, a
-/// schema that refers to itself could require an exponential number of visits.
+/// A walk through a schema, in which the number of visits to subschemas is limited. Without the
+/// limit, a schema that refers to itself could require an exponential number of visits.
 pub(crate) struct Walk<'s> {
     root: &'s JsonObject,
     dialect: Dialect,
-    /// The number of visits to subschemas that remain until the limit.
+    /// The number of visits to subschemas that are left.
     left: usize,
 }
 
-/// The drafts of JSON Schema, grouped by their rules for references and `items`.
+/// The drafts of JSON Schema. Drafts with the same rules for references and for `items` are in one
+/// group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// The drafts up to 7, in which other keywords next to a `$ref` are ignored.
+    /// All drafts up to 7. If a schema contains a `$ref`, these drafts ignore its other keywords.
     Draft7,
-    /// Draft 2019-09, in which `items` can be an array of schemas, as in earlier drafts.
+    /// Draft 2019-09. As in earlier drafts, `items` can be an array of schemas. Keywords next to a
+    /// `$ref` are not ignored.
     Draft2019,
     Draft2020,
 }
@@ -46,50 +49,49 @@ impl<'s> Walk<'s> {
         self.root
     }
 
-    /// Returns the number of visits to subschemas that remain until the limit.
+    /// Returns the number of visits to subschemas that are left.
     pub(crate) const fn left(&self) -> usize {
         self.left
     }
 
-    /// Returns `true` if the limit on visits to subschemas is reached.
+    /// Returns `true` if no visits to subschemas are left.
     pub(crate) const fn is_exhausted(&self) -> bool {
         self.left == 0
     }
 
-    /// Subtracts one visit from the remaining visits. Returns `false` if the walk must stop,
-    /// because no visits remain, or because `depth` has reached the maximum.
+    /// Subtracts one visit from the visits that are left. Returns `false` if the walk must stop,
+    /// because no visits are left, or because `depth` has reached its maximum.
     pub(crate) const fn enter(&mut self, depth: usize) -> bool {
         self.take(1) && depth < MAX_WALK_DEPTH
     }
 
-    /// Subtracts `visits` from the remaining visits. Returns `false` if no visits remain after
-    /// that.
+    /// Subtracts `visits` from the visits that are left. Returns `false` if this leaves no visits.
     pub(crate) const fn take(&mut self, visits: usize) -> bool {
         self.left = self.left.saturating_sub(visits);
         self.left > 0
     }
 
-    /// Returns the target of the `$ref` in a subschema. Returns `None` if the subschema has no
-    /// `$ref`, or if the target is not an object in the same document.
+    /// Returns the target of a subschema's `$ref`. Returns `None` if there is no `$ref`, or if its
+    /// target is not an object in the same document.
     pub(crate) fn target(&self, schema: &'s JsonObject) -> Option<&'s JsonObject> {
         refs::target(self.root, schema)
     }
 
-    /// Returns `true` if a subschema contains a `$ref`, and all its other keywords are ignored, as
-    /// in drafts up to 7.
+    /// Returns `true` if only the `$ref` of a subschema counts: the subschema contains a `$ref`,
+    /// and the draft ignores its other keywords, as drafts up to 7 do.
     pub(crate) fn replaces(&self, schema: &JsonObject) -> bool {
         self.dialect == Dialect::Draft7 && schema.contains_key("$ref")
     }
 
-    /// Returns `true` if a subschema is an embedded document with its own `$id` or `$schema`. In
-    /// such a document, references are resolved differently.
+    /// Returns `true` if a subschema is an embedded document: it has its own `$id` or `$schema`, so
+    /// that references in it are resolved differently.
     pub(crate) fn is_embedded(&self, schema: &JsonObject) -> bool {
         (schema.contains_key("$id") || schema.contains_key("$schema"))
             && !ptr::eq(self.root, schema)
     }
 
-    /// Adds a subschema to `schemas`, together with all subschemas that always apply to the same
-    /// value. Subschemas that `schemas` already contains are not added again.
+    /// Adds a subschema to `schemas`, and also all subschemas that always apply to the same value,
+    /// such as those in its `allOf`. Subschemas that are already in `schemas` are skipped.
     pub(crate) fn collect(&mut self, schema: &'s JsonObject, schemas: &mut Vec<&'s JsonObject>) {
         let schema = match self.dialect {
             Dialect::Draft7 => refs::resolve(self.root, schema),
@@ -110,9 +112,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the subschema that applies to the member `name`. Returns `None` if there is no such
-    /// subschema. If the schema contains `patternProperties`, considers only the subschemas in
-    /// `properties`.
+    /// Returns the subschema that applies to the member `name`. Returns `None` if there is none. If
+    /// the schema contains `patternProperties`, only `properties` is searched.
     pub(crate) fn member(&self, schema: &'s JsonObject, name: &str) -> Option<&'s Value> {
         let named = schema.get("properties").and_then(|named| named.get(name));
         named.or_else(|| match schema.get("patternProperties") {
@@ -121,8 +122,8 @@ impl<'s> Walk<'s> {
         })
     }
 
-    /// Returns the subschema that applies to the element at `index`. Returns `None` if there is no
-    /// such subschema.
+    /// Returns the subschema that applies to the array element at `index`. Returns `None` if there
+    /// is none.
     pub(crate) fn element(&self, schema: &'s JsonObject, index: usize) -> Option<&'s Value> {
         let (first, others) = match (self.dialect, schema.get("items")) {
             (Dialect::Draft2020, items) => (schema.get("prefixItems"), items),

@@ -1,5 +1,5 @@
-//! Compares values with the shape that a schema requires: the type of a value, its allowed values,
-//! its members, and the shapes of its parts.
+//! Compares the shape of a value with a schema. The shape consists of the type of the value, its
+//! allowed values, its members, and the shapes of its parts.
 
 use std::iter;
 
@@ -11,32 +11,32 @@ use crate::{
     schema::{json_type::JsonType, walk::Walk},
 };
 
-/// The number of string bytes that can be compared or copied in the time that one visit to a
-/// subschema takes.
+/// The number of string bytes that can be compared or copied in the time of one visit to a
+/// subschema.
 const BYTES_PER_VISIT: usize = 64;
-/// The number of string bytes that can be parsed in the time that one visit to a subschema takes.
+/// The number of string bytes that can be parsed in the time of one visit to a subschema.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
-/// Compares values with the shape that a schema requires, with a limited number of visits to
-/// subschemas.
+/// Compares the shapes of values with a schema. The number of visits to subschemas is limited, so
+/// that the comparison takes a limited time.
 ///
-/// All valid values have the required shape. If no visits remain, any value is assumed to have the
-/// required shape, so that it is not converted.
+/// A valid value always has the required shape. If no visits are left, all values are assumed to
+/// have the required shape, so that they stay unchanged.
 pub(super) struct Shapes<'s> {
     pub(super) walk: Walk<'s>,
 }
 
-/// A conversion of a value that a schema suggests.
+/// A conversion that a schema suggests for an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wish<'s> {
     Type(JsonType),
-    /// Converts a string to this value, if the string is the value's JSON. The value is a `const`,
-    /// or an element of an `enum`.
+    /// Converts a string to this value, if the string is the JSON text of the value. The value is a
+    /// `const` or an element of an `enum` in the schema.
     Value(&'s Value),
 }
 
-/// Iterates over the values of the keywords `anyOf` and `oneOf` in a schema, which are lists of
-/// branches.
+/// Iterates over the `anyOf` list and the `oneOf` list of a schema, if they exist. Each list
+/// contains the branches.
 pub(super) fn branches(rule: &JsonObject) -> impl Iterator<Item = &Vec<Value>> {
     ["anyOf", "oneOf"].into_iter().filter_map(|keyword| rule.get(keyword)?.as_array())
 }
@@ -48,8 +48,9 @@ impl<'s> Shapes<'s> {
         Self { walk: Walk::new(root, visits) }
     }
 
-    /// Subtracts the visits that it takes to look up each part of `value` in `rules` schemas.
-    /// Returns `false` if too few visits remain.
+    /// Charges the cost of looking up each member or element of `value` in `rules` schemas. The
+    /// cost is subtracted from the visits that are left. Returns `false` if too few visits are
+    /// left.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
             _ if self.walk.is_exhausted() => return false,
@@ -61,8 +62,8 @@ impl<'s> Shapes<'s> {
         self.walk.take(rules.saturating_mul(parts))
     }
 
-    /// Subtracts the visits that it takes to convert a value. Returns `false` if too few visits
-    /// remain.
+    /// Charges the cost of converting a value as `wish` suggests. The cost is subtracted from the
+    /// visits that are left. Returns `false` if too few visits are left.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
             (Value::String(text), Wish::Type(_)) => {
@@ -72,8 +73,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Subtracts the visits that it takes to copy the path of a value. Returns `false` if too few
-    /// visits remain.
+    /// Charges the cost of copying the path of a value. The cost is subtracted from the visits that
+    /// are left. Returns `false` if too few visits are left.
     pub(super) fn may_copy(&mut self, path: &[PathSegment]) -> bool {
         let of_segment = |segment: &PathSegment| match segment {
             PathSegment::Key(name) => of_name(name),
@@ -82,7 +83,8 @@ impl<'s> Shapes<'s> {
         self.walk.take(path.iter().map(of_segment).sum())
     }
 
-    /// Returns `true` if a value and all of its parts have the shape that a schema requires.
+    /// Returns `true` if a value has the shape that a schema requires, including the shapes of all
+    /// parts of the value.
     pub(super) fn fits(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
         match schema {
             Value::Object(rule) => self.fits_rule(rule, value, depth),
@@ -127,8 +129,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Returns `true` if a value has the shape that a schema requires. Does not check the parts of
-    /// the value, and ignores subschemas.
+    /// Returns `true` if a value itself has the shape that a schema requires. Ignores subschemas,
+    /// and does not check the shapes of the value's parts.
     pub(super) fn is_shape(&mut self, rule: &JsonObject, value: &Value) -> bool {
         if let Some(names) = rule.get("type")
             && !self.is_of_type(names, value)
@@ -162,8 +164,9 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Returns `true` if an object has all required members, and no members that are not allowed.
-    /// Does not evaluate `patternProperties`.
+    /// Returns `true` if an object has all members that the schema requires, and no members that it
+    /// forbids. Does not evaluate `patternProperties`: if the schema has this keyword, no members
+    /// are considered forbidden.
     fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
         if let Some(Value::Array(required)) = rule.get("required")
             && self.walk.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
@@ -181,8 +184,8 @@ impl<'s> Shapes<'s> {
         members.keys().all(|key| named.is_some_and(|named| named.contains_key(key)))
     }
 
-    /// Returns `true` if two values may be equal according to JSON Schema, in which `1` equals
-    /// `1.0`. Also returns `true` if too few visits remain to compare the values.
+    /// Returns `true` if two values are equal according to JSON Schema, where `1` equals `1.0`. If
+    /// too few visits are left for the comparison, returns `true` as well.
     fn is_same(&mut self, one: &Value, other: &Value) -> bool {
         if !self.walk.take(1) {
             return true;
@@ -210,7 +213,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Appends the conversions that a schema suggests to `wishes`, in the order of preference.
+    /// Appends to `wishes` the conversions that a schema suggests for an invalid value. The
+    /// preferred conversions come first.
     pub(super) fn wishes(
         &mut self,
         rule: &'s JsonObject,
@@ -258,8 +262,8 @@ impl<'s> Shapes<'s> {
     }
 }
 
-/// Returns the cost of looking up a member by name, in visits to a subschema. Copying the name has
-/// the same cost.
+/// Returns the cost of looking up a member by its name, as a number of visits to subschemas.
+/// Copying the name has the same cost.
 fn of_name(name: impl AsRef<str>) -> usize {
     1 + name.as_ref().len() / BYTES_PER_VISIT
 }

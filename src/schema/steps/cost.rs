@@ -1,6 +1,7 @@
-//! Computes the cost of validating a value against the keywords of one subschema, in steps.
+//! Computes how many steps the keywords of one subschema add to the validation of a value.
 //!
-//! A step takes about ten nanoseconds. This is the time to apply an empty schema to a value.
+//! A step is a unit of time of about ten nanoseconds. This is the time in which the validator
+//! applies an empty schema to a value.
 
 use std::collections::HashMap;
 
@@ -9,55 +10,59 @@ use serde_json::Value;
 
 use super::pattern::{BYTES_PER_STEP, Pattern};
 
-/// The cost of checking the `format` of a string, per [`BYTES_PER_STEP`] bytes.
+/// The cost of checking the `format` of a string, in steps for every [`BYTES_PER_STEP`] bytes.
 const FORMAT: usize = 32;
-/// The cost of decoding a string for the keywords `contentEncoding` and `contentMediaType`, per
-/// [`BYTES_PER_STEP`] bytes.
+/// The cost of decoding a string for the keywords `contentEncoding` and `contentMediaType`, in
+/// steps for every [`BYTES_PER_STEP`] bytes.
 const CONTENT: usize = 128;
-/// The cost of looking up an object member by name.
+/// The cost in steps of looking up an object member by its name.
 const LOOKUP: usize = 3;
-/// The cost of copying the name of an object member.
+/// The cost in steps of copying the name of an object member.
 const NAME: usize = 4;
-/// The cost of a division for the keyword `multipleOf`.
+/// The cost in steps of a division for the keyword `multipleOf`.
 const DIVISION: usize = 12;
-/// The cost of a division for the keyword `multipleOf` if the quotient has hundreds of digits.
+/// The cost in steps of a division for the keyword `multipleOf`, if the quotient has hundreds of
+/// digits.
 const LONG_DIVISION: usize = 300;
-/// The cost of storing an array element for the comparison with the other elements.
+/// The cost in steps of storing an array element, so that other elements can be compared with it.
 const UNIQUE: usize = 16;
 
-/// The value or member name to which a subschema is applied.
+/// The object of a validation: the value or the member name to which a subschema is applied.
 #[derive(Clone, Copy)]
 pub(super) enum Instance<'v> {
     Value(&'v Value),
-    /// The name of an object member. The validator copies the name to a string value.
+    /// The name of an object member. The validator copies the name into a string value before it
+    /// applies the subschema.
     Name(&'v str),
 }
 
-/// The cost of the keywords of one subschema, without the subschemas in their values.
+/// The cost in steps of applying the keywords of one subschema to a value. Does not include the
+/// cost of nested subschemas.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// The cost of keywords that apply to every value, such as `enum`.
+    /// The cost of keywords that apply to values of all types, such as `enum`.
     value: usize,
-    /// The cost of searching, measuring or comparing the value, if it is a string.
+    /// The cost of reading a string, for keywords that search, measure or compare strings.
     text: Reading,
-    /// The cost of looking up the members that the keywords name, if the value is an object.
+    /// The cost of looking up members of an object, for keywords that contain names of members.
     lookups: usize,
-    /// The cost of searching or comparing the names of the members, if the value is an object.
+    /// The cost of reading the names of members, for keywords that search or compare the names.
     names: Reading,
-    /// The cost of comparing or dividing the value, if it is a number.
+    /// The cost of comparing or dividing a number.
     number: usize,
-    /// The additional cost of numbers that are very large or very close to zero.
+    /// The additional cost of dividing numbers that are very large or very close to zero.
     long_number: usize,
-    /// Whether the elements of an array are compared with each other.
+    /// Whether the keyword `uniqueItems` requires comparing the elements of an array with each
+    /// other.
     is_unique: bool,
 }
 
-/// The cost of reading a string, which depends on its length.
+/// The cost in steps of reading a string. It depends on the length of the string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    /// The cost per string, regardless of its length.
+    /// The cost for each string, regardless of its length.
     each: usize,
-    /// The cost per [`BYTES_PER_STEP`] bytes of the string.
+    /// The additional cost for every [`BYTES_PER_STEP`] bytes of the string.
     long: usize,
 }
 
@@ -122,8 +127,8 @@ impl Cost {
         cost
     }
 
-    /// Subtracts from `left` the cost of applying the keywords to a value. Returns `None` if too
-    /// few steps are left.
+    /// Subtracts from `left` the steps that it takes to apply the keywords to a value. Returns
+    /// `None` if too few steps are left.
     pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
         let value = match instance {
@@ -177,7 +182,7 @@ impl Reading {
     }
 }
 
-/// Returns how many times longer a lookup in this object takes than a lookup in a small object.
+/// Returns the ratio of the lookup time in this object to the lookup time in a small object.
 pub(super) fn times(members: &JsonObject) -> usize {
     1 + 4 * (1 + members.len() / 512).ilog2() as usize
 }
@@ -187,8 +192,8 @@ pub(super) fn take(left: &mut usize, steps: usize) -> Option<()> {
     Some(())
 }
 
-/// Subtracts from `left` the cost of comparing a value with the other elements of an array. Returns
-/// `None` if too few steps are left.
+/// Subtracts from `left` the steps for comparing an element with the other elements of an array.
+/// Returns `None` if too few steps are left.
 fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     take(left, UNIQUE)?;
     match value {
@@ -202,7 +207,7 @@ fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// Returns the cost of comparing a value with another value of the same size.
+/// Returns the number of steps for comparing a value with another value of the same size.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::String(text) => text.len() / BYTES_PER_STEP,
@@ -222,7 +227,7 @@ const fn lookup(name: &str) -> usize {
     LOOKUP + name.len() / BYTES_PER_STEP
 }
 
-/// Returns `true` if a number is so large or so close to zero that divisions are slow.
+/// Returns `true` if a number is so large, or so close to zero, that dividing it is slow.
 fn is_extreme(number: f64) -> bool {
     let magnitude = number.abs();
     magnitude > 1e18 || (magnitude > 0.0 && magnitude < 1e-18)
@@ -232,8 +237,8 @@ fn is_text(value: &Value) -> bool {
     value.is_string() || value.is_null()
 }
 
-/// Iterates over the members of the object that is the value of `keyword`. The iterator is empty if
-/// the value is not an object.
+/// Iterates over the members of an object that is the value of the keyword `keyword`. The iterator
+/// is empty if the keyword is missing, or if its value is not an object.
 pub(super) fn members<'s>(
     schema: &'s JsonObject,
     keyword: &str,

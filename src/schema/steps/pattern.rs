@@ -1,4 +1,4 @@
-//! Computes the cost of searching strings with a regular expression.
+//! Computes how many steps it takes to search strings with a regular expression.
 
 use regex_automata::{
     dfa::{StartKind, dense, onepass},
@@ -6,44 +6,45 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Class, Hir, HirKind, LookSet};
 
-/// The number of string bytes that can be compared in the time that one step takes.
+/// The number of string bytes that can be compared within one step, which is about ten nanoseconds.
 pub(super) const BYTES_PER_STEP: usize = 64;
-/// Maximum size in bytes of a one-pass DFA. If an anchored expression has a one-pass DFA of at most
-/// this size, searches with the expression are cheap.
+/// Maximum size in bytes of a one-pass DFA. Searches with an anchored expression are considered
+/// cheap if its one-pass DFA is not larger.
 const MAX_ONE_PASS_BYTES: usize = 128 * 1024;
-/// Maximum size in bytes of a dense DFA. If an expression has a dense DFA of at most this size,
-/// searches with the expression are cheap.
+/// Maximum size in bytes of a dense DFA. Searches with an expression are considered cheap if its
+/// dense DFA is not larger.
 const MAX_DFA_BYTES: usize = 8 * 1024;
 /// Maximum number of [positions](positions) in an expression for which a dense DFA is built.
 const MAX_DFA_POSITIONS: usize = 64;
-/// The cost in steps of searching [`BYTES_PER_STEP`] bytes, if the lazy DFA fits into its cache.
+/// The cost in steps of searching [`BYTES_PER_STEP`] bytes with an expression whose lazy DFA fits
+/// into its cache.
 const CHEAP: usize = 16;
-/// The cost in steps of searching [`BYTES_PER_STEP`] bytes, if each byte requires building a DFA
-/// state or simulating NFA states.
+/// The cost in steps of searching [`BYTES_PER_STEP`] bytes with an expression for which the regex
+/// engine builds a DFA state or simulates an NFA for each byte.
 const COSTLY: usize = 128;
-/// The additional cost of each [position](positions) in the expression. It is needed because a
-/// search may follow all positions at the same time.
+/// The additional cost in steps of each [position](positions) of an expression. Positions cost time
+/// because a search may have to follow all of them at the same time.
 const POSITION: usize = 80;
-/// The cost of a Unicode word boundary, in positions.
+/// The cost of a Unicode word boundary in an expression, expressed as a number of positions.
 const WORD_BOUNDARY: usize = 3;
-/// The number of transitions in a character class that have the cost of one position.
+/// The number of transitions of a character class that cost as much as one position.
 const TRANSITIONS: usize = 32;
-/// The number of bytes of memory that can be cleared in the time that one step takes. Before the
-/// regex engine searches a short string, it clears one bit for each pair of an NFA state and a byte
-/// of the string.
+/// The number of bytes of memory that can be cleared within one step. Before the regex engine
+/// searches a short string, it clears a bitmap with one bit for each pair of an NFA state and a
+/// byte of the string.
 const CLEARED_BYTES: usize = 128;
 
-/// The length in bytes of a character class such as `\s`, after translation to the syntax of the
+/// The length in bytes of a character class such as `\s` after its translation to the syntax of the
 /// `regex` crate.
 const TRANSLATED_CLASS: usize = 160;
-/// The number of bytes of an expression that can be translated in the time that it takes to parse
-/// `\p{L}`.
+/// The cost of parsing `\p{L}`: the number of bytes of an expression that can be translated in the
+/// same time.
 const PROPERTY: usize = 150;
-/// The number of bytes of an expression that can be translated in the time that it takes to parse
-/// `\p{L}`, if the expression ignores case.
+/// The cost of parsing `\p{L}` in an expression that ignores case: the number of bytes of an
+/// expression that can be translated in the same time.
 const FOLDED_PROPERTY: usize = 8_000;
 
-/// A regular expression in a schema, with the cost of searching.
+/// A regular expression of a schema, with the cost of searching strings with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pattern {
     /// The cost in steps of searching [`BYTES_PER_STEP`] bytes.
@@ -53,8 +54,8 @@ pub(super) struct Pattern {
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles an expression to compute the cost of searches. Subtracts the size in bytes of the
-    /// expression's NFA from `left`. Returns `None` if the NFA is larger than `left`.
+    /// Compiles an expression to an NFA, to compute the cost of searches. Subtracts the size of the
+    /// NFA in bytes from `left`. Returns `None` if the NFA is larger than `left`.
     pub(super) fn new(pattern: &str, left: &mut usize) -> Option<Self> {
         // If an expression cannot be parsed, its cost is zero, because the validator does not
         // compile it.
@@ -79,8 +80,8 @@ impl Pattern {
     }
 }
 
-/// Returns the cost of translating and parsing an expression. The cost is the length in bytes of an
-/// expression without character classes that takes the same time.
+/// Returns the cost of translating and parsing an expression. The unit is a byte: the cost is the
+/// length of an expression without character classes that takes the same time.
 pub(super) fn size(pattern: &str) -> usize {
     let escapes = |letters: &[u8]| {
         let escapes = pattern.as_bytes().windows(2);
@@ -101,7 +102,7 @@ pub(super) fn size(pattern: &str) -> usize {
     translated * (1 + classes) + escapes(b"pP") * property
 }
 
-/// Returns `true` if an expression contains the flag `i`, which ignores case.
+/// Returns `true` if any group of an expression has the flag `i`, which ignores case.
 fn ignores_case(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         let flags = group.bytes().take_while(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
@@ -109,8 +110,8 @@ fn ignores_case(pattern: &str) -> bool {
     })
 }
 
-/// Returns `true` if searches are cheap, because the lazy DFA has so few states that all of them
-/// fit into the cache.
+/// Returns `true` if searches with an expression are cheap, because all states of its lazy DFA fit
+/// into the cache.
 fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
     // Excludes Unicode word boundaries, because a DFA cannot test for word boundaries between
     // non-ASCII characters.
@@ -131,9 +132,10 @@ fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
         && dense::Builder::new().configure(config).build_from_nfa(nfa).is_ok()
 }
 
-/// Returns the number of positions in an expression, such as the bytes of a literal. A search may
-/// have to follow all positions at the same time, because the string may match in several ways. A
-/// position that is expensive to follow, such as a large character class, is counted several times.
+/// Returns the number of positions in an expression. Each byte of a literal is a position, for
+/// example. A search may have to follow all positions at the same time, because there may be
+/// several ways to match a string. Positions that are expensive to follow, such as large character
+/// classes, are counted several times.
 fn positions(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty => 1,
@@ -152,7 +154,8 @@ fn positions(hir: &Hir) -> usize {
     }
 }
 
-/// Returns the maximum number of transitions that a search compares with one byte.
+/// Returns the maximum number of transitions of a character class that a search compares with one
+/// byte of a string.
 fn transitions(class: &Class) -> usize {
     let ranges = match class {
         Class::Unicode(class) => class.ranges().len(),
