@@ -1,4 +1,5 @@
-//! Builds the tool result of a composite from the outcomes of its run.
+//! Builds the tool result of a composite from the outcomes of the branches or steps that a run has
+//! executed.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -47,8 +48,8 @@ use crate::{
 /// - `meta`: the `_meta` that the tool returned, if any
 pub const TRACE: &str = "mcp-composite/trace";
 
-/// The `_meta` key that describes which limit ended a run early. Only results of runs that were
-/// ended by a limit have this key.
+/// The `_meta` key for information about the limit that ended a run early. The `_meta` of a result
+/// contains this key only if a limit has ended the run.
 ///
 /// The value is an object with the following members:
 ///
@@ -60,25 +61,29 @@ pub const TRACE: &str = "mcp-composite/trace";
 /// - `refused`: the names of the branches and steps that failed because of the limit, if any
 pub const LIMIT: &str = "mcp-composite/limit";
 
-/// The `_meta` key of the step reports in the result of a failed pipeline or workflow. It is used
-/// only if the composite advertises an output schema, which the reports would not match. Without an
-/// output schema, the structured content contains the reports in its member `steps`.
+/// The `_meta` key for the step reports in the result of a failed pipeline or workflow. Step
+/// reports are stored under this key only if the composite advertises an output schema, because
+/// structured content with step reports would violate the schema. Without an output schema, the
+/// structured content contains the reports in its member `steps`.
 ///
-/// The value maps the id of each step to an object with the step's `status` and, if present, its
-/// `output` and `error`. If an output is too large to report, `truncated` is `true`, and `output`
-/// contains only the beginning of the output's text. A loop's output may be shortened instead, by
-/// removing members such as `item` from its elements. If not even a part of the output fits,
-/// `output` is missing.
+/// The value is an object with one member for each step. The member's name is the id of the step.
+/// Its value is an object with the step's `status` and, if present, its `output` and `error`. If an
+/// output is too large, `truncated` is `true`, and `output` contains only the beginning of the
+/// output as text. If a loop's output is too large, members such as `item` are removed from its
+/// elements first. If no part of an output fits, `output` is missing.
 pub const STEPS: &str = step_output::STEPS;
 
-/// Determines what the result of a failed pipeline or workflow reports about the completed steps.
+/// Determines which data about completed steps the result of a failed pipeline or workflow
+/// contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     /// The names of the steps only.
     Names,
-    /// The names and outputs of the steps, as content blocks and in `_meta`.
+    /// The names and outputs of the completed steps. The outputs are added as content blocks and,
+    /// in structured form, to the `_meta` of the result.
     Meta,
-    /// The names and outputs of the steps, as content blocks and as structured content.
+    /// The names and outputs of the completed steps. The outputs are added as content blocks and to
+    /// the structured content of the result.
     Structured,
 }
 
@@ -87,21 +92,22 @@ enum Report {
 /// adds nesting levels.
 const MAX_REPORT_LEVELS: usize = 80;
 
-/// The origin of the output schema that a composite advertises. Determines whether results are
-/// checked against the schema, and how failed runs are reported.
+/// The origin of the output schema that a composite advertises. It determines whether results are
+/// checked against the schema, and where the result of a failed run reports the steps.
 #[derive(Clone, Debug, Default)]
 pub(super) enum OutputSchema {
     #[default]
     None,
-    /// The schema is declared in the definition or generated from it.
+    /// The definition of the composite contains the schema, or an output block from which the
+    /// schema is generated.
     Own,
-    /// The schema of the called tools, because the composite returns their results unchanged. These
-    /// results are checked, because a tool may violate its own schema.
+    /// The schema was copied from the called tools, because the composite returns their results
+    /// unchanged. Results are checked against it, because a tool may violate its own output schema.
     OfTools(Arc<InputSchema>),
 }
 
-/// Builds the tool result of a finished run. The `_meta` of the call's `context` may request a
-/// trace.
+/// Builds the tool result of a finished run. The result includes a trace of the run if the `_meta`
+/// of the request requests it, or if the definition sets [`Trace::Always`].
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
@@ -169,7 +175,8 @@ pub(super) fn answer(
     result
 }
 
-/// Returns `true` if a finished run has succeeded according to its `success` rule.
+/// Returns `true` if a finished fan-out has succeeded according to the rule `success`, which may
+/// require all targets, one target or a quorum.
 fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let succeeded =
         |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.is_success());
@@ -185,11 +192,12 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     }
 }
 
-/// Returns `true` if a run that was ended by a limit counts as a success. The composite must be
-/// defined to return partial results, and at least one branch must have succeeded.
+/// Returns `true` if a fan-out that was ended early by a limit counts as a success. This is only
+/// possible if the composite is defined to return partial results and at least one branch has
+/// succeeded.
 ///
-/// With [`Success::All`], the run still fails if a required target has failed for a reason other
-/// than the limit.
+/// With [`Success::All`], the fan-out nevertheless fails if a required target has failed for a
+/// reason other than the limit.
 fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let outcomes = || state.outcomes.iter().flatten();
     let failed = |outcome: &Outcome| outcome.has_failed() && !outcome.is_refused();
@@ -203,7 +211,8 @@ fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> boo
         && !has_failed
 }
 
-/// Removes the result of the first branch that succeeded from `state`, and returns it.
+/// Takes the result of the first branch that succeeded out of the run's `state`, and returns it.
+/// This is the result of a race or fallback.
 fn winner(state: &mut RunState) -> Option<CallToolResult> {
     let outcomes = &mut state.outcomes;
     let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success());
@@ -211,8 +220,8 @@ fn winner(state: &mut RunState) -> Option<CallToolResult> {
     outcomes[step].as_mut()?.result.take().map(ToolResult::into_inner)
 }
 
-/// Builds a result from the content of all branches. If `report` is set, the structured content of
-/// the result describes each branch.
+/// Builds the result of a fan-out, which contains the content of all branches. If `report` is
+/// `true`, the structured content of the result describes the outcome of each branch.
 fn branches(
     compiled: &Compiled,
     state: &mut RunState,
@@ -261,8 +270,8 @@ fn steps(
     }
 }
 
-/// Returns the result of the [stop](plan::Action::Stop) step that ended the run, or an error
-/// message if the step fails the run. Returns `None` if the run was not ended by a stop step.
+/// Returns the result of the run if a [stop](plan::Action::Stop) step ended it. If the stop step
+/// fails the run, returns its error message instead. Returns `None` if no stop step ended the run.
 fn stopped(compiled: &Compiled, state: &mut RunState) -> Option<Result<CallToolResult, String>> {
     let step = state.ended_by.filter(|&step| compiled.plan.is_stop(step))?;
     let result = state.outcomes[step].as_mut()?.result.take()?.into_inner();
@@ -395,8 +404,8 @@ fn failed(
     result
 }
 
-/// Returns a text that describes a completed step and its output. For a loop that ended early, the
-/// text describes the elements that have ended.
+/// Returns a text that describes a completed step and its output, for the result of a failed run.
+/// If the step is a loop that ended early, the text describes only the elements that have ended.
 fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>) -> String {
     let mut text = format!("step `{}` ", step.id);
     if let Some(tool) = tool(step, outcome) {
@@ -419,12 +428,13 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
     text
 }
 
-/// Checks the structured content of a result against the advertised output schema, which is either
-/// declared or copied from the tool whose result is returned. If the content does not match, the
-/// result becomes an error without structured content, and keeps its other content.
+/// Checks the structured content of a result against the output schema that the composite
+/// advertises. If a successful result has no matching structured content, the result becomes an
+/// error. Content that does not match is removed, and a text explains why.
 ///
-/// The output of an output block is not checked, because it always matches the schema. `is_stopped`
-/// is `true` if the result comes from a stop step instead.
+/// The structured content is not checked if an output block built it, because it then always
+/// matches the generated schema. `is_stopped` is `true` if a stop step supplied the result instead,
+/// so that the result is checked.
 fn check(
     compiled: &Compiled,
     advertised: &OutputSchema,
@@ -460,7 +470,7 @@ fn check(
 }
 
 /// Returns the text for the result of a run that ended because the user declined or dismissed the
-/// question of `step`.
+/// question that the elicitation step `step` asked.
 fn ended_text(step: &Step) -> String {
     format!(
         "the run ended at step `{}`, which was not accepted: the remaining steps were skipped",

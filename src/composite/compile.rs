@@ -48,47 +48,50 @@ use crate::{
 pub(super) struct Program {
     pub(super) composites: Vec<Compiled>,
     places: HashMap<String, usize>,
-    /// The indexes of the composites, ordered so that each composite follows the composites that it
-    /// calls.
+    /// The indexes of the composites in topological order: callees precede their callers.
     pub(super) callees_first: Vec<usize>,
-    /// The original definitions, which fingerprints and flowcharts are made from.
+    /// The definitions before compilation. Fingerprints and flowcharts are created from them.
     definitions: Vec<CompositeTool>,
     /// The fingerprint of each composite. Fingerprints are computed on first use, because computing
     /// all of them takes as long as the rest of the compilation.
     fingerprints: Vec<OnceLock<Fingerprint>>,
 }
 
-/// A composite after compilation: its plan and the properties that runs and listings need.
+/// A composite after compilation. Contains the execution plan, and the properties that are needed
+/// to run the composite and to list it as a tool.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) name: Arc<str>,
     pub(super) description: String,
     pub(super) title: Option<String>,
     pub(super) input_schema: Option<Arc<JsonObject>>,
-    /// The output schema, if the definition declares one or has an output block.
+    /// The output schema that is declared in the definition or generated from its output block.
+    /// `None` if there is neither.
     pub(super) output_schema: Option<InputSchema>,
     pub(super) annotations: ToolAnnotations,
     pub(super) timeout: Duration,
     pub(super) limits: RunLimits,
     pub(super) on_limit: OnLimit,
-    /// Whether a limit may end a run of this composite. The limit may belong to this composite or
-    /// to one that calls it.
+    /// Whether a run of this composite can be ended early by a limit. The limit can be set in this
+    /// composite or in a composite that calls it.
     is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
     pub(super) trace: Trace,
-    /// The target of each call site. It contains properties of the call that are not stored in the
-    /// plan.
+    /// The targets of the plan's tool calls, indexed by call site. They contain the properties of
+    /// the calls that are not part of the plan.
     pub(super) targets: Vec<CompiledTarget>,
-    /// The steps that must succeed for the run to succeed, and that ask the user a question
-    /// whenever they run. A step may ask directly or through a composite that it calls.
+    /// The steps that ask the user a question whenever they run, and that must succeed for the run
+    /// to succeed. A step asks either directly or by calling a composite that asks.
     pub(super) asking: StepSet,
-    /// Remarks on parts of the definition that are valid but probably not intended.
+    /// Remarks for the author of the definition, about parts that are valid but probably not
+    /// intended.
     pub(super) remarks: Vec<String>,
     pub(super) templates: Templates,
 }
 
-/// The state of a composite during the depth-first search for cycles of calls.
+/// The state of a composite in the depth-first search that detects composites that call each other
+/// in a cycle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Pending,
@@ -154,7 +157,8 @@ impl Program {
         Ok(Self { composites: compiled, places, callees_first, definitions, fingerprints })
     }
 
-    /// Returns a fingerprint that covers a composite and all composites that it calls.
+    /// Returns a fingerprint that changes if the definition of the composite, or of any composite
+    /// that it calls, changes.
     pub(super) fn fingerprint(&self, composite: usize) -> Fingerprint {
         *self.fingerprints[composite].get_or_init(|| {
             let own = fingerprint(&self.definitions[composite]);
@@ -188,8 +192,9 @@ impl Program {
     }
 }
 
-/// Returns the indexes of the composites, ordered so that each composite follows those that it
-/// calls. Adds an error for each cycle of calls, and for composites that are nested too deep.
+/// Returns the indexes of the composites in topological order: callees precede their callers. Adds
+/// an error for each cycle of composites that call each other, and for composites that are nested
+/// too deep.
 fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     let mut visits = vec![Visit::Pending; composites.len()];
     let mut order = Vec::with_capacity(composites.len());
@@ -199,8 +204,8 @@ fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     order
 }
 
-/// Adds each step that calls a composite that always asks the user to the `asking` steps of its own
-/// composite.
+/// Updates the sets of `asking` steps. A step is added to the set of its composite if it calls
+/// another composite that asks the user a question in every successful run.
 fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     for &at in callees_first {
         let composite = &composites[at];
@@ -225,8 +230,8 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     }
 }
 
-/// Marks the composites whose runs a limit may end early: the composites that have limits, and all
-/// composites that they call directly or indirectly.
+/// Marks each composite whose runs can be ended early by a limit. These are the composites that set
+/// limits, and all composites that they call, directly or indirectly.
 fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
     // Visits callers before callees, so that the mark reaches indirect callees too.
     for &at in callees_first.iter().rev() {
@@ -240,7 +245,7 @@ fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
 }
 
 /// Visits a composite and all composites that it calls, in depth-first order. Returns the nesting
-/// depth of the composite.
+/// depth of the composite, which is the number of composites in its longest chain of calls.
 fn visit(
     composite: usize,
     composites: &[Compiled],
@@ -294,7 +299,8 @@ fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns the composite with the deepest nesting among those that a composite calls.
+/// Returns the composite that has the deepest chain of nested calls among the callees of a
+/// composite.
 fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -> Option<usize> {
     callees(&composites[composite]).max_by_key(|&callee| match visits[callee] {
         Visit::Done { depth } => depth,
@@ -302,7 +308,8 @@ fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -
     })
 }
 
-/// Compiles the parts of a definition that differ between strategies.
+/// Compiles the parts of a definition that depend on its strategy, for example on whether it is a
+/// fan-out or a workflow.
 fn parts(
     definition: &CompositeTool,
     places: &HashMap<String, usize>,
@@ -329,8 +336,8 @@ fn parts(
 // === impl Compiled ===
 
 impl Compiled {
-    /// Compiles a definition. Errors in the definition are added at the path `at`. If there are
-    /// errors, the result must not be used.
+    /// Compiles the definition of one composite. Errors are added to the path `at`. If there are
+    /// errors, the returned composite is incomplete and must not be used.
     fn new(
         definition: &CompositeTool,
         places: &HashMap<String, usize>,
@@ -386,8 +393,8 @@ impl Compiled {
         }
     }
 
-    /// Returns the minimum number of targets whose tools must exist so that a run can succeed. If
-    /// fewer exist, the composite is not listed.
+    /// Returns the minimum number of targets whose tools must exist so that a run can succeed. The
+    /// composite is hidden from the tool list while fewer of them exist.
     pub(super) fn needed(&self) -> usize {
         match self.answer {
             ResultForm::Winner | ResultForm::Branches { success: Success::Any, .. } => 1,
@@ -404,13 +411,13 @@ impl Compiled {
         { self.asking }.any(|step| steps[step].condition.is_none())
     }
 
-    /// Returns `true` if a limit may end a run early. In this case, the answer may be the result of
-    /// an earlier step than the last one.
+    /// Returns `true` if a limit can end runs of this composite early, so that a run may return the
+    /// result of a step before the last one.
     pub(super) fn may_be_partial(&self) -> bool {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }
 
-    /// Returns `true` if the success of a run requires this target.
+    /// Returns `true` if a run can only succeed if this target succeeds.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
             ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {

@@ -62,26 +62,26 @@ pub struct CompositeTool {
     pub(crate) strict: bool,
 }
 
-/// Determines the result of a run that ends early because a limit was reached, such as
-/// [`CompositeTool::max_calls`].
+/// Determines what a composite returns if its run reaches a limit, such as
+/// [`CompositeTool::max_calls`], and therefore ends early.
 ///
-/// See [what a run may use](crate::composite#what-a-run-may-use).
+/// See [what a run may use](crate::composite#what-a-run-may-use) for a description of the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLimit {
     /// Returns the partial result, with a text that names the limit. The partial result is an error
-    /// (`isError`) if nothing has completed, or if a required branch or step has failed for another
-    /// reason than the limit.
+    /// (`isError`) if no branch or step has completed, or if a required branch or step has failed
+    /// for another reason than the limit.
     #[default]
     Partial,
-    /// Returns an error that names the limit. The error reports the branches or the completed
-    /// steps, like the result of any other failed run.
+    /// Returns an error result (`isError`) that names the limit. Like the result of any failed run,
+    /// it also reports the outcomes of the branches or the completed steps.
     Fail,
 }
 
-/// Determines when the result of a composite contains the trace of its run, which lists times and
-/// attempts for debugging. The trace is in the `_meta` of the result, under the key
-/// [`TRACE`](super::TRACE).
+/// Determines when a composite adds a trace of its run to the result. The trace lists the times and
+/// attempts of each branch or step, for debugging. It is in the `_meta` of the result, under the
+/// key [`TRACE`](super::TRACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trace {
@@ -151,7 +151,7 @@ impl CompositeTool {
         Self::new(name, description, Workflow::new(steps))
     }
 
-    /// Returns all tool calls in the definition, each with its path.
+    /// Returns mutable references to all tool calls in the definition, each with its path.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         match &mut self.strategy {
@@ -205,9 +205,10 @@ impl CompositeTool {
     /// - For a race or fallback, the default is the output schema of the targets' tools, if all of
     ///   these tools have the same output schema.
     ///
-    /// A result that does not match the output schema becomes an error. The schema must therefore
-    /// describe the structured content that the strategy returns: the report of a fan-out, the
-    /// result of the last step, or the result of any target that may win a race.
+    /// If a result does not match the output schema, the composite returns an error instead. The
+    /// schema must therefore describe the structured content of every possible result: the report
+    /// of a fan-out, the result of a pipeline's last step, or the result of each target that may
+    /// win a race.
     #[must_use]
     pub fn output_schema(mut self, schema: JsonObject) -> Self {
         self.output_schema = Some(schema);
@@ -235,37 +236,38 @@ impl CompositeTool {
     /// Sets the maximum number of tool calls in a run. By default, only the
     /// [`CallLimits`](super::CallLimits) of the layer bound this number.
     ///
-    /// Each attempt of a step and each element of a loop counts as one call. The call of a nested
-    /// composite counts too, and so do the calls that the nested composite makes. See [what a run
-    /// may use](crate::composite#what-a-run-may-use).
+    /// Each attempt of a step and each element of a loop counts as one call. A call of a nested
+    /// composite counts as one call, in addition to the calls that the nested composite makes. See
+    /// [what a run may use](crate::composite#what-a-run-may-use).
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.limits.max_calls = Some(calls);
         self
     }
 
-    /// Sets the maximum total size of the tool results in a run, in bytes. The size includes texts,
-    /// binary data and JSON values. By default, only the [`CallLimits`](super::CallLimits) of the
-    /// layer bound the size.
+    /// Sets the maximum total size in bytes of the tool results that a run may receive. Texts,
+    /// binary data and JSON values count toward the size. By default, only the
+    /// [`CallLimits`](super::CallLimits) of the layer limit the size.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.limits.max_result_bytes = Some(bytes);
         self
     }
 
-    /// Sets the maximum total cost of the tool calls in a run. The cost of each call is determined
-    /// by a [`BudgetLayer`](crate::budget::BudgetLayer) behind the composites. Without a budget
-    /// layer, calls cost nothing. By default, the cost is unlimited.
+    /// Sets the maximum total cost of the tool calls that a run may make. The cost of a call is
+    /// determined by a [`BudgetLayer`](crate::budget::BudgetLayer), which must be placed between
+    /// the composites and the tools. Without a budget layer, calls cost nothing. By default, the
+    /// cost is unlimited.
     #[must_use]
     pub const fn max_cost(mut self, cost: u64) -> Self {
         self.limits.max_cost = Some(cost);
         self
     }
 
-    /// Sets the result of a run that ends early because it reaches [`max_calls`](Self::max_calls),
-    /// [`max_result_bytes`](Self::max_result_bytes) or [`max_cost`](Self::max_cost). The setting
-    /// also applies if the run reaches a limit of an outer composite that called this one. Defaults
-    /// to [`OnLimit::Partial`].
+    /// Sets the result that the composite returns if a run ends early because it reaches
+    /// [`max_calls`](Self::max_calls), [`max_result_bytes`](Self::max_result_bytes) or
+    /// [`max_cost`](Self::max_cost). The setting also applies if the run is nested in another
+    /// composite and reaches a limit of the outer composite. Defaults to [`OnLimit::Partial`].
     #[must_use]
     pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
         self.on_limit = on_limit;
@@ -307,9 +309,9 @@ impl CompositeTool {
     /// Sets whether each string that begins with `$` must be a valid reference to an existing
     /// value. Defaults to `true`.
     ///
-    /// If `false`, a string that is not a known reference is a literal string, for example
-    /// `$5 off`. A reference to a missing value is omitted, as if it ended in `?`. Templates are
-    /// not affected.
+    /// If `false`, a string that begins with `$` but is not a known reference is used literally,
+    /// for example `$5 off`. A reference to a missing value is omitted, as if it ended in `?`.
+    /// Templates are not affected by this setting.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

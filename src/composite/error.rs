@@ -6,13 +6,14 @@ use super::form_error::FormError;
 pub use crate::expr::PathSegment as Segment;
 use crate::{expr::ExpressionError, names::is_plain, suggest::DidYouMean};
 
-/// All errors in a set of composite definitions, reported at once.
+/// All errors that were found when a set of composite definitions was compiled.
 ///
 /// The `Display` implementation prints one error per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionErrors(Vec<DefinitionError>);
 
-/// An error in a composite definition, with its path in the definitions.
+/// An error in a composite definition. Contains the path of the invalid setting within the
+/// definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionError {
     composite: String,
@@ -38,10 +39,12 @@ pub enum DefinitionErrorKind {
     IllegalName {
         /// The illegal name.
         name: String,
-        /// The separator, whose characters are also allowed in names. Empty if no separator is set.
+        /// The separator between name parts, whose characters are also allowed in composite names.
+        /// Empty if no separator is configured.
         separator: String,
     },
-    /// The separator for names is empty, too long, or contains characters other than visible ASCII.
+    /// The separator between name parts is empty, too long, or contains characters other than
+    /// visible ASCII.
     #[error(
         "illegal separator {separator:?}: expected 1 to {max} visible ASCII characters, such as `/`"
     )]
@@ -92,12 +95,12 @@ pub enum DefinitionErrorKind {
         /// The maximum value of the number.
         max: usize,
     },
-    /// The first delay of a retry policy exceeds its maximum delay.
+    /// In a retry policy, the delay before the first retry exceeds the maximum delay.
     #[error("`delay` is {delay:?}: expected at most the `max_delay` of {max_delay:?}")]
     DelayTooLong {
-        /// The upper bound of the first delay, which is too long.
+        /// The configured upper bound of the delay before the first retry.
         delay: Duration,
-        /// The upper bound of every delay, which the first delay exceeds.
+        /// The configured upper bound of the delay before any retry.
         max_delay: Duration,
     },
     /// A step depends on a step that does not exist.
@@ -105,7 +108,8 @@ pub enum DefinitionErrorKind {
     UnknownStep {
         /// The id of the missing step.
         step: String,
-        /// The most similar id of an existing step, as a suggestion.
+        /// The existing step id that is most similar to the unknown one. Suggested in the error
+        /// message.
         near: Option<String>,
     },
     /// Steps depend on each other in a cycle.
@@ -114,7 +118,8 @@ pub enum DefinitionErrorKind {
         /// The ids of the steps in the cycle. The first id is repeated at the end.
         steps: Vec<String>,
     },
-    /// The variable name of a loop's current element, `item_var`, is illegal.
+    /// The loop setting `item_var`, the name with which references access the current element, is
+    /// not a legal variable name.
     #[error(
         "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no \
          reserved word"
@@ -123,27 +128,29 @@ pub enum DefinitionErrorKind {
         /// The illegal variable name.
         name: String,
     },
-    /// A reference to the output of a step that may be skipped or fail. In this case, the output
-    /// would be missing, because the step has no default results, or because its default results do
-    /// not contain the referenced value.
+    /// A reference uses the output of a step that may be skipped or may fail, and the referenced
+    /// value would then be missing. Either the step has no default results, or they do not contain
+    /// the value.
     #[error("{}", NoDefault { step, by: by.as_deref(), reference, lacks: lacks.as_deref() })]
     NoDefault {
-        /// The id of the step that may be skipped or fail.
+        /// The id of the referenced step, which may be skipped or fail.
         step: String,
-        /// The id of the step that contains the reference. `None` if the output block contains it.
+        /// The id of the step in which the reference is written. `None` if it is written in the
+        /// output block.
         by: Option<String>,
         /// The reference as written in the definition.
         reference: String,
-        /// The part of the reference that the default results do not contain. `None` if the step
-        /// has no default results.
+        /// The part of the referenced path that is missing in the default results. `None` if the
+        /// step has no default results at all.
         lacks: Option<String>,
     },
-    /// A reference to an input property that the input schema does not declare.
+    /// A reference names an input property that the input schema of the composite does not declare.
     #[error("the input has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownInput {
         /// The name of the property.
         name: String,
-        /// The most similar input property, as a suggestion.
+        /// The declared input property whose name is most similar to the unknown name. Suggested in
+        /// the error message.
         near: Option<String>,
     },
     /// An output block has no properties.
@@ -155,12 +162,13 @@ pub enum DefinitionErrorKind {
         /// The name that both properties have.
         name: String,
     },
-    /// An output block requires a property that it does not define.
+    /// An output block lists a property as required, but does not define this property.
     #[error("unknown property `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownProperty {
         /// The name of the required property.
         name: String,
-        /// The most similar property of the output block, as a suggestion.
+        /// The property of the output block whose name is most similar to the unknown name.
+        /// Suggested in the error message.
         near: Option<String>,
     },
     /// The properties of an output block are nested too deep.
@@ -169,7 +177,8 @@ pub enum DefinitionErrorKind {
         /// The maximum number of nested levels.
         max: usize,
     },
-    /// The default of an output property does not have the type of the property.
+    /// The default value of a property in an output block does not have the declared type of the
+    /// property.
     #[error("the default is not of type {kind}")]
     DefaultType {
         /// The name of the property's type.
@@ -190,17 +199,17 @@ pub enum DefinitionErrorKind {
     /// The quorum of a fan-out is zero or greater than the number of its targets.
     #[error("a quorum of {quorum} of {targets} targets: expected 1 to {targets}")]
     Quorum {
-        /// The quorum: the number of targets that must succeed.
+        /// The configured quorum, which is the number of targets that must succeed.
         quorum: usize,
         /// The number of targets of the fan-out.
         targets: usize,
     },
-    /// A key is set that has no effect in combination with another setting.
+    /// Two settings cannot be combined, because one of them has no effect if the other is set.
     #[error("`{key}` cannot be used with `{with}`")]
     Meaningless {
         /// The key that has no effect.
         key: &'static str,
-        /// The other setting, for example `strategy = "pipeline"`.
+        /// The setting with which `key` cannot be combined, for example `strategy = "pipeline"`.
         with: String,
     },
     /// A number or duration that must be positive is zero.
@@ -209,13 +218,14 @@ pub enum DefinitionErrorKind {
         /// The key of the number or duration.
         key: &'static str,
     },
-    /// A step has default results that are never used. They would be used only if the step was
-    /// skipped or if its failure did not fail the run.
+    /// A step sets default results that can never be used. Default results are only used if the
+    /// step may be skipped, or if the run continues after the step has failed.
     #[error(
         "`default_results` are never used: the step cannot be skipped, and if it fails, so does the run"
     )]
     UnusedDefault,
-    /// A schema cannot describe the input or output of a tool, for example because it is invalid.
+    /// The input or output schema of a composite cannot be used as the schema of a tool, for
+    /// example because it is not a valid JSON Schema.
     #[error("`{key}` cannot be used: {reason}")]
     Schema {
         /// The key of the schema in the definition.
@@ -226,31 +236,31 @@ pub enum DefinitionErrorKind {
     /// A reference or template cannot be parsed or refers to an unknown value.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
-    /// The form of a question to the user is invalid, so clients cannot display it.
+    /// The form of an elicitation step is invalid, so clients could not display it to the user.
     #[error(transparent)]
     Form(#[from] FormError),
-    /// A reference to a field that only tool results have, such as `content`. The referenced step
-    /// has no tool result, because it is a loop or an elicitation step.
+    /// A reference uses a field that only tool results have, such as `content`, but the referenced
+    /// step has no tool result. This is the case for loops and elicitation steps.
     #[error("step `{step}` has no `{field}`, which only the result of one tool has: use `{near}`")]
     NoToolResult {
         /// The id of the referenced step.
         step: String,
         /// The field that the reference names.
         field: &'static str,
-        /// A reference to the step's output, as a suggestion.
+        /// A reference to the output of the step. Suggested in the error message as a replacement.
         near: String,
     },
-    /// A reference to the output of a stop step. The output can never be used, because no other
-    /// step starts after a stop step has ended the run.
+    /// A reference uses the output of a stop step. No step could use this output, because a stop
+    /// step ends the run.
     #[error("step `{step}` ends the run, so no other step can use its `{field}`")]
     OutputOfStop {
         /// The id of the stop step.
         step: String,
-        /// The field of the stop step that the reference names.
+        /// The name of the referenced field, such as `output`.
         field: &'static str,
     },
-    /// A stop step ends the run with a message, although the composite has an output schema, which
-    /// requires structured content.
+    /// A stop step ends the run successfully with a text message. This is not allowed in a
+    /// composite with an output schema, because its results must have structured content.
     #[error(
         "a composite with an output schema must return structured content: use `output` instead, \
          or set `is_error = true`"
@@ -265,26 +275,28 @@ pub enum DefinitionErrorKind {
         /// The id of the stop step.
         stop: String,
     },
-    /// A reference to a property that the user's answer to a question cannot contain.
+    /// A reference uses a property that cannot occur in the user's answer to an elicitation step.
     #[error("the answer to step `{step}` has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownAnswer {
         /// The id of the elicitation step that asks the question.
         step: String,
         /// The name of the referenced property.
         name: String,
-        /// The most similar property of the answer, as a suggestion.
+        /// The property of the answer whose name is most similar to the unknown name. Suggested in
+        /// the error message.
         near: Option<String>,
     },
     /// Composites call each other in a cycle.
     #[error("a cycle of composites: {}", Chain(composites))]
     Cycle {
-        /// The names of the composites in the cycle. The first name is repeated at the end.
+        /// The names of the composites in the order in which they call each other. The first name
+        /// is repeated at the end to close the cycle.
         composites: Vec<String>,
     },
     /// Composites are nested too deep.
     #[error("composites nested {depth} deep, expected at most {max}: {}", Chain(composites))]
     TooDeep {
-        /// The names of the nested composites, beginning with the outermost.
+        /// The names of the nested composites, from the outermost to the innermost.
         composites: Vec<String>,
         /// The nesting depth of the composites.
         depth: usize,
@@ -365,18 +377,18 @@ impl DefinitionError {
         Self { composite, path, kind }
     }
 
-    /// Returns the name of the composite that contains the error, as written in its definition. The
-    /// name is empty if the error does not belong to a composite.
+    /// Returns the name of the composite whose definition contains the error. Returns an empty
+    /// string if the error does not belong to a single composite.
     #[must_use]
     pub fn composite(&self) -> &str {
         &self.composite
     }
 
-    /// Returns the path of the error in the definitions. The first segment is the index of the
-    /// composite. The following segments are the keys in the TOML configuration of the composite,
-    /// written in the long form in which each target is a table.
+    /// Returns the path of the error in the list of definitions. The first segment is the index of
+    /// the composite. The other segments are the keys that the setting has in a TOML configuration
+    /// file, where each target is written as a table.
     ///
-    /// The path is empty if the error does not belong to a composite.
+    /// The path is empty if the error does not belong to a single composite.
     #[must_use]
     pub fn path(&self) -> &[Segment] {
         &self.path
@@ -407,8 +419,8 @@ impl fmt::Display for DefinitionError {
 // `Display` already includes the kind, so the kind is not returned as `source`.
 impl std::error::Error for DefinitionError {}
 
-/// Prints a path of keys and indexes in the notation of TOML, for example
-/// `targets[0].arguments."odd key"`.
+/// Displays a path of keys and indexes in TOML notation, for example `targets[0].arguments."odd
+/// key"`.
 pub(crate) struct DisplayPath<'a>(pub(crate) &'a [Segment]);
 
 impl fmt::Display for DisplayPath<'_> {
@@ -430,10 +442,10 @@ impl fmt::Display for DisplayPath<'_> {
     }
 }
 
-/// The maximum number of characters of a key that are printed.
+/// The maximum number of characters that are printed of a single key.
 const MAX_DISPLAYED_KEY: usize = 64;
 
-/// Returns `true` if TOML accepts the key without quotes.
+/// Returns `true` if `key` is a bare key, which TOML allows without quotes.
 fn is_bare(key: &str) -> bool {
     (1..=MAX_DISPLAYED_KEY).contains(&key.len())
         && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))

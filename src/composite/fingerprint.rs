@@ -1,10 +1,9 @@
-//! Fingerprints of composite definitions. The fingerprint of a definition changes with every change
-//! that may affect the behavior of a run.
+//! Computes fingerprints of composite definitions. If a definition changes in a way that may affect
+//! a run, its fingerprint changes too.
 //!
-//! A suspended run can be resumed only with the definition that started it. A changed definition is
-//! detected by its fingerprint. To ensure that no field is forgotten, each type is destructured
-//! without `..`: a new field causes a compile error until it is either included in the fingerprint
-//! or explicitly ignored.
+//! A suspended run may be resumed only with an unchanged definition, which is checked by comparing
+//! fingerprints. Each type is destructured without `..`, so that no field is forgotten: a new field
+//! causes a compile error until it is included in the fingerprint or explicitly ignored.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
 
-/// Returns the fingerprint of a single definition, without the composites that it calls.
+/// Returns the fingerprint of one definition. The composites that it calls are not included.
 pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
     let CompositeTool {
         name,
@@ -128,7 +127,8 @@ fn output(output: &Output) -> Value {
     json!({ "properties": members(properties), "required": required })
 }
 
-/// Encodes the properties of an output block as an array, because their order matters.
+/// Encodes the properties of an output block as a JSON array, because an object would lose their
+/// order.
 fn members(properties: &[(String, OutputProperty)]) -> Value {
     all(properties, |(name, property)| json!([name, self::property(property)]))
 }

@@ -10,24 +10,26 @@ use crate::{
     suggest::DidYouMean,
 };
 
-/// The error if no composite has the requested name.
+/// The error that is returned if the layer has no composite with the requested name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown composite `{name}`{}", DidYouMean(near.as_deref()))]
 pub struct UnknownComposite {
     name: String,
-    /// The most similar name of a composite, as a suggestion.
+    /// The existing composite whose name is most similar to the requested name. Suggested in the
+    /// error message.
     near: Option<String>,
 }
 
-/// The composites of a flowchart, in the order in which they are discovered.
+/// The composites that a flowchart contains, in the order in which they were discovered.
 struct Drawn<'p> {
     program: &'p Program,
-    /// The indexes of the composites. Each composite is drawn only once, even if it is called
-    /// several times, because the chart could otherwise become too large.
+    /// The indexes of the composites. A composite that is called several times is drawn only once.
+    /// Otherwise, the chart could become too large.
     composites: Vec<usize>,
 }
 
-/// Returns the flowchart of a composite and of all composites that it calls.
+/// Creates the flowchart of a composite, including all composites that it calls directly or
+/// indirectly.
 pub(super) fn flowchart(program: &Program, composite: usize) -> Flowchart {
     let mut drawn = Drawn { program, composites: vec![composite] };
     let mut graphs = Vec::new();
@@ -122,7 +124,7 @@ impl Drawn<'_> {
     }
 }
 
-/// Describes how a composite calls its tools, for example `workflow, 3 at a time`.
+/// Describes a strategy for a flowchart, for example `workflow, 3 at a time`.
 fn manner(strategy: &Strategy) -> String {
     let (max_parallel, default) = match strategy {
         Strategy::FanOut(FanOut { max_parallel, .. })
@@ -138,7 +140,7 @@ fn manner(strategy: &Strategy) -> String {
     }
 }
 
-/// Describes the result of a composite, for example `one must succeed`.
+/// Describes the result of a composite for a flowchart, for example `one must succeed`.
 fn answer(compiled: &Compiled) -> String {
     match (&compiled.answer, &compiled.plan.answer) {
         (ResultForm::Winner, _) => "of the first that succeeds".to_owned(),
@@ -162,7 +164,8 @@ fn answer(compiled: &Compiled) -> String {
     }
 }
 
-/// Returns the edges of a flowchart, from the input through the steps to the answer.
+/// Returns the edges of a flowchart, which lead from the input of the composite through its steps
+/// to its result.
 fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     let count = plan.steps().len();
     let (input, answer) = (0, count + 1);
@@ -198,8 +201,9 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// Returns the direct dependencies of each step. A dependency is omitted if another dependency of
-/// the step already implies it.
+/// Returns the dependencies of each step that a flowchart draws as edges. A dependency is omitted
+/// if it follows from another one: if `c` depends on `a` and `b`, and `b` depends on `a`, the edge
+/// from `a` to `c` is omitted.
 fn direct_needs(plan: &Plan) -> Vec<StepSet> {
     let count = plan.steps().len();
     let mut all: Vec<Option<StepSet>> = vec![None; count];

@@ -1,5 +1,5 @@
-//! Forms of elicitation steps, which ask the user a question. The schema of a form must be within
-//! the subset of JSON Schema that MCP allows for elicitation.
+//! Forms for elicitation steps, which ask the user a question. The schema of a form can use only
+//! the subset of JSON Schema that MCP allows in elicitation requests.
 
 mod check;
 
@@ -24,16 +24,16 @@ const MAX_FORM_BYTES: usize = 64 * 1024;
 /// A form that clients can display.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// The schema of the form, including references and templates in titles and descriptions, which
-    /// are evaluated during a run.
+    /// The schema of the form as written in the definition. Its titles and descriptions can contain
+    /// references and templates, which are evaluated during each run.
     pub(super) expression: Expression,
-    /// The schema that the user's answer must match. It is the schema of the form without the texts
-    /// that contain references or templates.
+    /// The schema against which the user's answer is checked. It equals the schema of the form, but
+    /// without the texts that contain references or templates.
     pub(super) schema: InputSchema,
 }
 
-/// Parts of property names that suggest a secret, such as a password. Each begins and ends with
-/// `_`, because names are compared word by word, and `_` separates the words.
+/// Words in property names that suggest a secret, for example `password`. Each entry begins and
+/// ends with `_`, so that it matches only whole words of a name like `api_password`.
 const SECRETS: [&str; 18] = [
     "_password_",
     "_passwd_",
@@ -58,8 +58,8 @@ const SECRETS: [&str; 18] = [
 // === impl Form ===
 
 impl Form {
-    /// Parses the JSON Schema of a form. Its titles and descriptions may contain references to
-    /// `names`.
+    /// Parses the JSON Schema of a form. Its titles and descriptions may contain references, which
+    /// may use the given `names`.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Form {
     }
 }
 
-/// Creates a form without properties. The user can only accept or decline it.
+/// The default form has no properties. The user can only accept or decline it.
 impl Default for Form {
     fn default() -> Self {
         Self {
@@ -128,7 +128,8 @@ impl Default for Form {
     }
 }
 
-/// Returns `true` if `place` is the path of a form text that clients only display, such as a title.
+/// Returns `true` if the string at the path `place` in a form's schema is a text that clients only
+/// display to the user, such as a title.
 fn is_text(place: &[Segment]) -> bool {
     const TEXTS: [&str; 2] = ["title", "description"];
     let names: Vec<_> = place
@@ -149,8 +150,8 @@ fn is_text(place: &[Segment]) -> bool {
     }
 }
 
-/// Returns the schema of a form without the texts at the paths `texts`, whose values are not known
-/// before a run.
+/// Removes the texts at the paths `texts` from the schema of a form, because their values are not
+/// known before a run. Returns the remaining schema.
 fn without(mut schema: Value, texts: &[Vec<Segment>]) -> JsonObject {
     for place in texts {
         // If the text is an element of an array, such as the names of options, the whole array is

@@ -17,9 +17,10 @@ pub enum FormError {
     /// A value in the schema of the form has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The name of the value or keyword with the wrong type.
+        /// The name of the value or keyword that has the wrong type.
         what: String,
-        /// The type that was found or, for a number or string, the value.
+        /// The value that was found if it is a number or a string. Otherwise, the type of the
+        /// value.
         found: String,
         /// The type that is expected.
         expected: &'static str,
@@ -29,11 +30,12 @@ pub enum FormError {
     UnknownKeyword {
         /// The unknown keyword.
         keyword: String,
-        /// The kind of schema that contains the keyword, such as `a string`.
+        /// The kind of schema that contains the unknown keyword, for example `a string`.
         of: &'static str,
-        /// The most similar known keyword, as a suggestion.
+        /// The known keyword that is most similar to the unknown one. Suggested in the error
+        /// message.
         near: Option<String>,
-        /// The keywords that this kind of schema allows.
+        /// The keywords that are allowed in this kind of schema.
         expected: Vec<&'static str>,
     },
     /// A required keyword is missing.
@@ -41,10 +43,10 @@ pub enum FormError {
     MissingKeyword {
         /// The missing keyword.
         keyword: &'static str,
-        /// The kind of schema that requires the keyword, such as `a form`.
+        /// The kind of schema in which the keyword is missing, for example `a form`.
         of: &'static str,
     },
-    /// A property has a type that forms do not support.
+    /// A property of the form has a type that MCP does not allow in elicitation forms.
     #[error(
         "unknown type `{found}` of a property{}: a form is flat, expected `string`, `number`, `integer`, `boolean`, or `array` for several choices",
         DidYouMean(near.as_deref())
@@ -52,15 +54,17 @@ pub enum FormError {
     Type {
         /// The unsupported type.
         found: String,
-        /// The most similar supported type, as a suggestion.
+        /// The supported type that is most similar to the unsupported one. Suggested in the error
+        /// message.
         near: Option<String>,
     },
-    /// A string property has a format that clients cannot check.
+    /// A string property of the form has a `format` that clients do not support.
     #[error("unknown format `{found}`{}", Instead { near: near.as_deref(), expected: &FORMATS })]
     Format {
         /// The unsupported format.
         found: String,
-        /// The most similar supported format, as a suggestion.
+        /// The supported format that is most similar to the unsupported one. Suggested in the error
+        /// message.
         near: Option<String>,
     },
     /// A choice has no options.
@@ -72,7 +76,7 @@ pub enum FormError {
         /// The option that occurs twice.
         choice: String,
     },
-    /// The number of a choice's options differs from the number of their display names.
+    /// The list of display names of a choice is longer or shorter than the list of its options.
     #[error("{names} names of {choices} choices: expected one for each")]
     EnumNames {
         /// The number of display names.
@@ -88,13 +92,13 @@ pub enum FormError {
         /// The keyword of the upper bound.
         high: &'static str,
     },
-    /// The default of a property is not a valid value of the property.
+    /// The default value of a property does not match the schema of the property.
     #[error("the default does not fit: {reason}")]
     Default {
         /// The reason why the default is not valid.
         reason: String,
     },
-    /// A reference or template is at a place where the schema must be constant. Only texts that
+    /// A reference or template is used where the schema must be constant. Only the texts that
     /// clients display to the user, such as `title`, may contain references and templates.
     #[error(
         "only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`"
@@ -124,7 +128,7 @@ pub enum FormError {
     },
 }
 
-/// Creates the error for a value of the wrong type.
+/// Creates the error for a value that has the wrong type.
 pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> FormError {
     let found = match found {
         // The type of a number or string may be correct although its value is wrong, so the message
@@ -136,7 +140,8 @@ pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> F
     FormError::WrongKind { what: what.to_owned(), found, expected }
 }
 
-/// Prints the closest known name as a suggestion or, if there is none, the allowed names.
+/// Displays the closest known name as a suggestion. If no known name is similar, displays all names
+/// that are allowed.
 struct Instead<'a> {
     near: Option<&'a str>,
     expected: &'a [&'a str],

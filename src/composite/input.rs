@@ -1,4 +1,5 @@
-//! Checks the arguments of a composite call, and adds the defaults of the composite's input schema.
+//! Checks the arguments of a composite call. Before that, adds the defaults of the composite's
+//! input schema for missing arguments.
 
 use std::sync::Arc;
 
@@ -13,27 +14,28 @@ use crate::{
 
 /// The maximum depth to which nested schemas are searched for defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
-/// The maximum number of visits of subschemas while defaults are added to arguments. It prevents an
-/// enormous number of visits if a schema is recursive. Copying a large default counts as several
-/// visits.
+/// The maximum number of subschemas that are visited while defaults are added to the arguments of a
+/// call. The limit bounds the work if a schema is recursive. Copying a large default counts as
+/// several visits.
 const MAX_DEFAULT_VISITS: usize = 10_000;
-/// The number of bytes of a copied default that count as one visit.
+/// The size of a copied default, in bytes, that counts as one visit of a subschema.
 const BYTES_PER_VISIT: usize = 64;
 
-/// The input schema of a tool. Checks arguments against the schema, and adds the schema's defaults
-/// to the arguments.
+/// The input schema of a tool, used to check the arguments of calls and to add the schema's
+/// defaults to them.
 #[derive(Debug)]
 pub(super) struct Input {
     schema: InputSchema,
     has_defaults: bool,
 }
 
-/// Arguments that match an input schema, and that include the defaults of the schema.
+/// Arguments that match an input schema. They include the defaults that the schema sets for missing
+/// arguments.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) arguments: Value,
-    /// The arguments before the defaults were added. `None` if no defaults were added, or if
-    /// [`Input::check`] was called with `keeps_given` set to `false`.
+    /// The arguments as the caller passed them, without defaults. `None` if no defaults were added,
+    /// or if [`Input::check`] was called with `keeps_given` set to `false`.
     pub(super) given: Option<Box<JsonObject>>,
 }
 
@@ -48,7 +50,8 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
     schema::reject(schema).map_err(|unusable| format!("it is not a valid JSON Schema: {unusable}"))
 }
 
-/// Adds `"type": "object"` to the root of a tool's schema, where the protocol requires it.
+/// Adds `"type": "object"` to the root of a schema if it has no type, because MCP requires this
+/// type in the schemas of tools.
 pub(super) fn with_object_type(mut schema: JsonObject) -> JsonObject {
     schema.entry("type").or_insert_with(|| "object".into());
     schema
@@ -62,12 +65,13 @@ impl Input {
         Self { schema: InputSchema::new(schema), has_defaults }
     }
 
-    /// Adds the defaults of the schema to the arguments, and then checks the arguments. If
-    /// `keeps_given` is `true`, also returns the arguments without the defaults.
+    /// Adds the defaults of the schema to the arguments, and then checks them. If `keeps_given` is
+    /// `true`, the returned value also contains the original arguments.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists every place where the arguments do not match the schema.
+    /// Returns a refusal that lists the violations of the schema, each with the path of the invalid
+    /// value.
     pub(super) fn check(
         &self,
         tool: &str,
@@ -89,8 +93,9 @@ impl Input {
         self.schema.schema()
     }
 
-    /// Adds the schema's default for each argument that is missing, and for each missing member of
-    /// an object inside the arguments. Returns `true` if any default was added.
+    /// Adds the schema's default for each missing argument. Also adds defaults for the missing
+    /// members of objects that are nested in the arguments. Returns `true` if any default was
+    /// added.
     pub(super) fn add_defaults(&self, tool: &str, arguments: &mut Value) -> bool {
         if !self.has_defaults {
             return false;
@@ -104,12 +109,13 @@ impl Input {
         defaults.has_added
     }
 
-    /// Coerces the arguments to the types that the schema declares, for example `"5"` to `5`, and
-    /// checks the arguments; see [`InputSchema::fit`].
+    /// Converts the arguments to the types that the schema declares, for example `"5"` to `5`, and
+    /// then checks them; see [`InputSchema::fit`].
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists every place where the arguments do not match the schema.
+    /// Returns a refusal that lists the violations of the schema, each with the path of the invalid
+    /// value.
     pub(super) fn fit(&self, tool: &str, arguments: &mut Value) -> Result<(), Refusal> {
         self.schema.fit(tool, arguments, |unusable| {
             let error = Reason(unusable);
@@ -133,8 +139,7 @@ fn mentions_default(schema: &Value, depth: usize) -> bool {
     }
 }
 
-/// Walks through a schema and a value in parallel, and adds the defaults of the schema to the
-/// value.
+/// Visits a schema and a value together, and adds the defaults of the schema to the value.
 struct Defaults<'s> {
     walk: Walk<'s>,
     /// Whether any default was added.
@@ -144,7 +149,7 @@ struct Defaults<'s> {
 // === impl Defaults ===
 
 impl<'s> Defaults<'s> {
-    /// Adds the defaults of `schema` to `value`, and continues with nested schemas.
+    /// Adds the defaults of `schema` to `value`, and then visits the nested schemas.
     fn apply(&mut self, schema: &'s JsonObject, value: &mut Value, depth: usize) {
         if depth > MAX_SCHEMA_DEPTH || !self.walk.take(1) {
             return;
@@ -189,7 +194,7 @@ impl<'s> Defaults<'s> {
         }
     }
 
-    /// Returns `schema` and all of its subschemas that apply to the same value, such as those in
+    /// Returns `schema` and its subschemas that also apply to the whole value, such as those in
     /// `allOf`.
     fn applying(&mut self, schema: &'s JsonObject) -> Vec<&'s JsonObject> {
         let mut schemas = Vec::new();
@@ -198,7 +203,8 @@ impl<'s> Defaults<'s> {
     }
 }
 
-/// Returns the number of visits that copying a value counts as.
+/// Returns the number of visits that copying a default value counts as. It depends on the size of
+/// the value.
 fn visits(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() / BYTES_PER_VISIT,

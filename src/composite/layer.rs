@@ -26,8 +26,8 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Calling a composite panics if the Tokio runtime has no time driver enabled. Outside a Tokio
-/// runtime, the call returns an internal error instead.
+/// A call of a composite panics if the current Tokio runtime has no time driver. If there is no
+/// Tokio runtime, the call returns an internal error instead.
 #[derive(Clone)]
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
@@ -46,9 +46,9 @@ pub struct CompositeLayer {
 impl CompositeLayer {
     /// Creates a layer from the definitions of composites.
     ///
-    /// Does not check whether the tools that the composites call exist, because the available tools
-    /// can change. While a required tool of a composite is missing, the composite is not listed,
-    /// and a log message names the missing tool.
+    /// The layer does not check in advance whether the tools that composites call exist, because
+    /// the available tools may change later. While a required tool of a composite does not exist,
+    /// the composite is not listed, and a log message names the missing tool.
     ///
     /// # Errors
     ///
@@ -66,8 +66,9 @@ impl CompositeLayer {
     /// the names of composites. An example is the `/` that a router puts between the name of a
     /// server and the name of its tool.
     ///
-    /// If the separator contains a character that tool names otherwise cannot contain, the name
-    /// parts that it separates must not be empty: `all/` and `all//search` are illegal.
+    /// A separator may contain a character that MCP does not allow in tool names, such as `/`. In
+    /// this case, the parts of a name before and after the separator must begin and end with an
+    /// allowed character: `all/` and `all//search` are illegal.
     ///
     /// ```
     /// use mcp_composite::composite::{CompositeLayer, CompositeTool};
@@ -102,8 +103,8 @@ impl CompositeLayer {
         self.program.composites.iter().map(|composite| &*composite.name)
     }
 
-    /// Sets the resource limits of each composite call. The calls that nested composites make count
-    /// toward the limits of the outermost call.
+    /// Sets the resource limits of a single composite call. If a composite calls other composites,
+    /// their tool calls count toward the limits of the outermost call.
     #[must_use]
     pub const fn limits(mut self, limits: CallLimits) -> Self {
         self.limits = limits;
@@ -111,20 +112,21 @@ impl CompositeLayer {
     }
 
     /// Sets the heartbeat interval. A heartbeat is a progress notification that names the running
-    /// steps. It is sent whenever this time has passed without other progress. Only clients that
-    /// sent a progress token receive heartbeats. Defaults to 15 seconds. Zero disables heartbeats.
+    /// steps. It is sent if the run has reported no other progress during this interval. Only
+    /// clients that sent a progress token receive heartbeats. Defaults to 15 seconds. Zero disables
+    /// heartbeats.
     ///
-    /// Heartbeats prevent timeouts during long calls, if the client resets its timeout on each
-    /// progress notification.
+    /// Heartbeats prevent a client from timing out during a long call, if it restarts its timeout
+    /// whenever it receives a progress notification.
     #[must_use]
     pub const fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = every;
         self
     }
 
-    /// Returns warnings about composites that do not match the current tools. The causes are
-    /// missing tools, arguments that do not match the input schema of their tool, and annotations
-    /// that claim more safety than the called tools provide.
+    /// Returns warnings about composites that do not match the current tools. A warning is added if
+    /// a tool is missing, if arguments do not match the input schema of their tool, or if a
+    /// composite's annotations claim more safety than the called tools provide.
     ///
     /// Composites are checked whenever tools are listed. Each warning is logged once. A warning
     /// about a missing tool remains in the list even if the tool appears later. At most 1000
@@ -134,22 +136,24 @@ impl CompositeLayer {
         self.warnings.list()
     }
 
-    /// Returns remarks on parts of definitions that are valid but probably not intended. Examples
-    /// are a loop that may take longer than its run, an output property without a description, a
-    /// question for a secret, and a reference to an answer that may not exist.
+    /// Returns remarks on definitions that are valid but probably not intended. Examples are a loop
+    /// that may take longer than the timeout of its run, an output property without a description,
+    /// a question that asks for a secret, and a reference to an answer that the user may not give.
     ///
-    /// Once tools have been listed, the remarks also name composites whose runs may become too
-    /// large to be suspended for a question. Such a run fails at the question, although an earlier
-    /// step may have changed something. A composite is named if it meets all of these conditions:
+    /// After the tools have been listed, there are also remarks about runs that may be too large to
+    /// be suspended. A run is suspended while it waits for the answer to a question. If its state
+    /// is too large to be stored, the run fails at the question, although an earlier step may
+    /// already have changed something. There is a remark about a composite if it meets all of these
+    /// conditions:
     ///
-    /// - A step that is not read-only precedes a question.
-    /// - The output of this step, or of a step that may finish later, is kept until the question is
-    ///   answered.
-    /// - The maximum size of a state in the [store](Self::state) is smaller than the maximum total
-    ///   size of the tool results (`max_result_bytes`).
+    /// - A step that is not read-only runs before a question.
+    /// - The output of this step, or of a step that may finish later, must be stored until the
+    ///   question is answered.
+    /// - The maximum state size of the [store](Self::state) is smaller than `max_result_bytes`, the
+    ///   maximum total size of the tool results.
     ///
-    /// If the state of a run is known to be too large before the first step that may change
-    /// something, the run is rejected before this step instead.
+    /// If a run is already known to be too large before its first step that is not read-only, the
+    /// run is rejected at this point, so that nothing is changed.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
@@ -157,12 +161,13 @@ impl CompositeLayer {
         definitions.chain(self.remarks.list()).collect()
     }
 
-    /// Returns the flowchart of a composite and all composites that it calls; see
+    /// Returns a flowchart of a composite, including all composites that it calls; see
     /// [`mermaid`](crate::mermaid).
     ///
     /// # Errors
     ///
-    /// Returns an error with the closest known name if no composite has the name `composite`.
+    /// Returns an error if no composite has the name `composite`. The error suggests the most
+    /// similar name.
     pub fn flowchart(&self, composite: &str) -> Result<Flowchart, UnknownComposite> {
         let Some(at) = self.program.find(composite) else {
             let near = nearest(composite, &self.names().collect::<Vec<_>>());
@@ -171,8 +176,8 @@ impl CompositeLayer {
         Ok(flowchart::flowchart(&self.program, at))
     }
 
-    /// Sets the store of suspended runs, which wait for the answers of a user. By default, a
-    /// suspended run is not stored on the server: its state is sent to its client,
+    /// Sets the store in which runs are suspended while they wait for a user's answers. By default,
+    /// nothing is stored on the server: the state of a suspended run is sent to its client,
     /// [signed](SignedStore::ephemeral) with a key of this process.
     ///
     /// Several layers can share one store, because an `Arc` of a store is also a store.
@@ -185,11 +190,11 @@ impl CompositeLayer {
     /// Sets the function that identifies the caller of a request, such as a user. If a run is
     /// suspended for a question, only the caller that started the run can resume it.
     ///
-    /// The store may limit the share of its space that one caller can use. The size of a suspended
-    /// run counts toward the share of its caller in the [store](Self::state).
+    /// The [store](Self::state) may limit the total size of the suspended runs of each caller, as
+    /// identified by this function.
     ///
-    /// By default, all requests have the same caller. If the function returns `None` for several
-    /// requests, these requests also have the same caller.
+    /// By default, all requests are treated as if they came from a single caller. This also applies
+    /// to all requests for which the function returns `None`.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -211,14 +216,15 @@ impl CompositeLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer notices changed tools behind it within a minute. It notices them
-    /// earlier if a client calls a composite whose tools were missing.
+    /// If no epoch is set, the layer notices within a minute that the tools of the inner service
+    /// have changed. It notices the change earlier if a client calls a composite whose tools were
+    /// missing.
     CompositeLayer: catalogs
 }
 
 #[cfg(all(test, feature = "config", feature = "redis"))]
 impl CompositeLayer {
-    /// Returns the compiled definitions for use in `Debug` output.
+    /// Returns the compiled definitions, for the `Debug` output of other types.
     pub(crate) fn compiled(&self) -> impl fmt::Debug {
         &self.program.composites
     }

@@ -1,4 +1,5 @@
-//! Describes the limit that ended a run early, for the result of the run.
+//! Describes which limit ended a run early, as a message and as an object for the `_meta` of the
+//! result.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -10,11 +11,11 @@ use crate::engine::{meter::Reached, outcome::Status, state::RunState};
 /// The maximum number of steps that are named in one message.
 pub(super) const MAX_NAMED_STEPS: usize = 10;
 
-/// Describes a run that was ended early by a limit: the limit, and the steps that were skipped or
-/// refused because of it.
+/// Describes why a run ended early: contains the limit that was reached, and the steps that were
+/// skipped or refused because of the limit.
 pub(super) struct LimitEnd {
     reached: Reached,
-    /// The name of the composite whose run was ended.
+    /// The name of the composite whose run the limit ended.
     run: Arc<str>,
     skipped: Vec<String>,
     refused: Vec<String>,
@@ -23,8 +24,8 @@ pub(super) struct LimitEnd {
 // === impl LimitEnd ===
 
 impl LimitEnd {
-    /// Describes which limit ended a run and which steps it affected. Returns `None` if the run was
-    /// not ended by a limit.
+    /// Collects the limit that ended a run, and the steps that were skipped or refused because of
+    /// it. Returns `None` if no limit ended the run.
     pub(super) fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
         let reached = state.reached.clone()?;
         let steps = compiled.plan.steps();
@@ -46,7 +47,7 @@ impl LimitEnd {
         })
     }
 
-    /// Returns a message that names the limit and the affected steps.
+    /// Returns a message for the result of the run. It names the limit and the affected steps.
     pub(super) fn message(&self) -> String {
         let mut text = format!("the run ended early: {}", self.reached.message(&self.run));
         for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {

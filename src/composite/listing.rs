@@ -1,4 +1,5 @@
-//! Adds composites to the tool list and declares tools in the server capabilities.
+//! Adds composites to tool lists, and adds the `tools` capability to the declared server
+//! capabilities.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -14,27 +15,30 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Adds the composites of a layer to the replies that list tools or server capabilities.
+/// Adds the composites of a layer to the replies that list tools, and declares the `tools`
+/// capability in the replies that contain the server capabilities.
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    /// The checks of the composites. Shared through an `Arc`, because each composite call holds a
-    /// reference to them.
+    /// The checks of composites against the listed tools. They are in an `Arc`, because each
+    /// composite call also holds a reference to them.
     pub(super) checks: Arc<Checks>,
 }
 
-/// The settings and results of the checks that run whenever the tools behind the layer are listed.
+/// Checks composites against the tools of the inner service. The checks run whenever these tools
+/// are listed. Their results are warnings and remarks.
 #[derive(Debug)]
 pub(super) struct Checks {
     pub(super) warnings: Warnings,
     pub(super) remarks: Warnings,
-    /// The maximum size of a suspended run's state that the store accepts. `None` if the store does
-    /// not report a maximum.
+    /// The maximum size of the state of a suspended run, in bytes, that the store accepts. `None`
+    /// if the store reports no maximum.
     pub(super) state_room: Option<usize>,
     pub(super) limits: CallLimits,
 }
 
-/// The part of a reply that composites change, which depends on the method of the request.
+/// Determines what this layer adds to a reply: composites, the `tools` capability, or nothing. The
+/// method of the request determines the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
     /// The list of tools.
@@ -61,8 +65,9 @@ impl Concern {
 // === impl Checks ===
 
 impl Checks {
-    /// Adds a remark if a run may fail at a question because its state is too large for the store,
-    /// although an earlier step may already have changed something.
+    /// Adds a remark if the state of a run may be too large for the store when the run asks a
+    /// question. The run would then fail, although an earlier step may already have changed
+    /// something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {
         let max = self.limits.result_bytes(composite.limits);
         let Some(room) = self.state_room.filter(|&room| room < max) else { return };

@@ -2,9 +2,9 @@
 //!
 //! A [`CompositeLayer`] wraps any `Service<Request, Response = Reply>` and adds composite tools to
 //! it. A composite tool calls other tools and combines their results. Clients list and call it like
-//! any other tool. The service behind the layer does not notice composites: it receives the calls
-//! of its own tools as if a client had made them. Filters, limits and timeouts behind the layer
-//! therefore also apply to the calls that composites make.
+//! any other tool. The inner service receives the calls that a composite makes as ordinary tool
+//! calls, as if a client had made them. Filters, limits and timeouts that wrap the inner service
+//! therefore also apply to these calls.
 //!
 //! # Calling
 //!
@@ -16,30 +16,31 @@
 //! | [`Pipeline`] | step by step, each with the outputs of earlier steps | the last result, or an [`Output`] |
 //! | [`Workflow`] | each step as soon as the steps that it needs have finished | the last result, or an [`Output`] |
 //!
-//! A branch is one target or step of a run. Branches that run at the same time are first polled
-//! once in the task of the composite call. If a branch is pending after this poll, it is moved to a
-//! task of its own in a `JoinSet`. A branch that runs alone stays in the task of the composite
-//! call. A panic fails only the branch that panics. If the call is dropped, all of its branches are
-//! aborted. A target must not rely on task-locals, because it may run in another task. It finds the
-//! data of the call in the extensions of its [`Context`](crate::message::Context).
+//! A branch is one target or step of a run. When several branches start at the same time, each is
+//! first polled once in the task of the composite call. A branch that is still pending after this
+//! poll is moved to a separate task in a `JoinSet`. A branch that runs alone remains in the task of
+//! the composite call. If a branch panics, only this branch fails. If the call is dropped, all of
+//! its branches are aborted. A target must not rely on task-local values, because it may run in
+//! another task. The data of the call is in the extensions of its
+//! [`Context`](crate::message::Context).
 //!
-//! A target that computes for a long time without yielding delays the branches that are polled
-//! after it. On a multi-threaded runtime, this happens only at the first call of the target. If the
-//! first poll of a branch takes more than 50 µs, the following branches are moved to tasks without
-//! a first poll, and so are later calls of the same target. On a current-thread runtime, a target
-//! that never yields cannot be timed out before it returns. No further branch starts after the
-//! deadline.
+//! A target that computes for a long time without yielding delays the other branches that start at
+//! the same time. On a multi-threaded runtime, this happens only in the first call of the target.
+//! If the first poll of a branch takes longer than 50 µs, the branches after it start directly in
+//! separate tasks, and so do later calls of the same target. On a current-thread runtime, a target
+//! that never yields cannot be interrupted by its timeout. No further branch starts after the
+//! deadline of the run.
 //!
 //! Timeouts default to 60 seconds for a target, 5 minutes for an attempt of a step, and 30 minutes
 //! for a run. The time that a user takes to [answer a question](#asking-a-person) does not count
-//! toward the timeout of a run. A run that ends early still returns the results of its completed
-//! branches or steps. Before any tool is called, the arguments of the composite call, including
-//! defaults, are checked against the composite's input schema.
+//! toward the timeout of a run. If a run times out, its result still contains the completed
+//! branches or steps. The arguments of a composite call are checked against the composite's input
+//! schema before any tool is called. Defaults of the schema are added first.
 //!
 //! # The answer of a fan-out
 //!
-//! The result of a fan-out has the following fields. A race or fallback in which no target succeeds
-//! returns the same fields, but without labels and without a report.
+//! The result of a fan-out has the following fields. If no target of a race or fallback succeeds,
+//! its result has the same fields, but no labels and no report.
 //!
 //! - `content` contains the content of each branch, in the order of declaration. A label precedes
 //!   the content of each branch. The label is a text with the name of the branch and, if the branch
@@ -69,10 +70,10 @@
 //! # The answer of a pipeline or workflow
 //!
 //! A run that succeeds returns the object that its [`Output`] block builds or, without an output
-//! block, the unchanged result of the last step. A run fails if a step fails and the
-//! [`on_error`](Step::on_error) setting of the step does not continue the run. A run also fails if
-//! no step completed and at least one failed, unless an output block can be built from the default
-//! results of all failed steps. A [`Stop`] step ends the run early and supplies the result itself.
+//! block, the unchanged result of the last step. A run fails if a step fails, unless the step's
+//! [`on_error`](Step::on_error) setting continues the run. A run also fails if at least one step
+//! failed and no step completed. The exception is a run with an output block in which all failed
+//! steps have default results. A [`Stop`] step ends the run early and supplies the result itself.
 //! The result of a failed run has `isError` and the following fields:
 //!
 //! - `content` begins with a text that names the failed step, its tool and the cause. For each
@@ -83,13 +84,13 @@
 //!   This object would not match an `outputSchema`, so if the composite advertises one, the steps
 //!   are reported in `_meta` under [`STEPS`] instead.
 //!
-//! The reported outputs have at most 64 KiB in total. If the output of a loop is too large, it is
-//! reduced: the `output` of each element is removed first, then the `item`, then the `error`. An
-//! output that is still too large is truncated to the first 1 KiB of its text. In this case, the
-//! text mentions the truncation, and `truncated` is `true`. Images, audio and resources are named
-//! but not included. While a run is suspended for a question, the outputs of earlier steps are kept
-//! for the report only up to a quarter of the size that the [store](CompositeLayer::state) allows
-//! for a run. A person's answers are never reported. With [`report(false)`](Workflow::report), the
+//! The reported outputs have at most 64 KiB in total. If the output of a loop is too large, members
+//! are removed from its elements: first the `output`, then the `item`, then the `error`. An output
+//! that is still too large is truncated to the first 1 KiB of its text. In this case, the text
+//! mentions the truncation, and `truncated` is `true`. Images, audio and resources are named but
+//! not included. While a run is suspended for a question, the outputs of earlier steps are kept for
+//! the report only up to a quarter of the size that the [store](CompositeLayer::state) allows for a
+//! run. A person's answers are never reported. With [`report(false)`](Workflow::report), the
 //! completed steps are named without their outputs.
 //!
 //! A result that does not match the advertised output schema becomes an error. The error keeps the
@@ -111,24 +112,24 @@
 //!
 //! If a run reaches a limit of its composite, the run ends early:
 //!
-//! - No further call starts once the limit is used up.
-//! - A call or a result that would exceed the limit is refused. The branch that made the call fails
+//! - No further call starts after the limit is used up.
+//! - A call or result that would exceed the limit is refused. The branch that made the call fails
 //!   with an error of the kind `limit`.
-//! - Running calls finish, but the run no longer waits for retries or for a person's answers. A
-//!   step or loop element that waits for an answer is `cancelled`, and its loop continues without
-//!   the element.
-//! - Branches and steps that have not started are `skipped`, with an error of the kind `limit` that
+//! - Calls that are already running finish. The run no longer waits for retries or for a user's
+//!   answers. A step or loop element that waits for an answer is `cancelled`, and the other
+//!   elements of its loop continue.
+//! - Branches and steps that have not started are `skipped`. Their error has the kind `limit` and
 //!   names the limit.
 //!
-//! A run that uses exactly as much as the limit allows is complete and does not count as ended
-//! early. The same applies to a race or fallback that already has a winner.
+//! If a run uses exactly the allowed amount, it is complete and has not ended early. A race or
+//! fallback that already has a winner has not ended early either.
 //!
 //! A run that ended early returns its partial result, unless [`on_limit`](CompositeTool::on_limit)
-//! is set otherwise. The partial result of a fan-out contains all branches. The partial result of a
-//! pipeline or workflow is its output block, with defaults for missing values. Without an output
-//! block, it is the result of the last completed step. The last text of the result says that the
-//! run ended early, and names the limit, its value, and the refused and skipped steps. `_meta`
-//! contains the same data under [`LIMIT`].
+//! is set otherwise. The partial result of a fan-out contains all branches, including those that
+//! did not complete. The partial result of a pipeline or workflow is its output block, with
+//! defaults for missing values. Without an output block, it is the result of the last completed
+//! step. The last text of the result says that the run ended early, and names the limit, its value,
+//! and the refused and skipped steps. `_meta` contains the same data under [`LIMIT`].
 //!
 //! The result of a run that ended early is an error (`isError`) in these cases:
 //!
@@ -139,11 +140,11 @@
 //! - A required branch or step has failed for a reason other than the limit.
 //! - The definition sets [`OnLimit::Fail`].
 //!
-//! If a composite calls another composite, the calls, results and costs of the nested run also
-//! count toward the limits of all outer runs. A nested run that reaches a limit of its own ends
-//! alone, and returns its partial result to the branch that called it. A nested run that reaches a
-//! limit of an outer run ends together with the outer run, and the text in the result names the
-//! outer run. Counts are kept while a run is suspended for the user's answers.
+//! If a composite calls another composite, the calls, results and costs of the inner run also count
+//! toward the limits of all outer runs. If the inner run reaches its own limit, only the inner run
+//! ends, and its partial result is returned to the branch of the outer run. If the inner run
+//! reaches a limit of an outer run, both runs end, and the text in the result names the outer run.
+//! If a run is suspended for a user's answers, the amounts that it has used are stored with it.
 //!
 //! ```
 //! # #[cfg(feature = "testing")]
@@ -180,29 +181,31 @@
 //! derived from the targets:
 //!
 //! - The input schema is the union of the input schemas of the targets.
-//! - The annotations combine the effects of all targets. A target that does not declare whether it
-//!   has an effect is assumed to have the effect.
-//! - The output schema is that of the last step. It is omitted if a successful run may end with an
-//!   earlier step, for example because of a condition or a limit.
+//! - The annotations cover the effects of all targets. If a target does not declare an annotation,
+//!   the composite is annotated as if the target had the effect.
+//! - The output schema is the output schema of the last step. It is omitted if a successful run may
+//!   end with an earlier step, for example because of a condition or a limit.
 //!
-//! If a required tool is missing, the composite is not listed, and a log message names the tool. If
-//! an optional tool is missing, the composite is listed, and its calls of this tool fail.
+//! If a required tool does not exist, the composite is not listed, and a log message names the
+//! tool. If an optional tool does not exist, the composite is listed, but its calls of this tool
+//! fail.
 //!
 //! # Names
 //!
 //! The target of a composite may be another composite. Composites can be nested up to 8 deep. The
 //! resources and the time of a nested run count toward the [`CallLimits`] and the timeout of the
-//! outermost call. If a composite calls a tool of its own name, the tool behind the layer is
-//! called. [`Target::behind`] always calls the tool behind the layer.
+//! outermost call. If a composite calls a tool that has the same name as the composite, the tool of
+//! the inner service is called. A target that is created with [`Target::behind`] always calls the
+//! tool of the inner service.
 //!
 //! # What targets see
 //!
-//! A target receives the context of the composite call without the parts that concern only the
+//! A target receives the context of the composite call, except for the parts that concern only the
 //! client: the progress token, the connection, and all client capabilities except those for
-//! answering questions. Without the connection, a target cannot send log messages to the client. If
-//! a target asks for input with an `InputRequired` result, the composite asks the client on behalf
-//! of the target. It then calls the target again with the client's answers and the state that the
-//! target returned. The branch fails if the client does not support the request, or if the target
+//! answering questions. A target therefore cannot send log messages to the client. If a target
+//! returns an `InputRequired` result, the composite forwards the target's questions to the client.
+//! It then calls the target again, with the client's answers and the state that the target
+//! returned. The branch fails if the client does not support the questions, or if the target
 //! continues as a task.
 //!
 //! # Asking the client
@@ -223,31 +226,30 @@
 //! is a target that uses an older version and asks in the middle of its call.
 //!
 //! A client declares that it can ask a user with the capability `elicitation`, either in the
-//! `_meta` of each request or when it initializes. A caller in code is asked only if it declares
-//! the capability in `_meta`. If the capability is missing and a later question is certain, the run
-//! is rejected before it first calls a tool that is not read-only. A question is certain if its
-//! step has no condition, or a condition that is known to be true. In a fan-out, all targets must
-//! also be required to succeed. If the condition of a question is not known yet, the question fails
-//! when the run reaches it.
+//! `_meta` of each request or when it initializes. Rust code that calls a composite directly must
+//! declare the capability in `_meta`. If a client without the capability calls a composite that is
+//! certain to ask a question, the run is rejected before it calls a tool that is not read-only. A
+//! question is certain if its step has no condition, or a condition that is known to be true. A
+//! question of a fan-out's target is certain only if all targets must succeed. If the condition of
+//! a question is not known yet, the run continues, and the question fails when the run reaches it.
 //!
-//! For the same reason, a run is rejected before it first calls a tool that is not read-only if its
-//! state is certain to be larger at a later question than the [store](CompositeLayer::state)
-//! accepts.
+//! A run is also rejected at this point if its state is certain to be too large for the
+//! [store](CompositeLayer::state) when it is suspended for a later question.
 //!
 //! # Progress
 //!
 //! A client that sends a progress token receives a progress notification whenever a step of a
 //! pipeline or workflow, or a branch of a fan-out, starts or ends: `step 2/5 fetch_logs`. A target
-//! can also report progress with the token in the `_meta` of its request. This progress is
-//! forwarded to the client as part of the step's progress: `step 2/5 fetch_logs: 40 of 100 lines`.
-//! The elements of loops and the steps of nested composites are reported in the same way: `step 2/5
-//! deploy: step 1/3 build`.
+//! can also report progress with the token in the `_meta` of its request. The client then receives
+//! this progress with the name of the step: `step 2/5 fetch_logs: 40 of 100 lines`. The elements of
+//! loops and the steps of nested composites are reported in the same way: `step 2/5 deploy: step
+//! 1/3 build`.
 //!
 //! The client receives at most one notification every 20 milliseconds, with the latest progress.
 //! The first notification is sent 20 milliseconds after the request, so a composite that ends
 //! sooner sends only its result. While nothing changes, a heartbeat names the running steps every
-//! 15 seconds; see [`CompositeLayer::heartbeat`]. No notification follows the result, and a run
-//! does not wait for a client that reads notifications slowly.
+//! 15 seconds; see [`CompositeLayer::heartbeat`]. No notification is sent after the result. A run
+//! never waits for a client that reads notifications slowly.
 //!
 //! The progress value is the number of finished steps plus the completed fraction of each running
 //! step, if known. The protocol requires each value to be greater than the previous one. An event

@@ -1,14 +1,15 @@
-//! The output block of a pipeline or workflow, which builds its result.
+//! The output block, an object that a pipeline or workflow returns as its result.
 
 use serde_json::Value;
 
 pub use crate::schema::json_type::JsonType;
 
-/// The output block of a pipeline or workflow. Builds an object from the input and the outputs of
-/// the steps, and replaces the result of the last step.
+/// The output block of a pipeline or workflow: the properties of an object that is built from the
+/// input and the outputs of the steps. The object becomes the result of the run, instead of the
+/// result of the last step.
 ///
-/// The object becomes the structured content of the composite's result and, serialized as JSON, the
-/// text of the result. The composite advertises an output schema that describes the object.
+/// The result contains the object as structured content and, in JSON, as a text. The composite
+/// advertises an output schema that describes the object.
 ///
 /// # Examples
 ///
@@ -46,8 +47,8 @@ pub struct OutputProperty {
 /// The source of an output property's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PropertySource {
-    /// A JSON value whose strings can be references and templates. After evaluation, the value is
-    /// converted to the given type.
+    /// A JSON value whose strings can be references and templates, which are evaluated during a
+    /// run. The evaluated value is converted to the given type.
     Value(JsonType, Value),
     /// Nested properties, which form an object.
     Properties(Vec<(String, OutputProperty)>),
@@ -84,8 +85,8 @@ impl OutputProperty {
     /// Creates a property from a JSON value. Strings in the value can be [references and
     /// templates](crate::expr) that use the input and the outputs of steps.
     ///
-    /// The evaluated value is converted to the type `kind` if it is a string that represents a
-    /// value of this type, such as `"42"` for an integer.
+    /// If the evaluated value is a string, it is converted to the type `kind`. For example, the
+    /// string `"42"` becomes an integer.
     pub fn new(kind: JsonType, value: impl Into<Value>) -> Self {
         PropertySource::Value(kind, value.into()).into()
     }
@@ -96,19 +97,20 @@ impl OutputProperty {
         PropertySource::Properties(properties.collect()).into()
     }
 
-    /// Sets the description of the property, which the output schema shows to clients.
+    /// Sets the description of the property. It becomes part of the output schema that clients
+    /// receive.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Sets the default of the property, which is used if its value is missing, null or not of the
-    /// declared type.
+    /// Sets the default of the property. It is used if the evaluated value is missing, null or not
+    /// of the declared type.
     ///
-    /// Without a default, the run fails if the value does not have the declared type, or if a
-    /// referenced value is missing. If the value is null, or if an optional reference (`?`) has no
-    /// value, the property is omitted from the object.
+    /// If no default is set, the run fails if the value does not have the declared type, or if a
+    /// referenced value is missing. A property is omitted from the object if its value is null, or
+    /// if it is an optional reference (`?`) to a missing value.
     #[must_use]
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);

@@ -1,4 +1,4 @@
-//! A composite that calls its tools through a function instead of a service.
+//! Runs a composite in code. Its tool calls are passed to a function instead of a Tower service.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -29,12 +29,13 @@ use crate::{
     observe::{Observer, Observers},
 };
 
-/// A composite that calls its tools through a function. Use a plan to run a composite in code,
-/// without a server.
+/// A compiled composite that runs without a server: each tool call is passed to a function that you
+/// define. Use it to run composites in your own code.
 ///
-/// A [`CompositeLayer`](super::CompositeLayer) calls the tools of the service behind it. In
-/// contrast, a plan calls a function that is passed to [`run`](Self::run). A plan does not know the
-/// input schemas of the tools, so it does not coerce arguments to these schemas.
+/// A [`CompositeLayer`](super::CompositeLayer) sends tool calls to the service that it wraps. In
+/// contrast, a plan passes them to the function given to [`run`](Self::run). A plan does not know
+/// the input schemas of the tools. It therefore does not convert arguments to the types that a tool
+/// expects.
 ///
 /// # Examples
 ///
@@ -80,7 +81,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Returns all errors in the definition at once.
+    /// Returns all errors in the definition at once, each with its path.
     pub fn new(composite: CompositeTool) -> Result<Self, DefinitionErrors> {
         let program = Program::compile(vec![composite], None)?;
         let schema = resolve::input_schema(&program.composites[0], &[]);
@@ -106,17 +107,17 @@ impl Plan {
         self
     }
 
-    /// Runs the plan. Calls the function `call` for each tool call, and combines the outcomes into
-    /// one result.
+    /// Runs the plan. Each tool call is passed to the function `call`. The outcomes of the calls
+    /// are combined into one result.
     ///
-    /// For each call, the function receives a separate context that is derived from `context`. If
-    /// the returned future is dropped, all pending calls are dropped too. An elicitation step
-    /// fails, because there is no client that can ask a user.
+    /// For each call, the function receives a new context, which is derived from `context`. If the
+    /// returned future is dropped, all pending calls are dropped too. An elicitation step fails,
+    /// because a plan has no client that could ask the user.
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments do not match the input schema. A run that fails is not
-    /// such an error: it returns a result with `isError`.
+    /// Returns an error if the arguments do not match the input schema of the composite. If the run
+    /// itself fails, no error is returned, but a result with `isError`.
     ///
     /// # Panics
     ///
@@ -164,8 +165,8 @@ impl Plan {
         Ok(result)
     }
 
-    /// Returns the tool calls that a run would make with these arguments, without calling any tool.
-    /// Values that depend on the outputs of tools are not determined.
+    /// Returns a preview of the tool calls that a run would make with these arguments. No tool is
+    /// called, so values that depend on the outputs of tools remain unknown.
     ///
     /// # Errors
     ///
@@ -184,7 +185,8 @@ impl Plan {
         flowchart::flowchart(&self.program, 0)
     }
 
-    /// Adds defaults to the arguments and checks them.
+    /// Adds the defaults of the composite's input schema to the arguments, and then checks the
+    /// arguments.
     fn checked(&self, arguments: JsonObject) -> Result<Value, ErrorData> {
         let tool = &self.program.composites[0].name;
         let checked = self.input.check(tool, Some(arguments), false);

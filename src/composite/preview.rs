@@ -8,13 +8,13 @@ pub use crate::engine::preview::{
     CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, StopPreview, Wave,
 };
 
-/// The tool calls that a composite would make with given arguments. A preview is created without
-/// calling any tool, so it shows how a definition behaves before it is used.
+/// A preview of the tool calls that a composite would make with given arguments. It shows how a
+/// definition behaves without calling any tool.
 ///
-/// The `Display` implementation prints the calls and questions of each step, in numbered waves of
-/// steps that may start at the same time. Values that only a run can determine, such as the outputs
-/// of other steps, are printed as they are written in the definition. A preview can also be
-/// serialized.
+/// The `Display` implementation prints the calls and questions of each step. The steps are grouped
+/// in numbered waves; the steps of one wave may start at the same time. Values that are only known
+/// during a run, such as the outputs of steps, are printed as they are written in the definition. A
+/// preview can also be serialized.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Preview {
@@ -22,9 +22,9 @@ pub struct Preview {
     pub composite: String,
     /// The steps, grouped into waves. The steps of a wave may start at the same time.
     ///
-    /// A step is in the first wave after the waves of all steps that it waits for. An actual run
-    /// does not wait for a whole wave: a step starts as soon as the steps that it waits for have
-    /// finished.
+    /// Each step is in the first wave that comes after all steps that it waits for. An actual run
+    /// does not wait for a whole wave. It starts each step as soon as the steps that it waits for
+    /// have finished.
     pub waves: Vec<Wave>,
 }
 

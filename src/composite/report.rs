@@ -1,4 +1,4 @@
-//! Builds the content, the structured report and the trace of a composite's result.
+//! Builds the parts of a composite's result: the content, the structured report, and the trace.
 
 use std::{fmt::Write, sync::OnceLock};
 
@@ -19,40 +19,42 @@ use crate::{
     },
 };
 
-/// Templates for the parts of a result that are the same in every result of a composite. Created
-/// when the composite returns its first result.
+/// Precomputed parts of the results of a composite, such as the names of its steps in `_meta`. They
+/// are created when the composite returns its first result.
 ///
-/// Each new result starts from clones of these templates, because cloning a map is faster than
-/// filling a new one.
+/// Each result starts with clones of these parts, because cloning a map is faster than filling a
+/// new one.
 #[derive(Debug, Default)]
 pub(super) struct Templates(OnceLock<Box<Cached>>);
 
 #[derive(Debug)]
 pub(super) struct Cached {
-    /// The template of each step that makes exactly one call. `None` for a loop, a switch, a
-    /// question and other steps.
+    /// The template of each step that makes exactly one tool call. `None` for all other steps, such
+    /// as loops, switches and questions.
     pub(super) steps: Vec<Option<Template>>,
-    /// The member `branches` of a report in which all branches have completed with the output null.
+    /// The member `branches` of the report of a fan-out, with the status `completed` and the output
+    /// null for each branch. The actual outcomes of a run replace these values.
     branches: Map<String, Value>,
-    /// The index of the step to which each member of `branches` belongs.
+    /// The index of the step for each member of `branches`, in the order of these members.
     order: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Template {
-    /// The `_meta` that names the branch and its tool. It is cloned into content blocks that have
-    /// no `_meta` of their own.
+    /// The `_meta` that names the branch and its tool. It is cloned for each content block that has
+    /// no `_meta`.
     attribution: MetaObject,
     /// The label that precedes the content of the branch.
     label: ContentBlock,
-    /// The trace entry of a branch that has completed.
+    /// The entry in the trace for a step that has completed. It is cloned for each run.
     trace: Map<String, Value>,
 }
 
 // === impl Templates ===
 
 impl Templates {
-    /// Returns the templates for `steps`, the steps of the composite.
+    /// Returns the precomputed parts for `steps`, which are the steps of the composite. Creates
+    /// them on the first call.
     pub(super) fn of(&self, steps: &[Step]) -> &Cached {
         self.0.get_or_init(|| Box::new(Cached::new(steps)))
     }
@@ -91,8 +93,9 @@ impl Template {
     }
 }
 
-/// Moves the content of one branch to the end of `content`, after a label if `labels` requires one.
-/// If the branch did not complete, its texts are replaced by one text with the reason.
+/// Appends the content of one branch to `content`. A label with the name of the branch precedes it
+/// if `labels` requires one. If the branch did not complete, a text with the reason replaces its
+/// own texts.
 pub(super) fn add_content(
     content: &mut Vec<ContentBlock>,
     step: &Step,
@@ -140,7 +143,7 @@ pub(super) fn add_content(
     content.append(blocks);
 }
 
-/// Returns the label of a branch: the name of the branch and, if it is different, the name of the
+/// Returns a label: a text block with the name of a branch and, if it is different, the name of its
 /// tool.
 fn label(branch: &str, tool: &str) -> ContentBlock {
     let mut label = ContentBlock::text(match tool == branch {
@@ -152,7 +155,7 @@ fn label(branch: &str, tool: &str) -> ContentBlock {
     label
 }
 
-/// Marks a text block as the label of a branch, in its `_meta`.
+/// Marks a text block as the label of a branch, by setting a key in its `_meta`.
 fn mark(block: &mut ContentBlock) {
     if let ContentBlock::Text(text) = block {
         let meta = text.meta.get_or_insert_with(|| MetaObject(Map::with_capacity(1)));
@@ -160,8 +163,9 @@ fn mark(block: &mut ContentBlock) {
     }
 }
 
-/// Returns the name of the tool that a step has called, or would have called if it had not been
-/// skipped. Returns `None` if the step calls no tool, or if it is a switch that has chosen no case.
+/// Returns the name of the tool that a step has called. If the step was skipped, returns the tool
+/// that it would have called. Returns `None` if the step calls no tool, or if it is a switch that
+/// has selected no case.
 pub(super) fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
     if let Some(call) = step.action.as_call() {
         return Some(&call.tool);
@@ -193,7 +197,7 @@ pub(super) fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String
     text
 }
 
-/// Adds the names of the branch and of its tool to the `_meta` of a content block.
+/// Adds the name of the branch and the name of its tool to the `_meta` of a content block.
 pub(super) fn attribute(
     block: &mut ContentBlock,
     template: Option<&Template>,
@@ -229,10 +233,10 @@ fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
     }
 }
 
-/// Builds the structured report of a fan-out, which contains the status, the output and the error
-/// of each branch.
+/// Builds the structured report of a fan-out. The report contains the status, the output and the
+/// error of each branch.
 ///
-/// The structured content of the branches' results is moved into the report.
+/// Structured content is moved from the results of the branches into the report, not copied.
 pub(super) fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     let mut branches = templates.branches.clone();
     let mut is_complete = true;
@@ -262,7 +266,7 @@ pub(super) fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     report.into()
 }
 
-/// Returns the entry of one branch or step in a structured report.
+/// Returns the entry for one branch or step in a structured report: its status, output and error.
 pub(super) fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value> {
     let mut report = Map::with_capacity(2);
     report.insert("status".to_owned(), outcome.status.name().into());
@@ -275,8 +279,8 @@ pub(super) fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<St
     report
 }
 
-/// Removes the output from the result of a branch, and returns it. The output is the structured
-/// content or, if there is none, the text.
+/// Takes the output out of the result of a branch. The output is the structured content or, without
+/// structured content, the text.
 fn output(result: &mut ToolResult) -> Option<Value> {
     // Accesses the result mutably only to take a value, because mutable access to a shared result
     // is slower.
@@ -319,8 +323,8 @@ pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Val
         .collect()
 }
 
-/// Returns the trace entry of a step with one call and a duration of zero. The caller overwrites
-/// these values if they differ.
+/// Returns the trace entry of a step that made one call and took no time. The caller replaces these
+/// values if they are different.
 fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
     let mut entry = Map::with_capacity(4);
     entry.insert("step".to_owned(), Value::from(&*step.id));

@@ -1,4 +1,5 @@
-//! Matches composites with the tools that exist behind the layer, and derives their schemas.
+//! Looks up the tools that composites call in the tool list of the inner service, and derives the
+//! schemas of the composites from them.
 
 use std::sync::Arc;
 
@@ -27,30 +28,32 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The composites of a layer, matched with the tools that currently exist.
+/// All composites of a layer, together with the tools that they call. Derived from the current tool
+/// list of the inner service.
 #[derive(Debug)]
 pub(super) struct Resolved {
     /// The composites, in the order of their definitions.
     pub(super) composites: Vec<Resolution>,
 }
 
-/// The result of matching one composite with the existing tools.
+/// The result of looking up the tools that one composite calls.
 #[derive(Debug)]
 pub(super) enum Resolution {
     /// All required tools exist, so the composite can run.
     Available(Box<Available>),
-    /// Required tools are missing, so the composite cannot run.
+    /// A required tool is missing, so the composite is not listed and cannot run.
     Missing,
 }
 
-/// A composite that can run, because the tools that it requires exist.
+/// A composite whose required tools all exist, so that it can be listed and run.
 #[derive(Debug)]
 pub(super) struct Available {
-    /// The composite as clients see it in the tool list.
+    /// The definition of the composite as a tool, as listed for clients.
     pub(super) tool: Tool,
     input: Input,
-    /// Whether targets that receive the whole input get it as the client sent it. The defaults in a
-    /// derived input schema may belong to other targets, so they are not added in this case.
+    /// Whether a target that receives the whole input of the composite receives it without
+    /// defaults. This is the case if the input schema is derived from the targets, because a
+    /// default in it may belong to another target.
     passes_given: bool,
     /// The output schema that the composite advertises.
     pub(super) output: OutputSchema,
@@ -58,29 +61,29 @@ pub(super) struct Available {
     pub(super) targets: Vec<ResolvedTarget>,
 }
 
-/// A target of a composite, matched with the tool that currently exists.
+/// A target of a composite, together with the tool that it currently calls.
 #[derive(Debug)]
 pub(super) struct ResolvedTarget {
     /// The name of the tool as written in the definition.
     name: Arc<str>,
     /// The input schema of the tool. `None` if the tool does not exist.
     schema: Option<Input>,
-    /// Whether the input schema rejects arguments that it does not declare.
+    /// Whether the tool's input schema rejects arguments that it does not declare.
     closed: bool,
     arguments: ArgumentSource,
     /// Whether the tool is annotated as read-only.
     read_only: bool,
 }
 
-/// The source from which the arguments of a target's call are built.
+/// Determines how the arguments of a target's tool call are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArgumentSource {
     /// The evaluated expressions in the definition.
     Mapped,
     /// The whole input of the composite.
     Input,
-    /// The whole input of the composite. The input is not checked again, because the tool's input
-    /// schema equals that of the composite.
+    /// The whole input of the composite. The tool has the same input schema as the composite, so
+    /// the input does not have to be checked again.
     CheckedInput,
 }
 
@@ -96,7 +99,8 @@ impl Resolved {
         Self { composites }
     }
 
-    /// Returns the composite with this index if it can run with the current tools.
+    /// Returns the composite with this index. Returns `None` if a required tool of the composite is
+    /// missing.
     pub(super) fn available(&self, composite: usize) -> Option<&Available> {
         self.composites[composite].available()
     }
@@ -144,8 +148,8 @@ impl Resolution {
     }
 }
 
-/// Returns the tool that each target of a composite calls, ordered by call site. A missing tool is
-/// `None`.
+/// Returns the tools that the targets of a composite call, ordered by call site. An element is
+/// `None` if its tool is missing.
 fn find_tools<'t>(
     compiled: &Compiled,
     tools: &'t Tools,
@@ -160,8 +164,8 @@ fn find_tools<'t>(
         .collect()
 }
 
-/// Returns `true` if a composite can run with the tools in `found`. Logs a warning if tools are
-/// missing.
+/// Returns `true` if the tools in `found` are sufficient to run the composite. Logs a warning that
+/// names the missing tools, if any.
 fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) -> bool {
     let calls = compiled.plan.sites().zip(found);
     let missing: Vec<_> = calls
@@ -182,8 +186,8 @@ fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warni
     true
 }
 
-/// Logs a warning for each argument in a definition that can never match the input schema of its
-/// tool.
+/// Logs a warning for each argument in a composite's definition that can never match the input
+/// schema of the called tool.
 fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) {
     let name = &compiled.name;
     for step in compiled.plan.steps() {
@@ -202,8 +206,8 @@ fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warn
     }
 }
 
-/// Returns the annotations of a composite. Logs a warning if the definition claims more safety than
-/// the called tools provide.
+/// Returns the annotations of a composite. If the definition sets an annotation that claims more
+/// safety than the called tools provide, logs a warning and ignores this annotation.
 fn annotations(
     compiled: &Compiled,
     found: &[Option<&Tool>],
@@ -223,8 +227,8 @@ fn annotations(
     annotations
 }
 
-/// Returns the input schema of a composite: the declared schema or, without one, a schema that is
-/// derived from the tools of its targets.
+/// Returns the input schema of a composite. This is the declared schema or, if none is declared, a
+/// schema that is derived from the input schemas of the called tools.
 pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<JsonObject> {
     if let Some(schema) = &compiled.input_schema {
         return schema.clone();
@@ -242,7 +246,8 @@ pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<
     Arc::new(schema::derive_input(&sources, needs(&compiled.plan)))
 }
 
-/// Returns the arguments of a call that can never match the input schema of the tool.
+/// Returns the arguments in the definition of a tool call that can never match the input schema of
+/// the tool.
 fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     match &call.arguments {
         Arguments::Input => Vec::new(),
@@ -250,8 +255,8 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Returns the parts of the composite's input that a plan reads outside the arguments of its calls:
-/// in conditions, in the output block, and in settings of actions, such as the collection of a
+/// Returns the parts of the composite's input that are used outside the arguments of tool calls: in
+/// conditions, in the output block, and in other settings of steps, such as the collection of a
 /// loop.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
     fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
@@ -279,9 +284,9 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     needs
 }
 
-/// Returns the output schema that a composite inherits because it returns the results of tools
-/// unchanged. Returns `None` if the composite declares an output schema, or if its results may come
-/// from tools with different schemas or from no tool.
+/// Returns the output schema of a tool if the composite returns the results of this tool unchanged,
+/// and can therefore advertise the same schema. Returns `None` if the composite declares an output
+/// schema, or if its results may come from tools with different schemas or from no tool.
 fn schema_of_tools<'t>(
     compiled: &Compiled,
     found: &[Option<&'t Tool>],
@@ -303,8 +308,8 @@ fn schema_of_tools<'t>(
     }
 }
 
-/// Returns the last step of a pipeline or workflow if every successful run ends with it. Otherwise,
-/// returns `None`.
+/// Returns the last step of a pipeline or workflow. Returns `None` if a successful run may end
+/// without completing this step.
 fn certain_last(compiled: &Compiled) -> Option<&Step> {
     let is_certain = |last: &&Step| {
         !last.may_be_skipped() && !compiled.plan.may_end_early() && !compiled.may_be_partial()
@@ -355,8 +360,8 @@ impl Available {
 // === impl ResolvedTarget ===
 
 impl ResolvedTarget {
-    /// Matches the target of a call with its tool. `input_schema` is the input schema of the
-    /// composite that makes the call.
+    /// Combines a call in the definition with the tool that it calls. `input_schema` is the input
+    /// schema of the composite that makes the call.
     fn new(call: &CallSite, tool: Option<&Tool>, input_schema: &JsonObject) -> Self {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
@@ -382,17 +387,19 @@ impl ResolvedTarget {
         self.schema.is_some()
     }
 
-    /// Coerces the arguments of a call to the tool's input schema, and checks them.
+    /// Converts the arguments of a tool call to the types that the tool's input schema declares,
+    /// and then checks them.
     ///
-    /// A tool that is called with the whole input of the composite receives only the part that it
-    /// accepts. First, the input is replaced by `given`, if set, which lacks the defaults of other
-    /// targets. Then, arguments that the tool would reject as unknown are removed, and the defaults
-    /// of the tool are added. An input that was already checked against an equal schema is passed
-    /// on without changes.
+    /// If the target passes the whole input of the composite to its tool, the input is adapted to
+    /// the tool. First, the input is replaced by `given`, if set, which is the input without the
+    /// defaults of other targets. Then, arguments that the tool would reject as unknown are
+    /// removed, and the tool's own defaults are added. If the input was already checked against an
+    /// equal schema, it is passed on unchanged.
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every place where the arguments do not match the schema.
+    /// Returns an error that lists the violations of the schema, each with the path of the invalid
+    /// value.
     pub(super) fn prepare(
         &self,
         mut arguments: JsonObject,

@@ -1,4 +1,5 @@
-//! A client's call of a composite, including all rounds of questions to the client.
+//! A client's call of a composite. If the composite asks the client questions, the call consists of
+//! several rounds.
 
 use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
 
@@ -33,21 +34,21 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Default time that a user has to answer a question. It starts when the question is sent.
+/// The default time that a user has to answer a question, measured from when the question is sent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// The divisor that limits the preserved outputs of a suspended run: outputs that only the report
-/// of a failed run needs. Their maximum size is the store's maximum state size, divided by this
-/// number.
+/// Limits the size of the preserved outputs in a suspended run. Preserved outputs are kept only
+/// because the run would report them if it failed. They can use at most the maximum state size of
+/// the store, divided by this number.
 const PRESERVED_SHARE: usize = 4;
-/// The maximum size in bytes of a run's preserved outputs if the store does not report a maximum
-/// state size.
+/// The maximum size in bytes of the preserved outputs in a suspended run, if the store reports no
+/// maximum state size.
 const MAX_PRESERVED: usize = 4 * 1024;
 
-/// The maximum number of open questions that a message names.
+/// The maximum number of unanswered questions that a progress message names.
 const MAX_NAMED_QUESTIONS: usize = 3;
 
-/// The settings that apply to all composites of a layer.
+/// The settings of a composite layer that apply to all of its composites.
 pub(super) struct Settings {
     pub(super) limits: CallLimits,
     pub(super) heartbeat: Duration,
@@ -58,7 +59,7 @@ pub(super) struct Settings {
     pub(super) observers: Observers,
 }
 
-/// The stored state of a run that waits for the answers of a user.
+/// The state of a suspended run, as written to the store while the run waits for a user's answers.
 #[derive(Debug, Serialize, Deserialize)]
 struct SuspendedRun {
     /// The number of rounds of questions so far.
@@ -70,7 +71,7 @@ struct SuspendedRun {
     run: Box<RunState>,
 }
 
-/// The progress of one composite call through its rounds of questions.
+/// The state of one composite call between its rounds of questions.
 #[derive(Default)]
 struct Rounds {
     /// The number of rounds so far.
@@ -78,13 +79,14 @@ struct Rounds {
     /// The number of questions so far.
     asked: usize,
     used: Used,
-    /// The suspended run to resume; `None` before the first round.
+    /// The state of the suspended run, from which the next round resumes it. `None` before the
+    /// first round.
     run: Option<Box<RunState>>,
-    /// The reason why the run must not ask further questions. `None` if it may ask.
+    /// The reason why the run must not ask any more questions. `None` if it may ask.
     closed: Option<Arc<str>>,
 }
 
-/// A composite call that may need several rounds of questions.
+/// One call of a composite by a client. It needs several rounds if the composite asks questions.
 struct Called<'c> {
     at: usize,
     compiled: &'c Compiled,
@@ -95,7 +97,7 @@ struct Called<'c> {
     settings: &'c Settings,
 }
 
-/// Returns the reply to a composite call that started at the time `started`.
+/// Returns the reply to a call of a composite. `started` is the time at which the call started.
 pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
@@ -140,8 +142,8 @@ where
 // === impl SuspendedRun ===
 
 impl SuspendedRun {
-    /// Adds the client's answers to the suspended run, and returns the rounds with the run to
-    /// resume.
+    /// Adds the client's answers to the state of the suspended run. Returns the state of the call,
+    /// from which the next round continues.
     fn resume(mut self, plan: &Plan, answers: InputResponses) -> Rounds {
         let answers = answers.into_iter();
         let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
@@ -158,7 +160,8 @@ impl Rounds {
     ///
     /// # Errors
     ///
-    /// Returns a text that names the exceeded limit if there were too many rounds or questions.
+    /// Counts a round and its questions. If a limit on rounds or questions is exceeded, returns an
+    /// error text that names the limit.
     fn count(&mut self, questions: usize, limits: CallLimits) -> Result<(), String> {
         self.round += 1;
         self.asked = self.asked.saturating_add(questions);
@@ -234,7 +237,8 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the scope of the next round, with the time and resources that remain.
+    /// Returns the scope of the next round, which contains the time and resources that the run has
+    /// left.
     fn scope(&self, rounds: &Rounds) -> Scope {
         let active = rounds.run.as_ref().map_or(Duration::ZERO, |run| run.active());
         let left = self.compiled.timeout.saturating_sub(active);
@@ -250,8 +254,8 @@ impl Called<'_> {
         }
     }
 
-    /// Sends all open questions to the client at once. Waits until all questions are answered, or
-    /// until an answer ends the run. Sends heartbeats while it waits.
+    /// Sends all open questions to the client at once. Waits until the client has answered all of
+    /// them, or until an answer ends the run. Sends progress heartbeats in the meantime.
     async fn ask(&self, client: &LiveClient, run: &RunState) -> Responses {
         let plan = &self.compiled.plan;
         let questions = run.questions(plan);
@@ -271,11 +275,11 @@ impl Called<'_> {
         }
     }
 
-    /// Stores a suspended run, and returns its questions as a reply to the client.
+    /// Stores a suspended run, and returns the reply that sends its open questions to the client.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the run cannot be suspended. The text may be sent to clients.
+    /// Returns the reason why the run cannot be suspended, as a text that may be sent to clients.
     async fn put(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let mut preserved = Vec::new();
         kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
@@ -291,8 +295,9 @@ impl Called<'_> {
         put
     }
 
-    /// Truncates the preserved outputs of a run to the size that the store accepts, stores the run,
-    /// and returns its questions.
+    /// Stores a suspended run, and returns the reply that sends its open questions to the client.
+    /// Before that, truncates the preserved outputs so that the state is small enough for the
+    /// store.
     async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let room = self.settings.store.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
@@ -328,8 +333,9 @@ impl Called<'_> {
         }
     }
 
-    /// Removes the suspended run with the handle `text` from the store. Returns an error reply if
-    /// the handle does not identify a run that this call may resume.
+    /// Loads a suspended run and removes it from the store. `text` is the handle that the client
+    /// sent as its request state. Returns an error reply if there is no such run, or if this call
+    /// is not allowed to resume it.
     async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
@@ -356,16 +362,16 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the key of the caller, which the store uses to limit the caller's share of its
-    /// space. Returns `None` if the layer does not distinguish callers.
+    /// Returns the key that identifies the caller to the store, which may limit the space of each
+    /// caller. Returns `None` if the layer does not distinguish callers.
     fn caller_key(&self) -> Option<Vec<u8>> {
         let caller = self.settings.caller.as_ref()?;
         Some(caller_key(caller(self.context).as_deref()))
     }
 
-    /// Returns the binding of a suspended run: a fingerprint of the composite, its definition, the
-    /// arguments and the caller. Only a call with the same binding can resume the run, so other
-    /// callers cannot.
+    /// Returns the binding with which a run is stored: a fingerprint of the composite, its
+    /// definition, the arguments and the caller. A call can resume the run only if it has the same
+    /// binding. This prevents other callers from resuming the run.
     fn binding(&self) -> Fingerprint {
         let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
         let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
@@ -377,14 +383,14 @@ impl Called<'_> {
     }
 }
 
-/// Returns an error if a call has asked more than [`MAX_ASKED`] questions in all of its rounds.
-/// `asked` is the number of questions.
+/// Returns an error if `asked`, the number of questions that a call has asked in all of its rounds,
+/// exceeds [`MAX_ASKED`].
 fn check_asked(asked: usize) -> Result<(), String> {
     if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
 }
 
-/// Returns a progress message that names the first open questions by their keys. The keys are
-/// escaped, because a tool may have chosen them.
+/// Returns a progress message that names the keys of the first open questions. The keys are
+/// escaped, because tools can choose them.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     let more = keys.len().saturating_sub(MAX_NAMED_QUESTIONS);
     let told: Vec<_> =
@@ -393,8 +399,8 @@ fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     format!("waiting for an answer to {}{more}", told.join(", "))
 }
 
-/// Asks a client all questions, as many at the same time as the client allows. If an answer ends
-/// the run, the remaining questions are withdrawn.
+/// Sends questions to a client, as many at the same time as the client allows, and waits for the
+/// answers. If an answer ends the run, the unanswered questions are withdrawn.
 async fn ask(
     client: &LiveClient,
     questions: BTreeMap<String, Question>,

@@ -1,4 +1,5 @@
-//! One run of a composite, from its arguments to its result or to its questions to the client.
+//! Runs a composite once, from its arguments to its result. If the composite asks questions, the
+//! run ends when it has to wait for the client's answers.
 
 use std::{
     pin::Pin,
@@ -37,39 +38,40 @@ use crate::{
     message::{Context, ItemKind, Refusal, Request, ToolService, client::Abilities},
 };
 
-/// Runs composites, and calls the tools and nested composites that are their targets.
+/// Runs composites. Calls the tools and the nested composites that are their targets.
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
     pub(super) known: Arc<Known<Resolved>>,
-    /// The service behind the layer. Boxed because it may be large, and the future of a run
-    /// reserves space for it several times.
+    /// The inner service. It is boxed because it may be large, and the future of a run contains
+    /// space for several copies of it.
     pub(super) inner: Box<S>,
 }
 
-/// The [`Caller`] through which the engine calls the targets of one composite.
+/// Implements [`Caller`] for one composite. The engine uses it to call the composite's targets.
 struct Targets<S>
 where
     S: Service<Request>,
 {
     runner: Runner<S>,
     composite: usize,
-    /// The arguments of the composite without the defaults that its derived input schema added.
-    /// `None` if no defaults were added, or if no target needs the arguments without the defaults.
+    /// The arguments of the composite as the client sent them, without the defaults of its derived
+    /// input schema. `None` if no defaults were added, or if no target needs the original
+    /// arguments.
     given: Option<Box<JsonObject>>,
-    /// The kinds of questions that targets may ask the client.
+    /// The kinds of questions that the client can answer, and that targets may therefore ask.
     abilities: Abilities,
-    /// The future of the last call that ended at its first poll. The next call reuses its
-    /// allocation and its clone of the service.
+    /// The future of an earlier call that completed at its first poll. The next call reuses the
+    /// future's allocation and its clone of the service.
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
 /// The outcome of a run: a result, or open questions.
 pub(super) enum Ended {
-    /// The run has ended with a result. If `reached` is `true`, a limit ended the run, and the
-    /// result may be partial.
+    /// The run has ended with a result. `reached` is `true` if the run was ended by a limit, so
+    /// that the result may be partial.
     Result { result: CallToolResult, reached: bool },
-    /// The run is suspended with open questions. It can resume from this state once the questions
-    /// are answered.
+    /// The run waits for answers to its questions, and is suspended. It can be resumed from this
+    /// state when the client has answered.
     Asks(Box<RunState>),
 }
 
@@ -79,11 +81,11 @@ impl<S> Runner<S>
 where
     S: ToolService,
 {
-    /// Runs a composite with these arguments. If `state` is given, resumes the suspended run from
-    /// it. Otherwise, starts a new run.
+    /// Runs a composite with these arguments. If `state` is given, resumes the suspended run with
+    /// this state. Otherwise, starts a new run.
     ///
-    /// Work that does not wait is done before the future is created, so that the future does not
-    /// reserve space for this work. `program` must be the program of the runner.
+    /// Everything that does not wait is done before the future is created, which keeps the future
+    /// small. `program` must be the same program that the runner contains.
     pub(super) fn run<'r>(
         self,
         program: &'r Program,
@@ -124,7 +126,8 @@ where
         }
     }
 
-    /// Returns the state from which the run starts or resumes, and the [`Caller`] for its targets.
+    /// Returns the state with which the run starts or resumes, and the [`Caller`] that calls its
+    /// targets.
     fn prepare(
         self,
         compiled: &Compiled,
@@ -162,17 +165,17 @@ impl<S: Service<Request>> Targets<S> {
         available.map(|available| available.output.clone()).unwrap_or_default()
     }
 
-    /// Returns the tool behind the layer or the composite that a call site calls.
+    /// Returns the callee of a call site: a tool of the inner service or another composite.
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }
 
-    /// Returns the request for the call of a tool behind the layer.
+    /// Creates the request that calls a tool of the inner service.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tool does not exist, or if a question that the tool asked the client
-    /// was not answered.
+    /// Returns an error if the tool does not exist, or if the client has not answered a question
+    /// that the tool asked.
     #[inline]
     fn request(
         &self,
@@ -280,7 +283,7 @@ where
     }
 }
 
-/// Runs a composite as the target of another composite.
+/// Runs a composite that is called by another composite.
 async fn run_nested<S>(
     runner: Runner<S>,
     composite: usize,
@@ -323,8 +326,9 @@ where
     }
 }
 
-/// Adds the answers to a tool's questions to the parameters with which the tool is called again.
-/// Returns an error if a question was not asked or not answered.
+/// Adds the client's answers to the parameters of a tool call, which is then repeated because the
+/// tool asked these questions. Returns an error if a question could not be asked or was not
+/// answered.
 fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
     let Resume::Tool(state) = answered.resume else {
         return Err(protocol("the tool cannot be resumed"));

@@ -1,4 +1,5 @@
-//! Derives the input schema, the output schema and the annotations of a composite from its targets.
+//! Derives the input schema, the output schema and the annotations of a composite from those of the
+//! tools that it calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,8 @@ use crate::{
     suggest::nearest,
 };
 
-/// The keywords of a JSON Schema that can allow properties that its `properties` does not list.
+/// The JSON Schema keywords through which a schema can accept properties that are not listed in
+/// `properties`.
 const OPENING_KEYWORDS: [&str; 8] = [
     "$ref",
     "allOf",
@@ -27,39 +29,40 @@ const OPENING_KEYWORDS: [&str; 8] = [
     "patternProperties",
     "propertyNames",
 ];
-/// The keyword that makes clients repeat a property's value in an HTTP header when they call a tool
-/// (SEP-2243). It is removed from the schemas of composites, because it applies only to the
-/// server's own tools.
+/// A schema keyword that makes clients send the value of a property also as an HTTP header when
+/// they call the tool (SEP-2243). The keyword is removed from the schemas of composites, because it
+/// applies only to the server that defined the tool.
 const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// A target whose tool contributes to the input schema of a composite.
+/// A target whose tool determines a part of the composite's input schema.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
-    /// Whether each successful run calls this target.
+    /// Whether every successful run calls this target.
     pub(super) certain: bool,
     pub(super) arguments: &'a Arguments,
-    /// The input schema of the tool. `None` if the tool is not known.
+    /// The input schema of the tool. `None` if the tool is missing.
     pub(super) schema: Option<&'a JsonObject>,
 }
 
-/// A part of the input that a composite uses outside the arguments of its targets, for example in a
+/// A reference to the composite's input outside the arguments of tool calls, for example in a
 /// condition.
 pub(super) struct Need<'a> {
     pub(super) used: Use<'a>,
-    /// Whether each successful run uses this part of the input.
+    /// Whether every successful run evaluates this reference.
     pub(super) certain: bool,
-    /// The schema of the property that contains this part, if known.
+    /// The schema that the referenced property must match, if known.
     pub(super) schema: Option<Value>,
 }
 
 /// Derives the input schema of a composite from the input schemas of its targets.
 ///
-/// If all targets have the same schema and every successful run passes its whole input to each of
-/// them, the schema is returned with all its keywords. Otherwise, the derived schema contains the
-/// properties of all targets and all referenced properties. If targets have different schemas for
-/// the same property, `anyOf` combines these schemas. A property is required if every successful
-/// run needs it. `$schema` is included if it is the same for all targets.
+/// If all targets have the same schema, every successful run passes its whole input to each of
+/// them, and the input is not used elsewhere, the schema is returned with all its keywords.
+/// Otherwise, the derived schema contains the properties of all targets and all referenced
+/// properties. If targets have different schemas for a property, the schemas are combined with
+/// `anyOf`. A property is required if every successful run needs it. `$schema` is included if it is
+/// the same for all targets.
 pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> JsonObject {
     if let Some(schema) = common_schema(sources).filter(|_| needs.is_empty()) {
         return adopt_whole(schema);
@@ -93,16 +96,16 @@ pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> Json
     schema
 }
 
-/// Returns the `$schema` of the targets' input schemas. Returns `None` if the known targets have
-/// different ones.
+/// Returns the `$schema` keyword that the input schemas of all known targets share. Returns `None`
+/// if they differ.
 fn common_dialect<'a>(sources: &[Source<'a>]) -> Option<&'a Value> {
     let mut dialects = sources.iter().filter_map(|source| Some(source.schema?.get("$schema")));
     let first = dialects.next()??;
     dialects.all(|dialect| dialect == Some(first)).then_some(first)
 }
 
-/// Returns the input schema that all targets share. Returns `None` if the schemas differ, or if a
-/// successful run may not pass its whole input to each target.
+/// Returns the input schema that all targets share, if every successful run passes its whole input
+/// to each target. Otherwise, returns `None`.
 fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     let first = sources.first()?.schema?;
     let is_common = |source: &Source<'_>| {
@@ -111,9 +114,9 @@ fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     sources.iter().all(is_common).then_some(first)
 }
 
-/// Returns `true` if a call passes on the whole input of the composite. A call can do so without
-/// arguments of its own, or property by property: for each property of `schema`, the call has an
-/// argument with the same name that refers to this input property.
+/// Returns `true` if a call passes on the whole input of the composite. This is the case if the
+/// call sets no arguments. It is also the case if the call sets an argument for each property of
+/// `schema`, and each of these arguments refers to the input property of the same name.
 fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
     let Arguments::Mapped(expression) = arguments else { return true };
     let root = resolve_root(schema);
@@ -140,22 +143,24 @@ fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
         && properties(root).all(|(name, property)| passes(name, property))
 }
 
-/// Converts a tool's input schema to the input schema of a composite that accepts the same input.
+/// Converts a tool's input schema to an input schema for a composite that passes its whole input to
+/// the tool.
 pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
     with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
 }
 
-/// Returns `true` if `schema` lists a property with the name `property`.
+/// Returns `true` if `schema` lists the property in its `properties`.
 pub(super) fn declares(schema: &JsonObject, property: &str) -> bool {
     let properties = resolve_root(schema).get("properties");
     properties.is_some_and(|properties| properties.get(property).is_some())
 }
 
-/// Returns the first key in a path that a schema does not declare, and the closest declared name as
-/// a suggestion.
+/// Returns the first key of a path that a schema does not declare, together with the most similar
+/// declared key as a suggestion.
 ///
-/// Returns `None` if the schema declares the whole path, or if a keyword of the schema may allow
-/// further properties. Without such a keyword, only declared properties are considered to exist.
+/// Returns `None` if the schema declares all keys of the path, or if a keyword of the schema may
+/// allow keys that are not declared. If no such keyword is present, keys that are not declared are
+/// assumed not to exist.
 pub(super) fn undeclared(
     schema: &JsonObject,
     path: &[PathSegment],
@@ -191,10 +196,11 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
         && !OPENING_KEYWORDS.iter().any(|keyword| root.contains_key(*keyword))
 }
 
-/// Derives annotations that cover the effects of all targets, so that the composite does not seem
-/// safer than they are.
+/// Derives the annotations of a composite from the annotations of its targets. The composite has
+/// every effect that at least one target has, so that it never seems safer than its targets.
 ///
-/// A target without known annotations (`None`) is assumed to have all effects.
+/// If the annotations of a target are not known (`None`), the target is assumed to have all
+/// effects.
 pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAnnotations {
     let read_only = |target: &Option<&ToolAnnotations>| {
         target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
@@ -212,8 +218,8 @@ pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAn
         .open_world(targets.iter().any(open_world))
 }
 
-/// Overrides the derived annotations with those of the definition. An annotation of the definition
-/// that claims more safety than the derived one is ignored. Also returns the names of the ignored
+/// Replaces derived annotations by those that the definition sets. Ignores each annotation of the
+/// definition that claims more safety than the derived one. Also returns the names of the ignored
 /// annotations.
 pub(super) fn merge_annotations(
     given: &ToolAnnotations,
@@ -238,7 +244,8 @@ pub(super) fn merge_annotations(
     (merged, unsafe_claims)
 }
 
-/// Returns the schema of a fan-out's structured report. `ids` are the ids of its branches.
+/// Returns the output schema of a fan-out, which describes its structured report. `ids` are the ids
+/// of the branches.
 pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> JsonObject {
     let branch = json!({
         "type": "object",
@@ -293,7 +300,7 @@ pub(super) fn loop_schema() -> JsonObject {
     }))
 }
 
-/// Returns the schema of the output of an elicitation step whose form has the schema `form`.
+/// Returns the schema of an elicitation step's output. `form` is the schema of the step's form.
 pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
     let mut content = form.clone();
     // `$schema` is valid only at the root of a document.
@@ -334,22 +341,24 @@ fn into_object(schema: Value) -> JsonObject {
     }
 }
 
-/// Collects the properties of several targets' input schemas in one schema.
+/// Combines the properties in the input schemas of several targets into one schema.
 #[derive(Default)]
 struct Union<'a> {
     properties: BTreeMap<String, Vec<Value>>,
     required: BTreeSet<String>,
-    /// The properties that are required unless their schema has a default.
+    /// The names of the properties that become required, unless their schema has a default.
     needed: BTreeSet<String>,
-    /// Schemas of targets that become definitions (`$defs`), because copied properties refer to
-    /// parts of them. The key is the name of the definition.
+    /// Whole schemas of targets that are added as definitions (`$defs`), because properties that
+    /// were copied from them contain references to other parts of the same schema. The key is the
+    /// name of the definition.
     definitions: BTreeMap<String, (&'a JsonObject, Value)>,
 }
 
 // === impl Union ===
 
 impl<'a> Union<'a> {
-    /// Adds all properties of a target that is called with the whole input.
+    /// Adds all properties of a target's input schema. Used for a target that receives the whole
+    /// input of the composite.
     fn add_all(&mut self, source: &Source<'a>) {
         let Some(schema) = source.schema else { return };
         let root = resolve_root(schema);
@@ -363,7 +372,7 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Adds the input property that an argument of a target refers to.
+    /// Adds the property of the input that an argument of a target refers to.
     fn add_reference(&mut self, source: &Source<'a>, used: &Use<'_>) {
         let Some(name) = used.property() else { return };
         // The schema of the argument also applies to the input property only if the argument is a
@@ -378,7 +387,8 @@ impl<'a> Union<'a> {
         self.refer(name, property, source.certain && used.certain && !used.optional);
     }
 
-    /// Adds a referenced input property, with its schema if known.
+    /// Adds an input property to which a definition refers. The property's schema is included if it
+    /// is known.
     fn refer(&mut self, name: &str, property: Option<Value>, is_needed: bool) {
         // Adds the property even if its schema is unknown.
         self.properties.entry(name.to_owned()).or_default();
@@ -397,11 +407,11 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Copies a property from the schema of a target.
+    /// Copies the schema of a property from the schema of a target.
     ///
-    /// If the property refers to other parts of the target's schema, the whole schema is added as a
-    /// separate definition. This prevents conflicts between equal names in the schemas of several
-    /// targets.
+    /// If the copied schema refers to other parts of the target's schema, the target's whole schema
+    /// is added as a separate definition. Separate definitions prevent conflicts if the schemas of
+    /// several targets use the same names.
     fn adopt(&mut self, source: &Source<'a>, schema: &'a JsonObject, property: &Value) -> Value {
         match refers(property) {
             Refers::Nowhere => return rehome(property, None),
@@ -470,7 +480,7 @@ impl<'a> Union<'a> {
     }
 }
 
-/// Returns a schema that accepts each value that at least one of the alternatives accepts.
+/// Returns a schema that accepts a value if at least one of the alternatives accepts it.
 fn any_of(mut alternatives: Vec<Value>) -> Value {
     if let [_] = *alternatives {
         return alternatives.remove(0);
@@ -490,7 +500,8 @@ fn any_of(mut alternatives: Vec<Value>) -> Value {
     merged
 }
 
-/// Returns the root of a schema. If the root only refers to a definition, returns this definition.
+/// Returns the root of a schema. If the root consists only of a reference to a definition, returns
+/// this definition instead.
 fn resolve_root(schema: &JsonObject) -> &JsonObject {
     if schema.contains_key("properties") { schema } else { resolve(schema, schema) }
 }
@@ -499,8 +510,8 @@ fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The kinds of references in a schema to other parts of the same document, ordered from the
-/// easiest to the most difficult to copy.
+/// The kinds of references that a schema contains to other parts of its own document. Ordered by
+/// how difficult they are to copy, with the easiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Refers {
     /// No references.
@@ -511,8 +522,8 @@ enum Refers {
     ToAnchors,
 }
 
-/// Returns the kind of references in a schema to other parts of the same document. If there are
-/// several kinds, returns the highest in the order of [`Refers`].
+/// Returns the kind of references that a schema contains to other parts of its own document. If it
+/// contains several kinds, returns the one that is most difficult to copy.
 fn refers(schema: &Value) -> Refers {
     match schema {
         Value::Object(members) => members
@@ -534,9 +545,8 @@ fn refers(schema: &Value) -> Refers {
     }
 }
 
-/// Copies a schema without [`HEADER_KEYWORD`]. If `home` is given, the schema is moved into the
-/// definition with this name, so references within the document are changed to point into this
-/// definition.
+/// Copies a schema without [`HEADER_KEYWORD`]. If `home` is given, the copy becomes the definition
+/// with this name, so references within the document are changed to point into the definition.
 fn rehome(schema: &Value, home: Option<&str>) -> Value {
     let members = match schema {
         Value::Object(members) => members,

@@ -1,4 +1,4 @@
-//! The service that adds composite tools to another service.
+//! The Tower service that adds composite tools to an inner service.
 
 use std::{
     fmt,
@@ -29,7 +29,7 @@ use crate::{
     message::{ItemKind, Refusal, Reply, Request, ToolService},
 };
 
-/// Middleware that adds composite tools to a service. Created by [`CompositeLayer`].
+/// Middleware that adds composite tools to an inner service. Created by [`CompositeLayer`].
 ///
 /// The middleware is ready when the inner service is ready.
 #[derive(Clone)]
@@ -59,11 +59,13 @@ pin_project! {
     }
 }
 
-/// Determines which part of the middleware answers a request.
+/// Determines how the middleware answers a request: by running a composite, by listing tools, or by
+/// forwarding the request.
 enum Route {
-    /// The service behind the layer answers the request.
+    /// The inner service answers the request.
     Inner,
-    /// The listing answers. It adds composites to tool lists and to server capabilities.
+    /// The [`Listing`] answers the request, and adds composites to tool lists and to the server
+    /// capabilities.
     Listing,
     /// The composite with this index answers.
     Run(usize),
@@ -113,13 +115,14 @@ impl<S> Composite<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the composites in advance, so that no later request waits for the
-    /// list. Does nothing if the tools are already known, or if there are no composites.
+    /// Lists the tools of the inner service in advance, so that later requests do not have to wait
+    /// for the list. Does nothing if the tools are already known, or if the layer has no
+    /// composites.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed at the moment. The next request that needs
-    /// the tools then lists them.
+    /// Returns an error if the inner service cannot list its tools now. In this case, the first
+    /// request that needs the tools lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         self.listing.warm().await
     }
@@ -129,18 +132,18 @@ impl<S> Composite<S>
 where
     S: ToolService,
 {
-    /// Returns the tool calls that a composite would make with these arguments, without calling any
-    /// tool. Values that depend on the outputs of tools are not determined.
+    /// Returns a preview of the tool calls that a composite would make with these arguments. No
+    /// tool is called, so values that depend on the outputs of tools remain unknown.
     ///
-    /// The preview contains the steps in the order in which they may start, each with its calls.
-    /// The arguments of the calls are coerced to the input schemas of the called tools.
+    /// The preview lists the steps in the order in which they may start, each with its calls. The
+    /// arguments of each call are converted to the types that the tool's input schema declares.
     ///
-    /// This method may list the tools behind the composites.
+    /// If the tools of the inner service are not known yet, this method lists them.
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that an actual call would return if the composite does not exist,
-    /// if its tools are missing, or if the arguments do not match its input schema.
+    /// Returns a JSON-RPC error if the composite does not exist, if its tools are missing, or if
+    /// the arguments do not match its input schema. An actual call would return the same error.
     pub async fn preview(
         &self,
         composite: &str,
@@ -233,9 +236,9 @@ where
     }
 }
 
-/// Returns the tools behind the composites. If `composite` can run with the tools that are already
-/// known, returns these tools and the time `now`. Otherwise, lists the tools first, and returns
-/// them with the time at which the list was received. Returns `None` if listing fails.
+/// Returns the tools of the inner service and the time at which they were listed. If `composite`
+/// can run with the tools that are already known, returns these tools and the time `now`, without
+/// listing them again. Returns `None` if the tools cannot be listed.
 fn known<S>(
     mut lookup: Lookup<Resolved>,
     composite: usize,

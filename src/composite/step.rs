@@ -10,24 +10,25 @@ use crate::{engine::plan::OnRefusal, named::named};
 
 /// The default number of retries of a step.
 const RETRIES: u32 = 3;
-/// The default upper bound of the delay before the first retry.
+/// The default upper bound of the delay before the first retry of a step.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The default upper bound of the delay before every retry.
+/// The default upper bound of the delay before any retry of a step.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// The default timeout of one attempt of a step.
+/// The default timeout of an attempt to execute a step.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// The default number of loop elements that are processed at the same time.
+/// The default maximum number of loop elements that are processed at the same time.
 const LOOP_PARALLEL: usize = 10;
 /// The default maximum number of elements of a loop.
 const ITERATIONS: usize = 100;
-/// The default name of a loop's current element in references.
+/// The default name with which references access the current element of a loop.
 const ITEM: &str = "item";
 
-/// A step of a pipeline or workflow. Consists of an [`Action`], such as a tool call, and settings
-/// that are available for all actions.
+/// A step of a pipeline or workflow. A step consists of an [`Action`], for example a tool call, and
+/// of settings that are the same for all actions, for example a timeout.
 ///
-/// A step is only data, like a [`CompositeTool`](super::CompositeTool). Errors in a step are
-/// reported when a layer is built from the definition that contains it.
+/// Like a [`CompositeTool`](super::CompositeTool), a step is plain data and is not checked when it
+/// is created. Errors in a step are reported when a layer is built from the composite that contains
+/// the step.
 ///
 /// # Examples
 ///
@@ -89,30 +90,32 @@ pub struct ToolCall {
     /// The name of the tool as clients see it, such as `backend/tool`, or the name of another
     /// composite.
     pub(crate) tool: String,
-    /// Whether the tool behind the layer is called even if a composite has the same name.
+    /// Whether to call the tool of the inner service even if a composite of the layer has the same
+    /// name.
     pub(crate) behind: bool,
-    /// The arguments of the tool, such as `{ q = "$input.query" }`. Defaults to no arguments in a
-    /// step, and to the arguments of the composite in a target.
+    /// The arguments of the call, such as `{ q = "$input.query" }`. If `None`, a step passes no
+    /// arguments, and a target passes the arguments of the composite.
     pub(crate) arguments: Option<Value>,
-    /// Whether a tool result that consists only of text is parsed as JSON.
+    /// Whether to parse the text of the tool result as JSON if the result consists only of text.
     pub(crate) parse_json: bool,
 }
 
-/// A loop, which calls a tool for each element of a collection.
+/// A loop: calls a tool for each element of a collection.
 ///
-/// In the arguments of the tool call, `$item` refers to the current element, and `$index` to its
-/// index, starting at zero.
+/// In the call arguments, `$item` refers to the current element, and `$index` to the index of the
+/// element, starting at zero.
 ///
 /// The output of a loop is an object with these members:
 ///
 /// - `iterations`: an array with an object for each element, in the order of the collection. Each
-///   object has the members `index`, `item`, `status`, and `output` or `error`.
-/// - `count`, `completed` and `failed`: the numbers of all, completed and failed elements. If a
-///   limit has caused elements to be skipped, the member `skipped` is their number.
+///   object has the members `index`, `item` and `status`, and either `output` or `error`.
+/// - `count`, `completed` and `failed`: the number of all elements, of completed elements, and of
+///   failed elements. If elements were skipped because of a limit, the member `skipped` is their
+///   number.
 ///
 /// The [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of the step apply to
-/// each element separately. With [`OnError::Continue`], the step completes even if elements fail.
-/// Otherwise, the first failure cancels the other elements.
+/// each element separately. With [`OnError::Continue`], the loop completes even if some elements
+/// fail. Otherwise, the first element that fails cancels the other elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForEach {
     pub(crate) collection: Value,
@@ -122,21 +125,23 @@ pub struct ForEach {
     pub(crate) max_iterations: usize,
 }
 
-/// A choice between tool calls: calls the tool of the first [`Case`] whose condition is true.
+/// A choice between several tool calls. The conditions of the cases are evaluated in order, and the
+/// tool of the first [`Case`] whose condition is true is called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
     pub(crate) cases: Vec<Case>,
     pub(crate) default: Otherwise,
 }
 
-/// A case of a [`Switch`]: a condition and the tool call that is made if the condition is true.
+/// A case of a [`Switch`]. Consists of a condition and of the tool call to make if the condition is
+/// true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub(crate) when: String,
     pub(crate) call: ToolCall,
 }
 
-/// The behavior of a [`Switch`] if no condition is true.
+/// Determines what a [`Switch`] does if the conditions of all cases are false.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Otherwise {
@@ -146,16 +151,17 @@ pub enum Otherwise {
     Call(ToolCall),
 }
 
-/// A question that a step asks the user of the client, with a form for the answer.
+/// A question to the client's user, with a form for the answer. MCP calls such a question an
+/// elicitation.
 ///
 /// The output of the step is an object. Its member `action` is `accept`, `decline`, `cancel` or
-/// `timeout`. If it is `accept`, the member `content` is the completed form, which matches the
-/// schema.
+/// `timeout`. If it is `accept`, the member `content` contains the values that the user has
+/// entered, which match the schema of the form.
 ///
 /// The [`timeout`](Step::timeout) of the step limits the time that the user has to answer. This
 /// time does not count toward the time of the run. With [`OnError::Retry`], the question is
-/// repeated if an answer does not match the schema of the form. Questions are repeated without
-/// delay, so a definition that sets a delay for these retries is rejected.
+/// repeated if an answer does not match the schema of the form. It is repeated immediately, so
+/// setting a delay for these retries is an error.
 ///
 /// # Examples
 ///
@@ -189,15 +195,17 @@ pub struct Elicitation {
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// A value that a step computes from the data of the run, without calling a tool.
+/// A value that is computed from the input and the outputs of earlier steps, without calling a
+/// tool.
 ///
-/// The value becomes the output of the step. Use it for a value that several steps need, so that
-/// they can refer to it instead of repeating the expression. If the value is a bare optional
-/// reference (`?`) to a missing value, it is null.
+/// The value is the output of the step. If several steps need the same computed value, they can
+/// refer to this output instead of repeating the expression. If the value consists only of an
+/// optional reference (`?`), and the referenced value is missing, the output is null.
 ///
-/// The size of the value counts toward the [maximum size](super::CallLimits::max_result_bytes) of
-/// the results of the run. A step that computes a value must not set a [timeout](Step::timeout) or
-/// [`OnError::Retry`], because the same expression would fail again.
+/// The size of the value counts toward the [maximum total
+/// size](super::CallLimits::max_result_bytes) of a run's results. Setting a
+/// [timeout](Step::timeout) or [`OnError::Retry`] for the step is an error, because evaluating an
+/// expression again would have the same result.
 ///
 /// # Examples
 ///
@@ -231,9 +239,9 @@ pub struct ComputedValue {
 /// [condition](Step::condition) to end the run only in some cases. If the composite was called by
 /// another composite, only the inner run ends, and its result is the result of that call.
 ///
-/// The step has no output, so other steps can only depend on it or refer to its status. The step
-/// must not set a [timeout](Step::timeout), [default results](Step::default_results) or
-/// [`OnError::Retry`].
+/// A stop step has no output, so other steps can only depend on it or refer to its status. Setting
+/// a [timeout](Step::timeout), [default results](Step::default_results) or [`OnError::Retry`] for
+/// the step is an error.
 ///
 /// # Examples
 ///
@@ -260,7 +268,7 @@ pub struct Stop {
     pub(crate) result: StopResult,
 }
 
-/// The result that a [`Stop`] step returns for the run.
+/// The result of a run that is ended by a [`Stop`] step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StopResult {
     Message { text: String, is_error: bool },
@@ -283,10 +291,10 @@ pub enum OnError {
 
 /// A policy for retrying a failed step, with exponential backoff.
 ///
-/// Each retry is preceded by a random delay. The upper bound of the delay doubles with each retry,
-/// up to a maximum ([full jitter]). A tool result with `isError` counts as a failure and is retried
-/// too. Errors that would occur again, such as invalid arguments, are not retried. If all attempts
-/// fail, the last error is reported.
+/// Before each retry, the run waits for a random time. The upper bound of this delay doubles with
+/// each retry, up to a maximum ([full jitter]). A tool result with `isError` counts as a failure,
+/// so it causes a retry too. Errors that would occur again, for example invalid arguments, are not
+/// retried. If all attempts fail, the last error is reported.
 ///
 /// [full jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,7 +305,7 @@ pub struct Retry {
     pub(crate) then: Then,
 }
 
-/// The behavior of a run if a step still fails after its last retry.
+/// Determines whether a run continues if a step still fails after its last retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Then {
@@ -311,8 +319,9 @@ pub enum Then {
 // === impl Step ===
 
 impl Step {
-    /// Creates a step with an id and an action. The action is a [`ToolCall`] or the name of a tool,
-    /// a [`ForEach`], a [`Switch`], an [`Elicitation`], a [`ComputedValue`] or a [`Stop`].
+    /// Creates a step with an id and an action. The action is the name of a tool, or a
+    /// [`ToolCall`], a [`ForEach`], a [`Switch`], an [`Elicitation`], a [`ComputedValue`] or a
+    /// [`Stop`].
     ///
     /// The id identifies the step in references and in the trace. It consists of 1 to 64 letters,
     /// digits, `_` and `-`.
@@ -328,11 +337,10 @@ impl Step {
         }
     }
 
-    /// Sets the steps that must finish before this step starts. Steps that this step refers to need
-    /// not be set, because it waits for them anyway.
+    /// Sets the ids of steps that must finish before this step starts. This is not necessary for
+    /// steps that this step refers to, because it waits for these steps anyway.
     ///
-    /// Setting dependencies in a pipeline is an error, because the steps of a pipeline always run
-    /// in order.
+    /// In a pipeline, this setting is an error, because a pipeline always runs its steps in order.
     #[must_use]
     pub fn depends_on<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
         self.depends_on = steps.into_iter().map(Into::into).collect();
@@ -343,16 +351,16 @@ impl Step {
     /// skipped.
     ///
     /// The condition is a reference, a template or an expression, for example
-    /// `steps.scan.output.count > 3`. Its value must be a boolean or the text `true` or `false`.
-    /// Any other value fails the step.
+    /// `steps.scan.output.count > 3`. It must evaluate to a boolean, or to the text `true` or
+    /// `false`. Any other value fails the step.
     #[must_use]
     pub fn condition(mut self, condition: impl Into<String>) -> Self {
         self.condition = Some(condition.into());
         self
     }
 
-    /// Sets the timeout of each attempt to call the step's tool. In an elicitation step, sets the
-    /// time that the user has to answer. Defaults to 5 minutes.
+    /// Sets the timeout of each attempt to execute the step. In an elicitation step, sets the time
+    /// that the user has to answer. Defaults to 5 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -366,11 +374,11 @@ impl Step {
         self
     }
 
-    /// Sets the output that the step has if it is skipped or fails.
+    /// Sets the value that references use as the step's output if the step is skipped or fails.
     ///
-    /// Default results are required if this step can be skipped or fail although another step or
-    /// the output block refers to its output. They are not required if the reference is marked as
-    /// optional (`?`).
+    /// A definition is rejected if a step that may be skipped or may fail has no default results,
+    /// although another step or the output block refers to its output. Default results are not
+    /// necessary if all of these references are optional (`?`).
     #[must_use]
     pub fn default_results(mut self, output: Value) -> Self {
         self.default_results = Some(output);
@@ -381,7 +389,7 @@ impl Step {
 // === impl Action ===
 
 impl Action {
-    /// Returns the name of the action, which is the `type` of the step in configuration files.
+    /// Returns the name of the action: the `type` that a configuration file sets for such a step.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -394,10 +402,11 @@ impl Action {
         }
     }
 
-    /// Encodes all settings of the action as JSON, for the fingerprint of its composite.
+    /// Encodes all settings of the action as JSON. The encoded settings are part of the composite's
+    /// fingerprint.
     ///
     /// Each type is destructured without `..`, so that a new field causes a compile error until it
-    /// is encoded.
+    /// is encoded too.
     pub(super) fn encode(&self) -> Value {
         match self {
             Self::Tool(call) => call.encode(),
@@ -436,8 +445,8 @@ impl Action {
         }
     }
 
-    /// Returns the tool calls that the action may make, each with its path in the definition of the
-    /// step.
+    /// Returns mutable references to the tool calls that the action may make, each with its path in
+    /// the definition of the step.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         match self {
@@ -487,24 +496,24 @@ impl From<Stop> for Action {
 // === impl ToolCall ===
 
 impl ToolCall {
-    /// The `type` of a step that calls a tool, in configuration files.
+    /// The `type` of a step in configuration files if the step calls a tool.
     pub(crate) const TYPE: &'static str = "tool";
 
     /// Creates a call of `tool` without arguments.
     ///
-    /// If both a composite of the layer and a tool behind the layer have this name, the composite
-    /// is called.
+    /// If the layer has a composite with the name `tool`, this composite is called, even if the
+    /// inner service has a tool with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
         Self { tool: tool.into(), behind: false, arguments: None, parse_json: false }
     }
 
-    /// Creates a call like [`new`](Self::new), but always calls the tool behind the layer, even if
-    /// a composite has the same name.
+    /// Creates a call like [`new`](Self::new), but always calls the tool of the inner service, even
+    /// if a composite has the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self { behind: true, ..Self::new(tool) }
     }
 
-    /// Sets the arguments of the call: an object whose strings can be [references and
+    /// Sets the arguments of the call. This is an object whose strings can be [references and
     /// templates](crate::expr).
     #[must_use]
     pub fn arguments(mut self, arguments: Value) -> Self {
@@ -512,16 +521,17 @@ impl ToolCall {
         self
     }
 
-    /// Parses the tool result as JSON if it contains only text. The parsed value becomes the output
-    /// of the step, so that other steps can refer to its parts. If the text is not valid JSON, the
-    /// step fails.
+    /// If the tool result contains only text, parses the text as JSON. The parsed value becomes the
+    /// output of the step, so that other steps can refer to parts of it. If the text is not valid
+    /// JSON, the step fails.
     #[must_use]
     pub const fn parse_json(mut self) -> Self {
         self.parse_json = true;
         self
     }
 
-    /// Encodes all settings of the call as JSON, for the fingerprint of its composite.
+    /// Encodes all settings of the call as JSON. The encoded settings are part of the composite's
+    /// fingerprint.
     pub(super) fn encode(&self) -> Value {
         let Self { tool, behind, arguments, parse_json } = self;
         json!({
@@ -548,13 +558,13 @@ impl From<String> for ToolCall {
 // === impl ForEach ===
 
 impl ForEach {
-    /// The `type` of a loop step in configuration files.
+    /// The `type` of a step in configuration files if the step is a loop.
     pub(crate) const TYPE: &'static str = "for_each";
 
     /// Creates a loop that makes the tool call `call` for each element of `collection`.
     ///
-    /// The collection is an array, a reference or template with an array as its value, or a string
-    /// that contains a JSON array.
+    /// The collection is an array, a string that contains a JSON array, or a reference or template
+    /// that evaluates to an array.
     pub fn new(collection: impl Into<Value>, call: impl Into<ToolCall>) -> Self {
         Self {
             collection: collection.into(),
@@ -593,17 +603,17 @@ impl ForEach {
 // === impl Switch ===
 
 impl Switch {
-    /// The `type` of a switch step in configuration files.
+    /// The `type` of a step in configuration files if the step is a switch.
     pub(crate) const TYPE: &'static str = "switch";
 
-    /// Creates a choice between cases. `default` determines the behavior if the condition of no
-    /// case is true.
+    /// Creates a choice between cases. `default` determines what the step does if the conditions of
+    /// all cases are false.
     pub fn new(cases: impl IntoIterator<Item = Case>, default: Otherwise) -> Self {
         Self { cases: cases.into_iter().collect(), default }
     }
 
-    /// Iterates over the tool calls of the cases and of the default, each with its path in the
-    /// definition of the switch.
+    /// Returns mutable references to the tool calls of the cases and of the default, each with its
+    /// path in the definition of the switch.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
         let cases = self.cases.iter_mut().enumerate();
@@ -620,7 +630,7 @@ impl Switch {
 
 impl Case {
     /// Creates a case that makes the tool call `call` if the condition `when` is true. The
-    /// condition has the same form as the [condition](Step::condition) of a step.
+    /// condition is written like the [condition](Step::condition) of a step.
     pub fn new(when: impl Into<String>, call: impl Into<ToolCall>) -> Self {
         Self { when: when.into(), call: call.into() }
     }
@@ -629,18 +639,19 @@ impl Case {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// The `type` of an elicitation step in configuration files.
+    /// The `type` of a step in configuration files if the step asks the user a question.
     pub(crate) const TYPE: &'static str = "elicitation";
 
     /// Creates a question to the user.
     ///
-    /// `message` is the text of the question. It can be a [reference or template](crate::expr).
+    /// `message` is the text of the question. The text can be a [reference or
+    /// template](crate::expr), which is evaluated when the question is asked.
     ///
-    /// `schema` describes the form that the user fills in: an object whose properties are strings,
-    /// numbers, integers, booleans and choices. MCP allows no other properties in forms. A form
-    /// without properties lets the user only accept or decline. Titles and descriptions in the
-    /// schema can also be references and templates. Forms must not ask for passwords or other
-    /// secrets.
+    /// `schema` is the JSON Schema of the form. It describes an object whose properties are
+    /// strings, numbers, integers, booleans and choices, because MCP allows no other properties in
+    /// forms. If the form has no properties, the user can only accept or decline. Titles and
+    /// descriptions in the schema can also be references and templates. A form must not ask for
+    /// passwords or other secrets.
     pub fn new(message: impl Into<String>, schema: Value) -> Self {
         Self {
             message: message.into(),
@@ -669,11 +680,11 @@ impl Elicitation {
 // === impl ComputedValue ===
 
 impl ComputedValue {
-    /// The `type` of a step that computes a value, in configuration files.
+    /// The `type` of a step in configuration files if the step computes a value.
     pub(crate) const TYPE: &'static str = "value";
 
-    /// Creates a computed value from a JSON value whose strings can be [references and
-    /// templates](crate::expr).
+    /// Creates a computed value from a JSON value. Strings in this value can be [references and
+    /// templates](crate::expr), which are evaluated when the step runs.
     pub fn new(value: impl Into<Value>) -> Self {
         Self { value: value.into() }
     }
@@ -682,32 +693,32 @@ impl ComputedValue {
 // === impl Stop ===
 
 impl Stop {
-    /// The `type` of a stop step in configuration files.
+    /// The `type` of a step in configuration files if the step ends the run.
     pub(crate) const TYPE: &'static str = "stop";
 
-    /// Creates an action that ends the run successfully with a text as its result. The text can be
-    /// a [reference or template](crate::expr).
+    /// Creates an action that ends the run successfully. The result of the run is a text, which can
+    /// be a [reference or template](crate::expr).
     ///
-    /// A composite with an output schema must return structured content, so a definition in which
-    /// this action ends its run is rejected. Use [`output`](Self::output) or [`error`](Self::error)
-    /// instead.
+    /// Using this action in a composite with an output schema is an error, because the results of
+    /// such a composite must have structured content. Use [`output`](Self::output) or
+    /// [`error`](Self::error) instead.
     pub fn message(text: impl Into<String>) -> Self {
         StopResult::Message { text: text.into(), is_error: false }.into()
     }
 
-    /// Creates an action that fails the run. The result is an error (`isError`) whose content is a
-    /// text, followed by the outputs of the completed steps. The text can be a [reference or
+    /// Creates an action that ends the run with an error result (`isError`). Its content is a text,
+    /// followed by the outputs of the completed steps. The text can be a [reference or
     /// template](crate::expr).
     pub fn error(text: impl Into<String>) -> Self {
         StopResult::Message { text: text.into(), is_error: true }.into()
     }
 
-    /// Creates an action that ends the run successfully with a JSON value as its structured
-    /// content. Strings in the value can be [references and templates](crate::expr).
+    /// Creates an action that ends the run successfully. The structured content of the result is a
+    /// JSON value whose strings can be [references and templates](crate::expr).
     ///
-    /// The value replaces the result that the run would otherwise have, including the object of an
-    /// [output block](super::Workflow::output). If the composite has an output schema, the value is
-    /// checked against it.
+    /// The value replaces the result of the run, even if the composite has an [output
+    /// block](super::Workflow::output). If the composite has an output schema, the value is checked
+    /// against it.
     pub fn output(value: impl Into<Value>) -> Self {
         StopResult::Output(value.into()).into()
     }
@@ -767,7 +778,7 @@ named! {
     }
 }
 
-/// Encodes an optional value as JSON, so that `Some(Value::Null)` differs from `None`.
+/// Encodes an optional JSON value so that `None` and `Some(Value::Null)` have different encodings.
 pub(super) fn encode_optional(value: Option<&Value>) -> Value {
     value.map(|value| json!([value])).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The strategies that determine when a composite calls its tools.
+//! The strategies of composites. A strategy determines when a composite calls its tools.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::{
 };
 use crate::named::named;
 
-/// The maximum number of targets of a fan-out, race or fallback.
+/// The maximum number of targets in a fan-out, race or fallback.
 pub(crate) const MAX_TARGETS: usize = 64;
-/// The default number of workflow steps that run at the same time.
+/// The default maximum number of workflow steps that run at the same time.
 pub(crate) const WORKFLOW_PARALLEL: usize = 10;
 /// The default timeout of a target.
 pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
@@ -20,19 +20,19 @@ pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// Calls every target, all at once or one after another.
+    /// Calls every target, at the same time or one after another.
     FanOut(FanOut),
-    /// Calls all targets at once until one succeeds.
+    /// Calls all targets at the same time, until one of them succeeds.
     Race(Race),
-    /// Calls targets one after another until one succeeds.
+    /// Calls targets one after another, until one of them succeeds.
     Fallback(Fallback),
     /// Runs steps one after another.
     Pipeline(Pipeline),
-    /// Runs each step as soon as the steps that it needs have finished.
+    /// Runs each step as soon as the steps that it depends on have finished.
     Workflow(Workflow),
 }
 
-/// A fan-out, which calls every target and combines the content of their results in one result.
+/// A fan-out: calls every target, and combines the content of their results in a single result.
 ///
 /// # Examples
 ///
@@ -54,26 +54,26 @@ pub struct FanOut {
     pub(crate) max_parallel: usize,
 }
 
-/// A race, which calls all targets at once. The first successful result becomes the result of the
-/// composite, and the other calls are cancelled.
+/// A race: calls all targets at the same time. The first successful result becomes the result of
+/// the composite, and the other calls are cancelled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Race {
     pub(crate) targets: Vec<Target>,
     pub(crate) max_parallel: usize,
 }
 
-/// A fallback, which calls its targets one after another until one succeeds. The first successful
-/// result becomes the result of the composite.
+/// A fallback: calls its targets one after another until one of them succeeds. The result of this
+/// target becomes the result of the composite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fallback {
     pub(crate) targets: Vec<Target>,
 }
 
-/// A pipeline, which runs its steps one after another.
+/// A pipeline: runs its steps one after another.
 ///
-/// Each step can refer to the outputs of all earlier steps, and with `$prev` to the output of the
-/// previous step. The result of the composite is that of the last step, unless an
-/// [`output`](Self::output) block builds it.
+/// Each step can refer to the outputs of all earlier steps. The reference `$prev` is the output of
+/// the previous step. The result of the last step becomes the result of the composite, unless an
+/// [`output`](Self::output) block is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
     pub(crate) steps: Vec<Step>,
@@ -81,11 +81,12 @@ pub struct Pipeline {
     pub(crate) report: bool,
 }
 
-/// A workflow, which runs its steps in parallel where possible. Each step starts as soon as the
-/// steps that it refers to and [depends on](Step::depends_on) have finished.
+/// A workflow: runs its steps in parallel where possible. Each step starts as soon as the steps
+/// that it refers to and [depends on](Step::depends_on) have finished.
 ///
-/// The result of the composite is that of the completed step that is declared last, unless an
-/// [`output`](Self::output) block builds it.
+/// The result of the composite is the result of the last step, in the order of declaration, that
+/// has completed. If an [`output`](Self::output) block is set, the output block builds the result
+/// instead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
     pub(crate) steps: Vec<Step>,
@@ -94,7 +95,8 @@ pub struct Workflow {
     pub(crate) max_parallel: usize,
 }
 
-/// A target of a fan-out, race or fallback: a tool call with a timeout and other settings.
+/// A target of a fan-out, race or fallback. Consists of a tool call and its settings, for example a
+/// timeout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub(crate) id: Option<String>,
@@ -113,31 +115,33 @@ pub enum Success {
     All,
     /// The fan-out succeeds if at least one target succeeds.
     Any,
-    /// The fan-out succeeds if at least this number of targets succeed. Optional targets count too.
+    /// The fan-out succeeds if at least this number of targets succeed. Optional targets are
+    /// included in the count.
     Quorum(usize),
 }
 
-/// The order in which the result of a fan-out contains the content of its branches.
+/// The order of the branches' content in the result of a fan-out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BranchOrder {
-    /// The order in which the targets are declared. If the targets have equal outcomes, two runs
-    /// return equal content.
+    /// The order in which the targets are declared. With this order, two runs in which the targets
+    /// have equal outcomes return the content in the same order.
     #[default]
     Declared,
     /// The order in which the targets finish.
     Completion,
 }
 
-/// Determines where the content of a fan-out's result names its branches.
+/// Determines where a fan-out's result names the branch from which each content block comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Labels {
-    /// Each content block names its branch in its `_meta`. In addition, a text with the name of the
-    /// branch precedes the content of each completed branch.
+    /// The name of the branch is in the `_meta` of each content block. In addition, a text block
+    /// with this name precedes the content of each completed branch, so that models can see it.
     #[default]
     Text,
-    /// Each branch is named only in the `_meta` of its content blocks, which models do not see.
+    /// The name of the branch is only in the `_meta` of each content block, which models do not
+    /// see.
     Meta,
 }
 
@@ -158,7 +162,8 @@ impl Strategy {
     }
 }
 
-/// Implements `From<$Type> for Strategy` for each of the given strategy types.
+/// Implements `From` for [`Strategy`], to convert each of the given types, such as a fan-out, to a
+/// strategy.
 macro_rules! strategies {
     ($($Type:ident)+) => {$(
         impl From<$Type> for Strategy {
@@ -191,8 +196,8 @@ impl FanOut {
         }
     }
 
-    /// Calls the targets one after another instead of at once. All targets are called, even if some
-    /// fail.
+    /// Calls the targets one after another instead of at the same time. If a target fails, the
+    /// other targets are nevertheless called.
     #[must_use]
     pub const fn sequential(self) -> Self {
         self.max_parallel(1)
@@ -214,7 +219,7 @@ impl FanOut {
         self
     }
 
-    /// Sets the order of the branches' content in the result. Defaults to
+    /// Sets the order in which the result contains the content of the branches. Defaults to
     /// [`BranchOrder::Declared`].
     #[must_use]
     pub const fn order(mut self, order: BranchOrder) -> Self {
@@ -222,7 +227,7 @@ impl FanOut {
         self
     }
 
-    /// Sets whether the structured content of the result describes the outcome of each branch.
+    /// Sets whether the structured content of the result reports the outcome of each branch.
     /// Defaults to `true`.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
@@ -230,7 +235,7 @@ impl FanOut {
         self
     }
 
-    /// Sets where the content of the result names the branches. Defaults to [`Labels::Text`].
+    /// Sets where the result names the branch of each content block. Defaults to [`Labels::Text`].
     #[must_use]
     pub const fn labels(mut self, labels: Labels) -> Self {
         self.labels = labels;
@@ -241,8 +246,8 @@ impl FanOut {
 // === impl Race ===
 
 impl Race {
-    /// Creates a race between the targets. By default, each target receives the arguments of the
-    /// composite.
+    /// Creates a race between the given targets. By default, each target receives the arguments of
+    /// the composite.
     pub fn new<T: Into<Target>>(targets: impl IntoIterator<Item = T>) -> Self {
         Self { targets: all(targets), max_parallel: MAX_TARGETS }
     }
@@ -274,8 +279,9 @@ impl Pipeline {
         Self { steps: steps.into_iter().collect(), output: None, report: true }
     }
 
-    /// Sets the output block, which builds an object from the outputs of the steps. This object
-    /// becomes the result of the composite, instead of the result of the last step.
+    /// Sets the output block, which describes an object that is built from the outputs of the
+    /// steps. The object becomes the result of the composite, in place of the result of the last
+    /// step.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = Some(output);
@@ -283,7 +289,8 @@ impl Pipeline {
     }
 
     /// Sets whether the result of a failed run contains the outputs of the completed steps, up to
-    /// 64 KiB in total. Defaults to `true`. If `false`, the result only names the completed steps.
+    /// 64 KiB in total. Defaults to `true`. If `false`, the result contains only the names of the
+    /// completed steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
@@ -304,8 +311,9 @@ impl Workflow {
         }
     }
 
-    /// Sets the output block, which builds an object from the outputs of the steps. This object
-    /// becomes the result of the composite, instead of the result of the last step.
+    /// Sets the output block, which describes an object that is built from the outputs of the
+    /// steps. The object becomes the result of the composite, in place of the result of the last
+    /// step.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = Some(output);
@@ -313,7 +321,8 @@ impl Workflow {
     }
 
     /// Sets whether the result of a failed run contains the outputs of the completed steps, up to
-    /// 64 KiB in total. Defaults to `true`. If `false`, the result only names the completed steps.
+    /// 64 KiB in total. Defaults to `true`. If `false`, the result contains only the names of the
+    /// completed steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
@@ -331,28 +340,29 @@ impl Workflow {
 // === impl Target ===
 
 impl Target {
-    /// Creates a target that calls `tool`. By default, the target receives the arguments of the
-    /// composite.
+    /// Creates a target that calls the tool `tool`. By default, the target passes the arguments of
+    /// the composite to the tool.
     ///
-    /// If both a composite of the layer and a tool behind the layer have this name, the composite
-    /// is called.
+    /// If the layer has a composite with the name `tool`, this composite is called, even if the
+    /// inner service has a tool with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::new(tool))
     }
 
-    /// Creates a target like [`new`](Self::new), but always calls the tool behind the layer, even
-    /// if a composite has the same name.
+    /// Creates a target like [`new`](Self::new), but always calls the tool of the inner service,
+    /// even if a composite has the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::behind(tool))
     }
 
-    /// Creates a target from a tool call. The call must not parse its result as JSON.
+    /// Creates a target from a tool call. The call must not be configured to parse its result as
+    /// JSON.
     pub(crate) const fn of(call: ToolCall) -> Self {
         Self { id: None, call, timeout: TARGET_TIMEOUT, optional: false, retry: None }
     }
 
-    /// Sets the id of the target, which names its branch in the result. Defaults to the name of the
-    /// tool.
+    /// Sets the id of the target. The result uses it as the name of the target's branch. Defaults
+    /// to the name of the tool.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -362,7 +372,7 @@ impl Target {
     /// Sets the arguments of the tool call: an object whose strings can refer to the arguments of
     /// the composite, for example `$input.query`.
     ///
-    /// See [`expr`](crate::expr) for the values that can be referenced.
+    /// See [`expr`](crate::expr) for the values to which strings can refer.
     #[must_use]
     pub fn arguments(mut self, arguments: serde_json::Value) -> Self {
         self.call = self.call.arguments(arguments);
@@ -379,18 +389,19 @@ impl Target {
     /// Sets the retry policy of the tool call. By default, a failed call is not retried.
     ///
     /// The [timeout](Self::timeout) applies to each attempt. If all attempts fail, the branch fails
-    /// with the last error. Setting [`Retry::then`] is an error: to let a fan-out succeed without
-    /// the target, set [`optional`](Self::optional) instead.
+    /// with the last error. Setting [`Retry::then`] is an error. If the fan-out should succeed
+    /// although this target fails, set [`optional`](Self::optional) instead.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// Sets whether a fan-out can succeed without this target. Defaults to `false`.
+    /// Sets whether a fan-out can succeed although this target fails or its tool does not exist.
+    /// Defaults to `false`.
     ///
-    /// Setting this in a race or fallback is an error, because only one of the targets needs to
-    /// succeed anyway.
+    /// In a race or fallback, this setting is an error, because a race or fallback needs only one
+    /// successful target anyway.
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
         self.optional = optional;

@@ -1,4 +1,4 @@
-//! The future of a single call of a tool behind the layer.
+//! The future of one tool call that a composite makes to the inner service.
 
 use std::{
     error::Error,
@@ -34,18 +34,19 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The maximum nesting depth of tool results and of the outputs of runs. It is less than the 128
-/// levels that JSON parsers accept, because composites add nesting levels around results.
+/// The maximum nesting depth of tool results and of outputs that runs build. It is less than the
+/// depth of 128 that JSON parsers accept, because composites nest results inside other JSON values.
 pub(super) const MAX_RESULT_DEPTH: usize = 110;
-/// The maximum size in bytes of the key of a tool's question.
+/// The maximum length in bytes of the key with which a tool identifies a question to the client.
 const MAX_QUESTION_KEY: usize = 256;
 
 pin_project! {
-    /// The future of a tool call. Waits until the service is ready, calls the service, and converts
-    /// its reply.
+    /// The future of a tool call. Waits until the inner service is ready, sends the request, and
+    /// converts the reply.
     ///
-    /// A reply must be a tool result or the questions of a tool. Any other reply becomes an error,
-    /// whose message may be shown to clients. Results count toward the limits of the run.
+    /// The reply must be a tool result or an `InputRequired` result with the tool's questions. Any
+    /// other reply is converted to an error whose message may be shown to clients. The size of tool
+    /// results counts toward the limits of the run.
     pub(super) struct TargetCall<S>
     where
         S: Service<Request>,
@@ -76,8 +77,8 @@ pin_project! {
 // === impl TargetCall ===
 
 impl<S: Service<Request>> TargetCall<S> {
-    /// Creates the future of a tool call. The `abilities` of the client determine which questions
-    /// the tool may ask.
+    /// Creates the future of a tool call. `abilities` contains the kinds of questions that the
+    /// client can answer, and that the tool may therefore ask.
     pub(super) const fn new(
         service: S,
         request: Request,
@@ -87,7 +88,7 @@ impl<S: Service<Request>> TargetCall<S> {
         Self { service, phase: Phase::NotReady { request: Some(request) }, abilities, scope }
     }
 
-    /// Prepares this future for reuse by another call of the same run.
+    /// Resets this future so that another call of the same run can reuse it.
     pub(super) fn restart(self: Pin<&mut Self>, request: Request) {
         self.project().phase.set(Phase::NotReady { request: Some(request) });
     }
@@ -146,12 +147,12 @@ where
     }
 }
 
-/// Checks that a tool's reply is not nested too deep. A composite's result contains the reply, and
-/// clients must be able to parse the result.
+/// Checks the nesting depth of a tool's reply. The reply becomes a part of the composite's result,
+/// and a result that is nested too deep could not be parsed by clients.
 ///
 /// # Errors
 ///
-/// Returns an error if the reply is nested too deep.
+/// Returns an error if the nesting depth exceeds [`MAX_RESULT_DEPTH`].
 pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     let is_deep = |value: &Value| is_deeper(value, MAX_RESULT_DEPTH);
     let is_too_deep = match answer {
@@ -172,8 +173,8 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     }
 }
 
-/// Converts a layer's refusal of a call to an error of the step. The layer is behind the
-/// composites.
+/// Converts a refusal to an error of the step that made the call. The refusal comes from a layer
+/// between the composites and the tools.
 fn refused(refusal: &Refusal) -> StepError {
     let Refusal::OverBudget { budget, .. } = refusal else {
         return StepError::protocol(refusal.to_error());
@@ -185,8 +186,9 @@ fn refused(refusal: &Refusal) -> StepError {
     StepError { code: Some(code.0), data, ends_run, ..error }
 }
 
-/// Returns the questions of a tool. Returns an error if the client cannot answer them, or if
-/// `closed` contains a reason why the run must not ask questions.
+/// Converts a tool's `InputRequired` result to the questions that it contains. Returns an error if
+/// the client cannot answer one of them. If `closed` is set, it is the reason why the run must not
+/// ask any questions, and is returned as an error.
 fn asked(
     asks: InputRequiredResult,
     abilities: Abilities,
@@ -214,12 +216,13 @@ fn asked(
     Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
 }
 
-/// Creates the error for a tool that violated the protocol.
+/// Creates the error for a tool whose reply violates the protocol.
 pub(super) fn protocol(message: &str) -> StepError {
     StepError::new(ErrorKind::Protocol, message)
 }
 
-/// Converts an error of the service to an error message without internal details.
+/// Converts an error of the inner service to an error of the step. The message contains no internal
+/// details, such as addresses.
 fn service_error(error: &BoxError) -> StepError {
     match Cause::of(&**error) {
         Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),

@@ -8,7 +8,8 @@ use crate::{
     expr::{Expression, ExpressionError, ScopeNames, kind},
 };
 
-/// Compiles the arguments of a tool call. If the definition sets no arguments, returns `otherwise`.
+/// Compiles `written`, the arguments that the definition sets for a tool call. If the definition
+/// sets none, returns the default arguments `otherwise`.
 pub(super) fn compile(
     written: Option<&Value>,
     otherwise: Arguments,

@@ -10,8 +10,8 @@ use crate::{
     expr::ScopeNames,
 };
 
-/// Compiles an elicitation step. Errors in its definition are added at the path `at`. If there are
-/// errors, the result must not be used.
+/// Compiles an elicitation step. Errors in the step's definition are added to `at`, the path of the
+/// step. If there are errors, the returned step is incomplete and must not be used.
 pub(super) fn compile(
     ask: &Elicitation,
     step: &Step,
@@ -45,12 +45,12 @@ pub(super) fn compile(
     }
 }
 
-/// Adds a remark for each question that is meant to stop the run if the user declines, but that no
-/// step waits for.
+/// Warns about elicitation steps that cannot protect other steps. Adds a remark for each question
+/// that should stop the run if the user declines, although no other step waits for the answer.
 ///
-/// If no step waits for a question and the result of the run does not contain its answer, other
-/// steps may call their tools before the user answers. The question then fails to prevent these
-/// calls.
+/// If no step waits for the answer and the result of the run does not contain it, other steps may
+/// call their tools before the user answers. If the user then declines, these tools have already
+/// been called.
 pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<String>) {
     for (index, step) in plan.steps().iter().enumerate() {
         let plan::Action::Elicit(ask) = &step.action else { continue };
@@ -74,7 +74,8 @@ pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<S
     }
 }
 
-/// Rejects retry delays in an elicitation step, because a question is repeated without a delay.
+/// Adds an error if an elicitation step sets a retry delay. A delay would have no effect, because
+/// an unanswered or invalid question is repeated immediately.
 fn check_delays(step: &Step, at: &mut DefinitionPath<'_>) {
     let OnError::Retry(retry) = step.on_error else { return };
     let usual = Retry::times(retry.count);

@@ -1,4 +1,5 @@
-//! Compiles fan-outs, races and fallbacks, whose targets are independent of each other.
+//! Compiles fan-outs, races and fallbacks. These strategies call several targets that are
+//! independent of each other.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -23,8 +24,8 @@ use crate::{
     expr::{PathSegment, ScopeNames},
 };
 
-/// Compiles a fan-out. Errors in its definition are added at the path `at`. If there are errors,
-/// the result must not be used.
+/// Compiles a fan-out. Errors in the fan-out's definition are added to the path `at`. If there are
+/// errors, the returned parts are incomplete and must not be used.
 pub(super) fn compile(
     fan_out: &FanOut,
     definition: &CompositeTool,
@@ -47,8 +48,8 @@ pub(super) fn compile(
     branches.compile(definition, places, at)
 }
 
-/// Compiles a race that calls at most `max_parallel` targets at the same time. A fallback is
-/// compiled as a race that calls one target at a time.
+/// Compiles a race that calls at most `max_parallel` targets at the same time. Also compiles
+/// fallbacks: a fallback is a race that calls one target at a time.
 pub(super) fn compile_race(
     targets: &[Target],
     max_parallel: usize,
@@ -64,7 +65,7 @@ pub(super) fn compile_race(
     Branches { targets, max_parallel, answer, stop }.compile(definition, places, at)
 }
 
-/// The targets of a fan-out, race or fallback, which are independent of each other.
+/// Compiles the targets of a fan-out, race or fallback. The targets are independent of each other.
 struct Branches<'c> {
     targets: &'c [Target],
     max_parallel: usize,
@@ -146,8 +147,8 @@ fn in_targets(index: usize) -> [PathSegment; 2] {
     ["targets".into(), index.into()]
 }
 
-/// Returns the id of each target. A target without an id is named after its tool. If that id is
-/// already taken, a number is appended to it.
+/// Returns an id for each target. A target without a declared id receives the name of its tool as
+/// its id. If several targets would have the same id, a number is appended.
 fn ids(targets: &[Target], at: &mut DefinitionPath<'_>) -> Vec<Arc<str>> {
     let mut taken = HashSet::new();
     for (index, target) in targets.iter().enumerate() {

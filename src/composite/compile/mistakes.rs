@@ -7,14 +7,16 @@ use crate::{
     expr::{Expression, ExpressionError, ExpressionErrors, ScopeNames},
 };
 
-/// Collects the errors of all definitions of a layer, each with its path.
+/// Collects the errors in all composite definitions that are passed to a layer. Each error is
+/// stored with its path in the definitions.
 #[derive(Default)]
 pub(super) struct Mistakes {
     pub(super) errors: Vec<DefinitionError>,
 }
 
-/// A path in a definition, such as `steps[0].timeout`, together with the collection of errors.
-/// Errors are added at this path or at paths below it.
+/// A path in a composite definition, such as `steps[0].timeout`, with a reference to the collected
+/// errors. Errors that are added through this value receive this path, or a longer path that begins
+/// with it.
 pub(super) struct DefinitionPath<'m> {
     mistakes: &'m mut Mistakes,
     composite: String,
@@ -24,7 +26,8 @@ pub(super) struct DefinitionPath<'m> {
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Returns the path of the composite with this name and index in the definitions.
+    /// Returns the root path of one composite definition, which has the given name and the given
+    /// position in the list of definitions.
     pub(super) fn at(&mut self, index: usize, name: &str) -> DefinitionPath<'_> {
         DefinitionPath { mistakes: self, composite: name.to_owned(), path: vec![index.into()] }
     }
@@ -33,7 +36,7 @@ impl Mistakes {
 // === impl DefinitionPath ===
 
 impl DefinitionPath<'_> {
-    /// Returns a path that extends this one by the given keys or indexes.
+    /// Returns a longer path: this path followed by the given keys and indexes.
     pub(super) fn within<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -42,7 +45,7 @@ impl DefinitionPath<'_> {
         DefinitionPath { mistakes: self.mistakes, composite: self.composite.clone(), path }
     }
 
-    /// Adds an error at a path that extends this one by the given keys or indexes.
+    /// Adds an error. Its path is this path, followed by the given keys and indexes.
     pub(super) fn push<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -60,8 +63,8 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Parses the expression at `key`, and adds its errors to the collection. If there are errors,
-    /// the result must not be used.
+    /// Parses the value of `key` as an expression. If the value contains errors, adds all of them,
+    /// and returns a placeholder that must not be used.
     pub(super) fn expression(
         &mut self,
         key: &'static str,
@@ -73,8 +76,8 @@ impl DefinitionPath<'_> {
         parsed.unwrap_or_else(|()| Expression::literal(Value::Null))
     }
 
-    /// Returns the parsed value of `key`. If parsing failed, adds the error to the collection and
-    /// returns `None`.
+    /// Returns the parsed value of the setting `key`. If the setting could not be parsed, adds the
+    /// error and returns `None`.
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
@@ -97,8 +100,8 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// If `key` is set, adds an error that says that `key` has no effect in combination with the
-    /// setting `with`.
+    /// Adds an error if the setting `key` is given, because it has no effect in combination with
+    /// `with`, another setting.
     pub(super) fn meaningless(&mut self, key: &'static str, given: bool, with: &str) {
         if given {
             self.push([key], DefinitionErrorKind::Meaningless { key, with: with.to_owned() });

@@ -1,4 +1,5 @@
-//! Compiles the output blocks of pipelines and workflows.
+//! Compiles output blocks. An output block builds the result of a pipeline or workflow from the
+//! outputs of its steps.
 
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// The maximum nesting depth of the properties in an output block.
+/// The maximum nesting depth of the properties that an output block defines.
 const MAX_OUTPUT_DEPTH: usize = 10;
 
 pub(super) fn compile(
@@ -40,7 +41,8 @@ pub(super) fn compile(
     }
 }
 
-/// Returns the JSON Schema of the object that an output block builds.
+/// Returns the JSON Schema of the object that an output block builds. The composite advertises it
+/// as its output schema.
 pub(super) fn schema(output: &Output) -> JsonObject {
     object_schema(&output.properties, &output.required)
 }
@@ -75,7 +77,8 @@ struct Properties<'c> {
     composite: &'c str,
     names: &'c ScopeNames<'c>,
     remarks: &'c mut Vec<String>,
-    /// The names of the properties on the path from the outermost property to the current one.
+    /// The names of the nested properties from the root of the output block to the property that is
+    /// being compiled.
     path: Vec<String>,
 }
 
@@ -137,8 +140,8 @@ impl Properties<'_> {
     }
 }
 
-/// Returns `true` if the default value of an output property is null or has the declared type. As
-/// in JSON Schema, a number without a fractional part counts as an integer.
+/// Returns `true` if `value`, the default of an output property, has the declared type or is null.
+/// As in JSON Schema, a number without a fractional part counts as an integer.
 fn fits(value: &Value, declared: JsonType) -> bool {
     let is_whole = || value.is_number() && declared.convert(value).is_some();
     value.is_null() || declared.includes(value) || declared == JsonType::Integer && is_whole()

@@ -1,4 +1,5 @@
-//! The parts of a compiled composite that differ between strategies, such as the plan.
+//! The parts of a compiled composite that depend on its strategy, for example the plan of a
+//! workflow or of a race.
 
 use foldhash::HashMap;
 
@@ -13,17 +14,21 @@ use crate::{
 /// The maximum length of the id of a target or step.
 const MAX_STEP_ID: usize = 64;
 
-/// Properties of a target that are not stored in the plan's call site.
+/// Properties of a target that are not part of the engine's execution plan, for example whether the
+/// target is a tool or another composite.
 #[derive(Debug)]
 pub(in crate::composite) struct CompiledTarget {
     pub(in crate::composite) route: Route,
-    /// Whether the composite can run and succeed even if this target's tool does not exist.
+    /// Whether the composite is available, and can succeed, even if the tool of this target does
+    /// not exist.
     pub(in crate::composite) optional: bool,
-    /// Whether every successful run has called this target.
+    /// Whether this target is called in every run that succeeds. `false` if the target may be
+    /// skipped, for example because of a condition.
     pub(in crate::composite) certain: bool,
 }
 
-/// The parts of a compiled composite that differ between strategies.
+/// The parts of a compiled composite that depend on its strategy, for example the plan of a
+/// workflow or of a race.
 pub(super) struct Parts {
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
@@ -31,31 +36,38 @@ pub(super) struct Parts {
     pub(super) remarks: Vec<String>,
 }
 
-/// Determines whether a target calls a tool or another composite. Decided when the layer is built.
+/// The callee of a target: a tool or another composite. It is determined once, when the layer is
+/// built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::composite) enum Route {
     /// A tool of the service behind the layer.
     Inner,
-    /// Another composite of the layer, by its index.
+    /// Another composite of the layer. Contains the index of the composite in the list of
+    /// definitions.
     Composite(usize),
 }
 
-/// The rule that combines the outcomes of a run's branches or steps into one result.
+/// Determines how the result of a composite is built from the outcomes of its branches or steps.
+/// Each strategy uses one variant.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::composite) enum ResultForm {
-    /// The content of all branches. The rule `success` decides whether the result is an error.
+    /// Used by fan-outs. The result contains the content of all branches. The rule `success`
+    /// determines whether the result is an error.
     Branches { success: Success, order: BranchOrder, report: bool, labels: Labels },
-    /// The unchanged result of the branch that succeeded first.
+    /// Used by races and fallbacks. The result is the unchanged result of the first branch that
+    /// succeeds.
     Winner,
-    /// The answer of the plan. If the run fails, the result lists the completed steps instead, with
-    /// their outputs if `report` is `true`.
+    /// Used by pipelines and workflows. The result is the output block or the result of the last
+    /// step. If the run fails, the result lists the completed steps instead, and includes their
+    /// outputs if `report` is `true`.
     Steps { report: bool },
 }
 
 // === impl CompiledTarget ===
 
 impl CompiledTarget {
-    /// Creates the target for a tool call in the definition of the composite named `composite`.
+    /// Creates the target of a tool call. Determines whether the call goes to a tool or to another
+    /// composite. `composite` is the name of the composite that makes the call.
     pub(super) fn new(
         call: &ToolCall,
         composite: &str,

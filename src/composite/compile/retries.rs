@@ -9,8 +9,8 @@ use crate::{
 /// Maximum number of retries of a step or target.
 const MAX_RETRIES: u32 = 10;
 
-/// Compiles the retry policy of an `on_error` setting. Errors are added at the path `at` of this
-/// setting.
+/// Compiles the retry policy of a step or target. Errors are added to `at`, the path of the setting
+/// `on_error` that contains the policy.
 pub(super) fn compile(retry: Retry, at: &mut DefinitionPath<'_>) -> plan::Retry {
     let Retry { count, delay, max_delay, then: _ } = retry;
     if !(1..=MAX_RETRIES).contains(&count) {

@@ -1,4 +1,5 @@
-//! Compiles pipelines and workflows, whose steps can use the outputs of other steps.
+//! Compiles pipelines and workflows. These strategies run steps that can use the outputs of earlier
+//! steps.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -30,10 +31,11 @@ use crate::{
     suggest::nearest,
 };
 
-/// The highest value that a loop may set as `max_parallel`, the number of elements that run at the
-/// same time.
+/// The upper bound of the loop setting `max_parallel`, which limits how many elements are processed
+/// at the same time.
 const MAX_LOOP_PARALLEL: usize = 50;
-/// The highest value that a loop may set as `max_iterations`, the number of its elements.
+/// The upper bound of the loop setting `max_iterations`, which limits how many elements a loop may
+/// have.
 const MAX_ITERATIONS: usize = 1000;
 
 /// Compiles the steps of one composite.
@@ -49,8 +51,9 @@ struct Steps<'c> {
     remarks: Vec<String>,
 }
 
-/// Compiles a workflow or, if `max_parallel` is `None`, a pipeline. Errors in its definition are
-/// added at the path `at`. If there are errors, the result must not be used.
+/// Compiles a workflow or, if `max_parallel` is `None`, a pipeline. Errors in the definition are
+/// added to the path `at`. If there are errors, the returned parts are incomplete and must not be
+/// used.
 pub(super) fn compile(
     steps: &[Step],
     output: Option<&Output>,
@@ -106,8 +109,8 @@ pub(super) fn compile(
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
 
-/// Checks the number of steps and their ids. Returns the steps up to the maximum number; the steps
-/// beyond it are not checked further.
+/// Checks the number and the ids of the steps in a definition. Returns the steps for further
+/// checks. If there are too many steps, returns only as many as are allowed.
 fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     let count = steps.len();
     match count {
@@ -120,8 +123,8 @@ fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     steps
 }
 
-/// Adds an error for each step whose default results can never be used, because the step is never
-/// skipped and its failure fails the run.
+/// Adds an error for each step whose default results can never be used. They are only used if the
+/// step may be skipped, or if the run continues after the step has failed.
 fn check_defaults(steps: &[plan::Step], at: &mut DefinitionPath<'_>) {
     for (index, step) in steps.iter().enumerate() {
         let mut others = steps.iter().enumerate().filter(|&(other, _)| other != index);
@@ -134,7 +137,8 @@ fn check_defaults(steps: &[plan::Step], at: &mut DefinitionPath<'_>) {
     }
 }
 
-/// Adds an error that describes a cycle of dependent steps, at the path of the cycle's first step.
+/// Adds an error that describes a cycle of steps that depend on each other. The path of the error
+/// is the path of the first step in the cycle.
 fn report_cycle(Cycle(cycle): &Cycle, ids: &[&str], at: &mut DefinitionPath<'_>) {
     let steps = cycle.iter().map(|&step| ids[step].to_owned()).collect();
     let first = cycle.first().copied().unwrap_or_default();
@@ -329,15 +333,17 @@ impl<'c> Steps<'c> {
     }
 }
 
-/// Properties of a call that depend on the step that makes the call.
+/// Determines whether a tool call is optional, and whether every successful run makes it. Both
+/// depend on the step that contains the call.
 #[derive(Clone, Copy)]
 struct CallPlace {
     optional: bool,
     certain: bool,
 }
 
-/// Rejects the settings `timeout` and `on_error = "retry"` in a step of the type `with`. They have
-/// no effect, because such a step calls no tool and only evaluates expressions.
+/// Adds an error if a step that calls no tool sets `timeout` or `on_error = "retry"`, because these
+/// settings would have no effect. `with` is the setting that determines the type of the step, for
+/// example `type = "stop"`.
 fn check_uncalled(step: &Step, with: &str, at: &mut DefinitionPath<'_>) {
     at.meaningless("timeout", step.timeout.is_some(), with);
     if matches!(step.on_error, OnError::Retry(_)) {
@@ -359,7 +365,8 @@ fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Ret
     (Some(retries::compile(retry, &mut at.within(["on_error"]))), on_failure)
 }
 
-/// Returns `true` if a JSON value contains a string that looks like a reference or template.
+/// Returns `true` if a JSON value contains a string that looks like a reference or template, and
+/// would therefore be evaluated.
 fn looks_evaluated(value: &Value) -> bool {
     match value {
         Value::String(text) if matches!(&**text, "$null" | "$$null") => false,
@@ -370,8 +377,8 @@ fn looks_evaluated(value: &Value) -> bool {
     }
 }
 
-/// Replaces each string `$null` in a JSON value by null, which TOML cannot express. Replaces each
-/// escaped string `$$null` by the literal string `$null`.
+/// Replaces each string `$null` in a JSON value by null, because TOML has no null. Then replaces
+/// each string `$$null`, which is the escaped form, by the string `$null`.
 fn with_nulls(value: Value) -> Value {
     match value {
         Value::String(text) => match &*text {

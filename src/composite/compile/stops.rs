@@ -15,11 +15,11 @@ use crate::{
     expr::ScopeNames,
 };
 
-/// Compiles a stop step. Errors in its definition are added at the path `at`. If there are errors,
-/// the result must not be used.
+/// Compiles a stop step, which ends a run early. Errors in the step's definition are added to the
+/// path `at`. If there are errors, the returned action must not be used.
 ///
-/// `has_schema` is `true` if the composite has an output schema, which the step's result must
-/// match.
+/// `has_schema` is `true` if the composite has an output schema. The structured content of the stop
+/// step's result must then match this schema.
 pub(super) fn compile(
     Stop { result }: &Stop,
     step: &Step,
@@ -43,8 +43,9 @@ pub(super) fn compile(
     EarlyEnd { result: at.expression(key, value, names), form }
 }
 
-/// Marks calls as uncertain if a stop step may end the run before they are made. Adds an error for
-/// each step that never starts, because it waits for a step that always ends the run.
+/// Records the effects of stop steps on other steps. Calls that a stop step may prevent are marked
+/// as not certain. An error is added for each step that can never start, because it waits for a
+/// step that always ends the run.
 pub(super) fn note(plan: &Plan, targets: &mut [CompiledTarget], at: &mut DefinitionPath<'_>) {
     for (index, step) in plan.steps().iter().enumerate() {
         if !plan.precedes_stops(index) {

@@ -1,4 +1,6 @@
-//! Checks that references in definitions refer to values that can exist during a run.
+//! Checks that each reference in a definition refers to a value that can exist during a run. For
+//! example, a reference to the output of a step that may be skipped is an error, unless the step
+//! has default results.
 
 use rmcp::model::JsonObject;
 
@@ -13,14 +15,14 @@ use crate::{
     expr::{Condition, Field, PathSegment, Root, Use, follow},
 };
 
-/// The parts of a definition to which references can refer.
+/// The parts of a composite definition that references can name: the input schema and the steps.
 pub(super) struct Known<'c> {
     pub(super) composite: &'c str,
     pub(super) steps: &'c [Step],
     pub(super) input_schema: Option<&'c JsonObject>,
 }
 
-/// The part of a definition that contains a reference: a step or the output block.
+/// The part of a definition in which a reference is written: a step or the output block.
 #[derive(Clone, Copy)]
 enum By<'c> {
     Step(&'c Step),
@@ -118,8 +120,9 @@ impl Known<'_> {
     }
 }
 
-/// Checks a reference to the user's answer to the question of `step`. Returns an error if no valid
-/// answer contains the referenced value.
+/// Checks a reference to the user's answer in the elicitation step `step`. Returns an error if no
+/// valid answer can contain the referenced value, for example because the form has no such
+/// property.
 fn unanswerable(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<Kind> {
     let form = ask.schema.schema();
     let (name, near) = schema::undeclared(&schema::answer_schema(form), used.path)?;
@@ -129,8 +132,8 @@ fn unanswerable(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<Kind> 
     Some(Kind::UnknownAnswer { step: step.id.to_string(), name, near })
 }
 
-/// Returns the error for a reference to a field that only tool results have, such as `content`,
-/// although the referenced step has no tool result.
+/// Creates the error for a reference to a field that only tool results have, such as `content`, in
+/// a step without a tool result, such as a loop.
 fn no_tool_result(field: Field, step: &Step) -> Kind {
     let output = format!("$steps{}.output", PathSegment::Key(step.id.to_string()));
     let near = match step.action.as_elicitation() {
@@ -140,7 +143,8 @@ fn no_tool_result(field: Field, step: &Step) -> Kind {
     Kind::NoToolResult { step: step.id.to_string(), field: field.name(), near }
 }
 
-/// Returns `true` if the default results of a step contain the value that a reference refers to.
+/// Returns `true` if the value to which a reference points also exists in the default results of
+/// the referenced step.
 fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     step.default_results.as_ref().is_some_and(|defaults| match field {
         Field::Output => follow(defaults, path).is_some(),
@@ -149,9 +153,9 @@ fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     })
 }
 
-/// Returns the reason why the user's answer may lack the referenced value: the user may not answer
-/// the question, or the property is not required. Returns `None` if the answer always contains the
-/// value.
+/// Returns the reason why the value to which a reference points may be missing in the user's
+/// answer. The user may decline the question, or may omit a property that is not required. Returns
+/// `None` if every answer contains the value.
 fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<String> {
     let [PathSegment::Key(content), path @ ..] = used.path else { return None };
     if content != "content" || !used.certain {
@@ -169,7 +173,8 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
 // === impl By ===
 
 impl By<'_> {
-    /// Returns `true` if this is a step with a condition that refers to `field`.
+    /// Returns `true` if this is a step, and if its condition, or a condition of its switch cases,
+    /// refers to the root `field`.
     fn has_condition_on(self, field: Root) -> bool {
         let Self::Step(step) = self else { return false };
         let cases = step.action.calls().filter_map(|call| call.when);

@@ -19,20 +19,22 @@ use crate::{
 const MAX_PROPERTIES: usize = 100;
 const TYPES: [&str; 5] = ["string", "number", "integer", "boolean", "array"];
 
-/// Collects the errors in the schema of an elicitation form, each with its path.
+/// Collects the errors in the schema of an elicitation form. Each error is stored with its path in
+/// the schema.
 #[derive(Default)]
 pub(super) struct Mistakes {
     path: Vec<Segment>,
     pub(super) found: Vec<(Vec<Segment>, Kind)>,
 }
 
-/// The keywords that are allowed in one kind of schema, for example in the schema of a string.
+/// Describes the keywords that may be used in one kind of schema, for example in the schema of a
+/// string property.
 struct Shape {
-    /// The name of this kind of schema in error messages, such as `a string`.
+    /// The name of this kind of schema, as used in error messages, for example `a string`.
     of: &'static str,
     keywords: &'static [(&'static str, Takes)],
-    /// The keywords for the lower and the upper bound, such as `minimum` and `maximum`. `None` if
-    /// this kind of schema has no bounds.
+    /// The pair of keywords that set the lower and the upper bound, for example `minimum` and
+    /// `maximum`. `None` if this kind of schema supports no bounds.
     bounds: Option<(&'static str, &'static str)>,
 }
 
@@ -40,9 +42,9 @@ struct Shape {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Text,
-    /// A non-negative integer: the length of a string.
+    /// The keyword's value is a string length, which is a non-negative integer.
     Length,
-    /// A non-negative integer: the number of elements of an array.
+    /// The keyword's value is a number of array elements, which is a non-negative integer.
     Count,
     Integer,
     Number,
@@ -142,15 +144,17 @@ const NAMED: Shape =
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Adds an error at the current path. Ignores the error if an earlier error is at this path or
-    /// at one of its parents, to avoid follow-up errors.
+    /// Adds an error at the current path. The error is ignored if this path, or a path that
+    /// contains it, already has an error, because it would probably be a consequence of the earlier
+    /// error.
     pub(super) fn push(&mut self, error: impl Into<Kind>) {
         if !self.found.iter().any(|(path, _)| self.path.starts_with(path)) {
             self.found.push((self.path.clone(), error.into()));
         }
     }
 
-    /// Runs the check `look` with a path below the current one.
+    /// Calls `look` to check a part of the schema. Until it returns, the current path is extended
+    /// by `path`.
     pub(super) fn within<T, P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -266,8 +270,9 @@ impl Mistakes {
         }
     }
 
-    /// Checks a choice's options that have no display names. Returns the number of options. If the
-    /// options are not an array, adds an error and returns `None`.
+    /// Checks a list of options without separate display names, such as the values of `enum`.
+    /// Returns the number of options. If `choices` is not an array, adds an error and returns
+    /// `None`.
     fn texts(&mut self, key: &'static str, choices: &Value) -> Option<usize> {
         let Value::Array(choices) = choices else {
             self.wrong(key, choices, "an array of strings");
@@ -291,8 +296,8 @@ impl Mistakes {
         Some(choices.len())
     }
 
-    /// Checks the display names of a choice's options. Returns the number of names. If the names
-    /// are not an array, adds an error and returns `None`.
+    /// Checks the display names that a schema lists for the options of a choice. Returns the number
+    /// of names. If `names` is not an array, adds an error and returns `None`.
     fn names(&mut self, names: &Value) -> Option<usize> {
         let Value::Array(names) = names else {
             self.wrong("enumNames", names, "an array of strings");
@@ -337,7 +342,7 @@ impl Mistakes {
         }
     }
 
-    /// Checks the options of a property that accepts several choices.
+    /// Checks the options of a multiple-choice property.
     fn items(&mut self, schema: &JsonObject) {
         let items = match schema.get("items") {
             None => {
@@ -367,8 +372,8 @@ impl Mistakes {
         });
     }
 
-    /// Checks that all keywords of a schema are known and have valid values, and that the lower
-    /// bound does not exceed the upper bound.
+    /// Checks all keywords in the schema of a property. Adds errors for unknown keywords, for
+    /// invalid values, and for a lower bound that exceeds the upper bound.
     fn keywords(&mut self, schema: &JsonObject, shape: &Shape) {
         for (keyword, value) in schema {
             let known = shape.keywords.iter().find(|(name, _)| name == keyword);
@@ -418,8 +423,8 @@ impl Mistakes {
         }
     }
 
-    /// Checks that the default of a property matches the schema of the property. Called only if the
-    /// property has no other errors.
+    /// Checks that the default value of a property matches the property's schema. Called only if no
+    /// other errors were found in the schema.
     fn fits(&mut self, schema: &JsonObject) {
         let Some(default) = schema.get("default") else { return };
         let schema = InputSchema::new(Arc::new(schema.clone()));
