@@ -1,16 +1,16 @@
-//! Wraps a service in all layers of this crate, in their fixed order.
+//! A layer that wraps a service in all layers of this crate, in a fixed order.
 //!
-//! Use a [`StackLayer`] for a server or a router. If a router combines several backends, use a
-//! [`BackendLayer`] for each of them: it contains only the layers for aliases, filtering,
-//! validation of arguments and locking. Layers that are not set do not change anything and have
-//! almost no overhead.
+//! Use a [`StackLayer`] for a server or for a router that combines several backends. In addition,
+//! wrap each backend of a router in a [`BackendLayer`], which contains only the layers for aliases,
+//! filtering, argument validation and locking. A layer that is not configured changes nothing and
+//! has almost no overhead.
 //!
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("guide/layer_order.md")]
 //!
 //! # Examples
 //!
-//! Clients see a composite but cannot call its parts:
+//! In this example, clients see a composite, but cannot call the tools that it consists of:
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -84,21 +84,21 @@ use crate::{
     validate::{Validate, ValidateLayer},
 };
 
-/// The layers around a server or router, from the outermost to the innermost. This type defines
-/// their order.
+/// All layers of a stack, from the outermost to the innermost. This type defines their order.
 type Layers<S> = Trace<Limit<AdvertiseAndBelow<S>>>;
 
-/// The layers from [`Advertise`] inward to the inner service.
+/// The layers from [`Advertise`] to the innermost layer.
 type AdvertiseAndBelow<S> = Advertise<Truncate<Composite<BackendLayers<CacheAndBelow<S>>>>>;
 
-/// The layers from [`Cache`] inward to the inner service.
+/// The layers from [`Cache`] to the innermost layer.
 #[cfg(feature = "cache")]
 type CacheAndBelow<S> = Cache<Redact<Budgeted<S>>>;
 
 #[cfg(not(feature = "cache"))]
 type CacheAndBelow<S> = Redact<Budgeted<S>>;
 
-/// The layers that stacks and backends have in common, from the outermost to the innermost.
+/// The layers that a [`Stack`] and a [`BackendStack`] have in common, from the outermost to the
+/// innermost.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 
 /// A layer that wraps a service in all layers of this crate, in their fixed order.
@@ -115,16 +115,17 @@ pub struct StackLayer {
     cache: CacheLayer,
     redact: RedactLayer,
     budget: BudgetLayer,
-    /// The observers of composite runs that are added to those of the composite layer.
+    /// Observers that are added to those of the composite layer when the stack is built. They
+    /// receive the events of composite runs.
     observers: Observers,
-    /// The alias, filter and validation layers, together with the common settings, which apply to
-    /// all layers of the stack.
+    /// The layers for aliases, filtering and validation, and the settings that apply to all layers
+    /// of the stack.
     backend: BackendLayer,
 }
 
-/// A layer that wraps one of several backends in the layers for aliases, filtering, validation of
-/// arguments and locking. These layers use the tool names of the backend, without the prefix of a
-/// router.
+/// A layer that wraps a single backend of a router. It contains the layers for aliases, filtering,
+/// argument validation and locking. These layers use the tool names of the backend itself, without
+/// the prefix that the router adds.
 ///
 /// See the [module docs](self) for the order of the layers.
 #[derive(Clone, Default)]
@@ -136,7 +137,7 @@ pub struct BackendLayer {
     common: Common,
 }
 
-/// The settings that all layers with cached tools have in common.
+/// Settings that apply to all layers that cache the tool list.
 #[derive(Clone, Default)]
 struct Common {
     changes: Option<Changes>,
@@ -145,20 +146,21 @@ struct Common {
 
 /// A service that is wrapped in all layers of a [`StackLayer`].
 ///
-/// A stack is ready when the inner service `S` is ready.
+/// A stack is ready to accept requests when the inner service `S` is ready.
 #[derive(Clone, Debug)]
 pub struct Stack<S>(Layers<S>);
 
 /// A backend that is wrapped in the layers of a [`BackendLayer`].
 ///
-/// A backend stack is ready when the inner service `S` is ready.
+/// A backend stack is ready to accept requests when the inner service `S` is ready.
 #[derive(Clone, Debug)]
 pub struct BackendStack<S>(BackendLayers<Locked<S>>);
 
 // === impl StackLayer ===
 
 impl StackLayer {
-    /// Creates a stack in which no layer is set. It changes nothing.
+    /// Creates a stack in which no layer is configured, so that it does not change the wrapped
+    /// service.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -171,15 +173,15 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that limits the size and depth of requests.
+    /// Sets the layer that limits the size and the nesting depth of requests.
     #[must_use]
     pub fn limit(mut self, limit: LimitLayer) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets the layer that selects which tools clients can see and call. Composites are selected
-    /// unless their exact name is denied.
+    /// Sets the layer that determines which tools clients can see and call. A composite stays
+    /// visible unless a pattern denies its exact name.
     #[must_use]
     pub fn advertise(mut self, advertise: AdvertiseLayer) -> Self {
         self.advertise = advertise;
@@ -222,7 +224,8 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that limits the number or cost of calls with shared budgets.
+    /// Sets the layer that limits tool calls with budgets, which bound their number or their total
+    /// cost.
     #[must_use]
     pub fn budget(mut self, budget: BudgetLayer) -> Self {
         self.budget = budget;
@@ -236,7 +239,8 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that selects which tools, prompts and resources are allowed.
+    /// Sets the layer that hides tools, prompts and resources that are not allowed, and rejects
+    /// requests for them.
     #[must_use]
     pub fn filter(mut self, filter: FilterLayer) -> Self {
         self.backend = self.backend.filter(filter);
@@ -250,22 +254,21 @@ impl StackLayer {
         self
     }
 
-    /// Sets the [`Changes`] that report when tools have changed. All layers that cache tools then
-    /// refresh them.
+    /// Sets the [`Changes`] through which the layers learn that tools have changed. Each layer that
+    /// caches the tool list then requests it again.
     ///
-    /// If this is not set, each layer uses the [`Epoch`](crate::changes::Epoch) in its own
-    /// settings.
+    /// By default, each layer uses the [`Epoch`](crate::changes::Epoch) in its own settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.backend = self.backend.changes(changes);
         self
     }
 
-    /// Makes all layers cache tools separately for each key. The function `key` computes the key
-    /// from the context of a request, for example the name of the caller. Use this for servers that
-    /// list different tools for different callers.
+    /// Makes all layers cache a separate tool list for each key. The function `key` computes the
+    /// key from the context of a request; for example, the key can be the name of the caller. Use
+    /// this for servers that offer different tools to different callers.
     ///
-    /// If this is not set, each layer uses the function in its own settings.
+    /// By default, each layer uses the function in its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -275,27 +278,27 @@ impl StackLayer {
         self
     }
 
-    /// Returns the layer that renames tools, prompts and resources.
+    /// Returns the configured layer that renames tools, prompts and resources.
     #[must_use]
     pub const fn aliases(&self) -> &AliasLayer {
         self.backend.aliases()
     }
 
-    /// Returns all URIs under which clients can read a resource of the service. Returns no URIs if
-    /// the resource is hidden from clients.
+    /// Returns all URIs with which clients can read the resource that has the URI `uri` in the
+    /// inner service. Returns an empty vector if the resource is hidden from clients.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.backend.uris_of(uri)
     }
 
-    /// Adds the capabilities that the layers provide to the capabilities of a server; see
-    /// [`TruncateLayer::declare`].
+    /// Adds the capabilities that layers of the stack provide to `capabilities`, the declared
+    /// capabilities of a server; see [`TruncateLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         self.truncate.declare(capabilities);
     }
 
-    /// Returns warnings about settings of the layers that conflict with the listed tools. The
-    /// warnings are ordered from the outermost layer to the innermost.
+    /// Returns warnings about settings that do not match the listed tools, for example patterns
+    /// without a match. Warnings of outer layers come before those of inner layers.
     ///
     /// See the `warnings` method of each layer for the possible warnings.
     #[must_use]
@@ -344,7 +347,8 @@ impl StackLayer {
 // === impl BackendLayer ===
 
 impl BackendLayer {
-    /// Creates a layer in which no inner layer is set. It changes nothing.
+    /// Creates a layer in which no inner layer is configured, so that it does not change the
+    /// wrapped backend.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -357,7 +361,8 @@ impl BackendLayer {
         self
     }
 
-    /// Sets the layer that selects which tools, prompts and resources are allowed.
+    /// Sets the layer that hides tools, prompts and resources that are not allowed, and rejects
+    /// requests for them.
     #[must_use]
     pub fn filter(mut self, filter: FilterLayer) -> Self {
         self.filter = filter;
@@ -372,42 +377,41 @@ impl BackendLayer {
     }
 
     /// Sets the layer that compares the backend's tools with their approved definitions. It is the
-    /// innermost layer, so aliases and filters apply only to approved tools.
+    /// innermost layer, so only approved tools reach the layers for aliases and filtering.
     #[must_use]
     pub fn lock(mut self, lock: LockLayer) -> Self {
         self.lock = lock;
         self
     }
 
-    /// Returns the layer that renames tools, prompts and resources.
+    /// Returns the configured layer that renames tools, prompts and resources.
     #[must_use]
     pub const fn aliases(&self) -> &AliasLayer {
         &self.alias
     }
 
-    /// Returns all URIs that the outer layers can use for a resource of the backend. Returns no
-    /// URIs if the filter hides the resource.
+    /// Returns the URIs under which the resource with the backend's URI `uri` is available to outer
+    /// layers. Returns an empty vector if the filter hides the resource.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }
     }
 
-    /// Sets the [`Changes`] that report when tools have changed. All layers that cache tools then
-    /// refresh them.
+    /// Sets the [`Changes`] through which the layers learn that tools have changed. Each layer that
+    /// caches the tool list then requests it again.
     ///
-    /// If this is not set, each layer uses the [`Epoch`](crate::changes::Epoch) in its own
-    /// settings.
+    /// By default, each layer uses the [`Epoch`](crate::changes::Epoch) in its own settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.common.changes = Some(changes.clone());
         self
     }
 
-    /// Makes all layers cache tools separately for each key. The function `key` computes the key
-    /// from the context of a request, for example the name of the caller. Use this for servers that
-    /// list different tools for different callers.
+    /// Makes all layers cache a separate tool list for each key. The function `key` computes the
+    /// key from the context of a request; for example, the key can be the name of the caller. Use
+    /// this for servers that offer different tools to different callers.
     ///
-    /// If this is not set, each layer uses the function in its own settings.
+    /// By default, each layer uses the function in its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -417,22 +421,22 @@ impl BackendLayer {
         self
     }
 
-    /// Adds patterns from the settings of layers inside the filter. The filter logs a warning about
-    /// each pattern that matches no listed item.
+    /// Adds the patterns that inner layers use to match tool names. The filter checks these
+    /// patterns too, and logs a warning about each pattern that matches no listed item.
     fn mentioned(mut self, patterns: impl IntoIterator<Item = (&'static str, Patterns)>) -> Self {
         self.filter = self.filter.mentioned(patterns);
         self
     }
 
-    /// Returns warnings about settings of the layers that conflict with the listed tools. The
-    /// warnings are ordered from the outermost layer to the innermost.
+    /// Returns warnings about settings that do not match the listed tools, for example patterns
+    /// without a match. Warnings of outer layers come before those of inner layers.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let warnings = [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()];
         [warnings.concat(), self.lock.warnings()].concat()
     }
 
-    /// Wraps a service in the layers that stacks and backends have in common.
+    /// Wraps a service in the layers that a [`Stack`] and a [`BackendStack`] have in common.
     fn common_layers<S>(&self, inner: S) -> BackendLayers<S> {
         let (mut filter, mut validate) = (self.filter.clone(), self.validate.clone());
         self.common.apply(&mut filter.catalogs);
@@ -454,8 +458,8 @@ impl<S> Layer<S> for BackendLayer {
 // === impl Common ===
 
 impl Common {
-    /// Applies the common settings to one layer. Settings that are not set leave the layer's own
-    /// settings unchanged.
+    /// Copies the common settings to the settings of one layer. A common setting that is not set
+    /// leaves the layer's own setting unchanged.
     fn apply(&self, catalogs: &mut CatalogSettings) {
         if let Some(changes) = &self.changes {
             catalogs.epoch = changes.tools().clone();
@@ -506,13 +510,13 @@ impl<S> Stack<S>
 where
     S: ToolService,
 {
-    /// Lists the tools in advance for all layers that need them, so that no request waits for a
-    /// listing.
+    /// Lists the tools in advance for all layers that need the tool list, so that no request has to
+    /// wait for it.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed at the moment. The next request that needs
-    /// the tools then lists them.
+    /// Returns an error if the tools cannot be listed now. In this case, the first request that
+    /// needs the tools lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         let advertise = self.advertise();
         let composite = advertise.get_ref().get_ref();
@@ -526,12 +530,12 @@ where
         advertise.warm().await
     }
 
-    /// Returns the tool calls that a composite would make with the given arguments, without calling
-    /// any tool; see [`Composite::preview`](crate::composite::Composite::preview).
+    /// Returns a preview of the tool calls that a composite would make with the given arguments. No
+    /// tool is called; see [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///
-    /// Returns the same JSON-RPC error as an actual call of the composite.
+    /// Returns the JSON-RPC error with which an actual call of the composite would fail.
     pub async fn preview(
         &self,
         composite: &str,
