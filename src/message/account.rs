@@ -1,4 +1,4 @@
-//! Accounts for the costs of a run and for the budgets that its calls use.
+//! Tracks the costs and budget amounts that a run of a composite has used.
 
 use std::{
     collections::BTreeMap,
@@ -13,64 +13,66 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
 
-/// The account of a run: the costs and budget amounts that layers have charged to the run, and its
-/// maximum cost.
+/// The costs and budget amounts that were charged to a run of a composite, and the maximum cost of
+/// the run.
 ///
-/// Each branch of a run holds the run's account in its context. A cost charged to a nested run is
-/// also charged to the outer run. `Account::default()` is the account of an outermost run without a
-/// maximum cost.
+/// All branches of a run share its account, which is in their request contexts. A cost that is
+/// charged to a nested run is also charged to the outer run. `Account::default()` creates the
+/// account of an outermost run without a maximum cost.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     max_cost: Option<u64>,
     outer: Option<Arc<Self>>,
     sums: Mutex<Sums>,
-    /// The number of nested calls that the run's tools have made. Only the account of the outermost
-    /// run counts them.
+    /// The number of tool calls that tools of this run have made themselves. Counted only in the
+    /// account of the outermost run.
     delegated: AtomicUsize,
 }
 
-/// A serializable copy of the amounts charged to a run, which is stored together with a suspended
-/// run.
+/// The amounts that were charged to a run, in serializable form. They are stored together with a
+/// suspended run, and restored when the run resumes.
 ///
-/// Reserved amounts are not included. They belong to calls in progress, which end when the run is
-/// suspended.
+/// Reserved amounts are not included, because the calls for which they were reserved have ended
+/// when the run is suspended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Charged {
     /// The total cost, in cost units.
     cost: u64,
-    /// The spent amount of each per-run budget, by the name of the budget.
+    /// The spent amount of each per-run budget. The key is the name of the budget.
     budgets: BTreeMap<String, u64>,
-    /// Whether a call was rejected because it would exceed the run's maximum cost.
+    /// Whether a call was rejected because its cost exceeded the rest of the run's maximum cost.
     is_over: bool,
 }
 
 #[derive(Debug, Default)]
 struct Sums {
     cost: Tally,
-    /// The spent and reserved amounts of each per-run budget, by the name of the budget. Nested
-    /// runs use the budgets of the outermost run, so this map is empty in their own accounts.
+    /// The spent and reserved amounts of each per-run budget. The key is the name of the budget.
+    /// Empty in the account of a nested run, because nested runs use the budgets of the outermost
+    /// run.
     budgets: BTreeMap<Arc<str>, Tally>,
     is_over: bool,
 }
 
-/// A reservation of a cost or budget amount for a call whose actual amount is not known yet.
-/// Dropping the hold releases the reservation. If the hold was [settled](Self::settle), dropping it
-/// also charges the actual amount.
+/// A reservation of a cost or budget amount for a tool call whose actual amount is not known yet.
+/// Dropping this value releases the reserved amount and, after a call of [`settle`](Self::settle),
+/// charges the actual amount.
 #[derive(Debug)]
 #[must_use = "dropped, it is given back"]
 pub(crate) struct Hold {
     account: Arc<Account>,
     of: HeldOf,
     amount: u64,
-    /// The amount that is charged when the hold is dropped. Zero unless the hold was settled.
+    /// The amount that is charged when this reservation is dropped. Zero until
+    /// [`settle`](Self::settle) sets it.
     actual: u64,
 }
 
 #[derive(Debug)]
 enum HeldOf {
-    /// The hold reserves a cost in its account and in the accounts of all outer runs.
+    /// A cost is reserved, in this account and in the accounts of all outer runs.
     Cost,
-    /// The hold reserves an amount of the budget with this name, in the account of the outermost
+    /// An amount of the per-run budget with this name is reserved, in the account of the outermost
     /// run.
     Budget(Arc<str>),
 }
@@ -78,29 +80,29 @@ enum HeldOf {
 // === impl Account ===
 
 impl Account {
-    /// Creates the account of a run with a maximum cost. `charged` contains amounts that were
-    /// charged before, for example before the run was suspended. If `outer` is given, the run is
-    /// nested in the run of that account.
+    /// Creates the account of a run. `charged` contains amounts that are already spent, for example
+    /// because the run was suspended and now resumes. If `outer` is given, the run is nested in the
+    /// run of that account.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
-    /// Reserves a cost in this run and in its outer runs. Returns `None` if the cost exceeds the
-    /// remaining maximum cost of any of these runs.
+    /// Reserves a cost in this run's account and in the accounts of all outer runs. Returns `None`
+    /// if the cost exceeds the remaining maximum cost of any of these runs.
     ///
-    /// If the cost of a call is not known yet, reserve zero. This succeeds if each of the runs has
-    /// at least one cost unit left.
+    /// For a call whose cost is not known yet, reserve zero. This succeeds if all of these runs
+    /// have at least one cost unit left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)
     }
 
-    /// Reserves an amount of a per-run budget. Returns `None` if the amount exceeds the part of
-    /// `limit` that is neither spent nor reserved.
+    /// Reserves an amount of a per-run budget. `limit` is the size of the budget. Returns `None` if
+    /// less than `amount` is left, which is the part that is neither spent nor reserved.
     ///
-    /// The actual amount of a call may be larger than its reservation. The spent amount can
-    /// therefore exceed `limit`, and all further reservations then fail.
+    /// A call may use a larger amount than was reserved for it. The spent amount can therefore
+    /// exceed `limit`. All later reservations then fail.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         budget: &Arc<str>,
@@ -122,18 +124,18 @@ impl Account {
         })
     }
 
-    /// Returns `true` if a call was rejected because its cost exceeded the remaining part of this
-    /// run's maximum cost.
+    /// Returns `true` if a call was rejected because its cost exceeded the rest of this run's
+    /// maximum cost.
     pub(crate) fn is_over(&self) -> bool {
         self.sums().is_over
     }
 
-    /// Returns `true` if the costs charged to this run have reached its maximum cost.
+    /// Returns `true` if the run has spent its maximum cost, or more.
     pub(crate) fn is_used_up(&self) -> bool {
         self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
     }
 
-    /// Returns a copy of the amounts charged to this run.
+    /// Returns the amounts that were charged to this run so far.
     pub(crate) fn amounts(&self) -> Charged {
         let sums = self.sums();
         let budgets = sums.budgets.iter().filter(|(_, tally)| tally.spent() > 0);
@@ -144,8 +146,8 @@ impl Account {
         }
     }
 
-    /// Reserves a cost in this account and in the accounts of all outer runs. If the cost exceeds
-    /// the remaining maximum of any of these accounts, reserves nothing and returns `false`.
+    /// Reserves a cost in this account and in the accounts of all outer runs. Returns `false` and
+    /// reserves nothing if the cost exceeds the rest of the maximum cost in any of these accounts.
     fn hold_cost(&self, cost: u64) -> bool {
         // The lock is held until the outer accounts have reserved the cost or rejected it.
         // Otherwise, a reservation that an outer account rejects could block others in the
@@ -160,7 +162,8 @@ impl Account {
         is_held
     }
 
-    /// Counts a nested call that a tool has made. Returns the number of nested calls before it.
+    /// Counts a tool call that a tool of the run has made itself. Returns the number of such calls
+    /// before this one.
     pub(super) fn count_delegated(&self) -> usize {
         match &self.outer {
             Some(outer) => outer.count_delegated(),
@@ -200,7 +203,7 @@ impl From<Charged> for Sums {
 // === impl Hold ===
 
 impl Hold {
-    /// Replaces the reserved amount with the actual amount of the call. The actual amount is
+    /// Sets the actual amount of the call, which is charged instead of the reserved amount. It is
     /// charged even if it exceeds the limit.
     pub(crate) fn settle(mut self, actual: u64) {
         self.actual = actual;

@@ -1,10 +1,11 @@
-//! The error that a backend service returns when it fails to answer.
+//! The error type of a service that forwards requests to a backend server. Returned if the backend
+//! fails to answer.
 
 use std::{error::Error, fmt, sync::Arc};
 
 use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
-/// The error of a backend that failed to answer, for example because it is not connected.
+/// A backend server failed to answer a request, for example because it is not connected.
 ///
 /// The error message names the backend and the kind of failure, and may be shown to a client. The
 /// details are only in [`source`](Error::source), because they may contain addresses, paths and
@@ -20,20 +21,20 @@ pub struct BackendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// The backend is not connected. The request was not sent.
+    /// The backend is not connected. The request was not sent to it.
     NotConnected,
     /// The connection was lost before the backend answered.
     ConnectionLost,
     /// The backend did not answer in time.
     TimedOut,
-    /// The backend is overloaded. The request was not sent.
+    /// The backend is overloaded. The request was not sent to it.
     Overloaded,
     /// The backend does not support the method of the request.
     ///
-    /// If a backend answers with the JSON-RPC error "method not found", this error is not forwarded
-    /// to the client. The client would otherwise conclude that the whole server does not support
-    /// the method. List requests are the exception: if the backend does not offer the list, the
-    /// error is forwarded in a [`Reply`](super::Reply).
+    /// If a backend answers with the JSON-RPC error "method not found", the client does not receive
+    /// this error, because it would conclude that the whole server does not support the method.
+    /// Requests for lists are the exception: if the backend does not offer the list, the JSON-RPC
+    /// error is returned in a [`Reply`](super::Reply).
     Unsupported,
     /// The backend failed for another reason.
     Failed,
@@ -42,15 +43,15 @@ pub enum BackendErrorKind {
 // === impl BackendError ===
 
 impl BackendError {
-    /// Creates an error of the backend with the name `backend`.
+    /// Creates an error of the given kind for the backend with the name `backend`.
     #[must_use]
     pub fn new(backend: impl Into<Arc<str>>, kind: BackendErrorKind) -> Self {
         Self { backend: backend.into(), kind, source: None }
     }
 
-    /// Wraps the error of a service that represents a backend.
+    /// Converts the error of a Tower service that represents the backend with the name `backend`.
     ///
-    /// An error that is already a `BackendError` of the same backend is returned unchanged.
+    /// If `error` is already a `BackendError` of this backend, it is returned unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -64,8 +65,8 @@ impl BackendError {
         Self { backend: backend.clone(), kind: error.kind, source: Some(error) }
     }
 
-    /// Sets the [`source`](Error::source) of the error. It contains the details, which are logged
-    /// but not shown to clients.
+    /// Sets the [`source`](Error::source) of the error. The source contains the details, which are
+    /// logged, but never shown to clients.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
@@ -78,13 +79,13 @@ impl BackendError {
         &self.backend
     }
 
-    /// Returns `true` if the backend is not connected or its connection was lost.
+    /// Returns `true` if the backend was not connected, or if its connection was lost.
     #[cfg(feature = "remote")]
     pub(crate) const fn is_of_connection(&self) -> bool {
         matches!(self.kind, BackendErrorKind::NotConnected | BackendErrorKind::ConnectionLost)
     }
 
-    /// Returns the reason why the backend failed to answer.
+    /// Returns the kind of the failure, which is the reason why the backend did not answer.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {
         self.kind
@@ -118,8 +119,8 @@ impl Error for BackendError {
 // === impl BackendErrorKind ===
 
 impl BackendErrorKind {
-    /// Determines the kind of a failure: the kind of the first known error among `error` and its
-    /// sources.
+    /// Determines the kind of a failure from `error` and its chain of sources: uses the first error
+    /// of a known type.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {

@@ -1,20 +1,21 @@
-//! The `_meta` keys that name the branch of each content block in a fan-out result.
+//! The `_meta` keys with which the result of a fan-out names the branch of each content block.
 
 use rmcp::model::{ContentBlock, MetaObject};
 use serde_json::Value;
 
 /// The `_meta` key that names the branch from which a content block comes.
 pub const BRANCH: &str = "mcp-composite/branch";
-/// The `_meta` key that names the tool from which a content block comes. It is only set if the
-/// branch has a different name than its tool.
+/// The `_meta` key that names the tool from which a content block comes. It is set only if the name
+/// of the branch differs from the name of the tool.
 pub const TOOL: &str = "mcp-composite/tool";
-/// The `_meta` key that marks a text block as the label of a branch.
+/// The `_meta` key that marks a text block as a label. A label precedes the content of a branch,
+/// and names the branch.
 ///
-/// The value of the key is `true`. The text of a label names the branch for models, because models
-/// do not see `_meta`. A label is not part of the branch's output, so later steps do not read it.
+/// The value of the key is `true`. Labels exist because models do not see `_meta`. A label is not
+/// part of the branch's output: if a later step reads this output, labels are skipped.
 pub const LABEL: &str = "mcp-composite/label";
 
-/// Returns the `_meta` of a content block. Returns `None` if the block has no `_meta`.
+/// Returns the `_meta` of a content block, or `None` if the block has none.
 pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     match block {
         ContentBlock::Text(text) => text.meta.as_ref(),
@@ -26,7 +27,8 @@ pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     }
 }
 
-/// Returns the branch name in the `_meta` of a content block. Returns `None` if no branch is named.
+/// Returns the name of the branch in the `_meta` of a content block. Returns `None` if `_meta`
+/// names no branch.
 pub(crate) fn branch_of(block: &ContentBlock) -> Option<&str> {
     meta_of(block)?.get(BRANCH)?.as_str()
 }

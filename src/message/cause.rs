@@ -1,4 +1,4 @@
-//! Finds the part of a service's error that may be shown to a client.
+//! Finds the cause of a service error, in a form that may be shown to clients.
 
 use std::{any::Any, error::Error};
 
@@ -6,23 +6,24 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// The cause of a service error in a form that may be shown to a client.
+/// The cause of a service error, in a form that may be shown to clients.
 ///
-/// The original error message is not shown, because it may contain addresses, paths and other
-/// internals.
+/// The message of the original error is omitted, because it may contain addresses, paths and other
+/// internal details.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,
     Overloaded,
-    /// A backend failed. Its error message names the backend and the kind of failure, and may be
-    /// shown.
+    /// A backend failed to answer. The message of its error names only the backend and the kind of
+    /// failure, so it may be shown to clients.
     Backend(&'e BackendError),
     Unknown,
 }
 
 impl<'e> Cause<'e> {
-    /// Returns the first known cause among an error and its sources. Known causes are a
-    /// [`BackendError`], and the timeout and overload errors of Tower's layers.
+    /// Returns the cause of `error`: the first error of a known type among `error` and its chain of
+    /// sources. The known types are [`BackendError`] and the timeout and overload errors of Tower's
+    /// layers.
     pub(crate) fn of(error: &'e (dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {
@@ -41,11 +42,12 @@ impl<'e> Cause<'e> {
     }
 }
 
-/// Returns `true` if a service error proves that the request was not sent, so that it can safely be
-/// sent again. This is the case if a backend was not connected or was overloaded, or if Tower's
-/// load shedding rejected the request.
+/// Returns `true` if the request was certainly not sent, so that it can safely be sent again. This
+/// is the case if the backend was not connected or was overloaded, or if Tower's load shedding
+/// rejected the request.
 ///
-/// Returns `false` unless `E` is [`BoxError`] or [`BackendError`].
+/// Returns `false` if `E` is neither [`BoxError`] nor [`BackendError`], because other error types
+/// are not inspected.
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
     let any: &dyn Any = error;
     let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {

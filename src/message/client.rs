@@ -1,5 +1,5 @@
-//! The client of a request. While a server answers the request, it can ask the client questions:
-//! elicitation, sampling and roots requests.
+//! The client that sent a request. While a server answers the request, it can ask the client
+//! questions: requests for elicitation, sampling and roots.
 
 use std::{
     fmt,
@@ -32,22 +32,22 @@ use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The maximum number of unanswered questions at the same time. Applies to one answer of a tool and
-/// to one request of a client.
+/// The maximum number of unanswered questions at the same time. The limit applies to the questions
+/// in one reply of a tool, and to all questions during one request of a client.
 pub(crate) const MAX_QUESTIONS: usize = 32;
-/// The maximum number of questions that a client is asked during one of its requests.
+/// The maximum number of questions that servers can ask a client during one of its requests.
 pub(crate) const MAX_ASKED: usize = 1_000;
-/// The maximum total JSON size in bytes of the unanswered questions during one request. Questions
-/// that wait to be sent are included.
+/// The maximum total JSON size in bytes of the unanswered questions during one request. Includes
+/// questions that wait to be sent.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
-/// The client capabilities that allow a server to ask the client a question.
+/// The client capabilities with which a client declares that servers can ask it questions.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
-/// The client capability that allows a server to ask the user for input.
+/// The client capability that allows servers to ask the user for input.
 pub(crate) const ELICITATION: &str = "elicitation";
 
-/// Returns `true` if the protocol allows a server to ask the client questions before it answers
-/// this type of request.
+/// Returns `true` if MCP allows a server to ask the client questions while it answers a request of
+/// this type.
 pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     matches!(
         request,
@@ -57,99 +57,102 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     )
 }
 
-/// Returns the error that a server receives if the client does not answer the server's question.
+/// Creates the error that a server receives if its question to the client is not answered.
 ///
-/// The server receives an error rather than a declined elicitation. Otherwise, it would report that
-/// the user declined, although the user has not seen the question. Most servers forward an error to
-/// their caller.
+/// The server receives an error because the result `decline` would be wrong: the server would
+/// report that the user declined, although the user has not seen the question. Most servers forward
+/// the error to their caller.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "did not answer a question of a server");
     ErrorData::invalid_request(reason, None)
 }
 
-/// Returns the error message if more than [`MAX_ASKED`] questions are asked during one request.
+/// Returns the error message for a request during which more than [`MAX_ASKED`] questions are
+/// asked.
 pub(crate) fn too_many() -> String {
     format!("more than {MAX_ASKED} questions were asked for one request")
 }
 
-/// The kinds of questions that the client of a request can answer.
+/// The kinds of questions that a client can answer, according to its declared capabilities.
 ///
-/// `Abilities::default()` describes a client without capabilities, which cannot be asked any
-/// question.
+/// `Abilities::default()` describes a client without capabilities, to which no question can be
+/// sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Elicitation with a form that the user fills in.
+    /// Elicitation in form mode: the user fills in a form.
     pub(crate) form: bool,
-    /// Elicitation with a URL of a web page on which the user enters the input.
+    /// Elicitation in URL mode: the user enters the input on a web page.
     pub(crate) url: bool,
     pub(crate) sampling: bool,
-    /// Sampling requests that let the client's model call tools.
+    /// Sampling with tools: the client's model may call tools.
     pub(crate) sampling_tools: bool,
     pub(crate) roots: bool,
 }
 
-/// A client with protocol version 2025-11-25 or older that servers can ask questions while one of
-/// its requests is answered. In these versions, each question is a separate request from the server
-/// to the client.
+/// A client with protocol version 2025-11-25 or older, to which servers can send questions during
+/// one of its requests. In these versions, each question is a separate JSON-RPC request from the
+/// server to the client.
 #[derive(Clone)]
 pub(crate) struct LiveClient {
     state: Arc<ClientState>,
-    /// The observer of the questions of one call. `None` if the questions are not observed.
+    /// Observes the questions that are asked during one call. `None` if the questions are not
+    /// observed.
     questions: Option<Questions>,
 }
 
-/// An observer of the questions that servers ask the client during one call. It can also withdraw
-/// all of these questions at once. Clones observe the same call.
+/// Observes whether servers ask the client questions during one call, and can withdraw all of these
+/// questions. Clones belong to the same call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions(Arc<QuestionsState>);
 
 #[derive(Debug, Default)]
 struct QuestionsState {
     has_asked: AtomicBool,
-    /// Canceled when the client no longer waits for the call.
+    /// Canceled when the client no longer waits for the result of the call.
     ended: CancellationToken,
 }
 
 struct ClientState {
     peer: Peer<RoleServer>,
-    /// The id of the client's request. Over HTTP, questions are sent on the response stream of this
-    /// request.
+    /// The id of the client's request, to which the questions belong. Over HTTP, they are sent on
+    /// the response stream of this request.
     request: RequestId,
-    /// The declared client capabilities that allow questions; see [`ASKABLE`].
+    /// The part of the declared client capabilities that allows questions; see [`ASKABLE`].
     capabilities: Map<String, Value>,
-    /// The number of questions that servers and composites have asked so far during the request.
+    /// The number of questions that servers and composites have asked during the request so far.
     asked: AtomicUsize,
-    /// The semaphore with [`MAX_QUESTIONS`] permits. Each question holds a permit from when it is
-    /// sent until it is answered.
+    /// A semaphore with [`MAX_QUESTIONS`] permits. Each question acquires a permit before it is
+    /// sent, and releases the permit when it is answered.
     turns: Semaphore,
-    /// The byte budget of all unanswered questions, including those that wait to be sent.
+    /// Limits the total size of all unanswered questions, including those that wait to be sent.
     waiting: ByteBudget,
 }
 
-/// A permission to send one question. At most [`MAX_QUESTIONS`] permissions exist per request at
-/// the same time.
+/// Permission to send one question to the client. For each request, at most [`MAX_QUESTIONS`]
+/// permissions exist at the same time.
 pub(crate) struct Turn<'c> {
     client: &'c ClientState,
     _permit: Option<SemaphorePermit<'c>>,
     _bytes: SemaphorePermit<'c>,
 }
 
-/// A question that was sent to the client. Dropping it before the answer arrives cancels the
-/// question at the client.
+/// A question that was sent to the client and is not answered yet. Dropping this value sends a
+/// cancellation of the question to the client.
 struct Pending {
     handle: RequestHandle<RoleServer>,
     since: Instant,
     answered: bool,
 }
 
-/// The time after which a sent question has usually been written to the connection.
+/// The time after which a question that was sent has usually been written to the connection.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 // === impl Abilities ===
 
 impl Abilities {
-    /// Parses the capabilities that a client has declared.
+    /// Determines the kinds of questions that a client can answer from the capabilities that it has
+    /// declared.
     pub(crate) fn of(capabilities: &Map<String, Value>) -> Self {
         let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
@@ -166,8 +169,8 @@ impl Abilities {
         }
     }
 
-    /// Returns the capability that the client lacks to answer the question. Returns `None` if the
-    /// client can be asked the question.
+    /// Returns the capability that the client would need to answer the question `request`, if it
+    /// has not declared this capability. Otherwise, returns `None`.
     #[expect(deprecated, reason = "servers still ask for it")]
     pub(crate) fn lacks(self, request: &InputRequest) -> Option<&'static str> {
         let (can, capability) = match request {
@@ -188,7 +191,7 @@ impl Abilities {
         (!can).then_some(capability)
     }
 
-    /// Returns `true` if the client cannot be asked any kind of question.
+    /// Returns `true` if the client can answer no kind of question.
     pub(crate) const fn is_nothing(self) -> bool {
         !(self.form || self.url || self.sampling || self.roots)
     }
@@ -197,7 +200,8 @@ impl Abilities {
 // === impl LiveClient ===
 
 impl LiveClient {
-    /// Creates the client of a request. Returns `None` if the client cannot be asked any question.
+    /// Creates a handle to the client that sent a request. Returns `None` if the client can answer
+    /// no kind of question.
     pub(super) fn new(peer: &Peer<RoleServer>, request: &RequestId) -> Option<Self> {
         let info = peer.peer_info()?;
         let capabilities = declared(&info.capabilities)?;
@@ -211,7 +215,7 @@ impl LiveClient {
         })
     }
 
-    /// Returns the declared client capabilities that allow questions.
+    /// Returns the part of the declared client capabilities that allows questions.
     pub(crate) fn capabilities(&self) -> &Map<String, Value> {
         &self.state.capabilities
     }
@@ -220,30 +224,30 @@ impl LiveClient {
         Abilities::of(&self.state.capabilities)
     }
 
-    /// Returns the same client, with `questions` as the observer of its questions.
+    /// Sets the observer of the questions that are sent through this handle.
     #[cfg(feature = "cache")]
     pub(crate) fn observed(self, questions: Questions) -> Self {
         Self { questions: Some(questions), ..self }
     }
 
-    /// Returns the parameters that the client sent with `initialize`.
+    /// Returns the parameters of the client's `initialize` request.
     pub(crate) fn info(&self) -> Option<InitializeRequestParams> {
         self.state.peer.peer_info().map(|info| (*info).clone())
     }
 
-    /// Returns `true` if both values represent the client of the same request.
+    /// Returns `true` if both handles belong to the same request of the same client.
     #[cfg(feature = "remote")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
-    /// Forwards a server's question to the client, and returns the client's answer. Dropping the
+    /// Sends a server's question to the client, and returns the client's answer. Dropping the
     /// future cancels the question.
     ///
     /// # Errors
     ///
-    /// Returns the error to send to the server: the error with which the client answered, or the
-    /// reason why the client did not answer.
+    /// Returns the error that the server should receive. This is the error with which the client
+    /// answered, or the reason why there is no answer.
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
         self.note_question();
         if let Some(capability) = self.abilities().lacks(&request) {
@@ -267,20 +271,21 @@ impl LiveClient {
         })
     }
 
-    /// Informs the observer of the call that a server has asked the client a question.
+    /// Records that a question was asked during the call, if the questions of the call are
+    /// observed.
     fn note_question(&self) {
         if let Some(questions) = &self.questions {
             questions.0.has_asked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered, and then permits sending
-    /// this question.
+    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered. Then returns the
+    /// permission to send this question.
     ///
     /// # Errors
     ///
-    /// Returns an error message if more than [`MAX_ASKED`] questions were asked during the request,
-    /// or if the unanswered questions have more than [`MAX_PENDING_BYTES`].
+    /// Returns an error message if more than [`MAX_ASKED`] questions are asked during the request,
+    /// or if the total size of the unanswered questions exceeds [`MAX_PENDING_BYTES`].
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
         if self.questions.as_ref().is_some_and(|questions| questions.0.ended.is_cancelled()) {
             return Err("the client is gone".to_owned());
@@ -302,13 +307,12 @@ impl LiveClient {
 
 #[cfg(feature = "cache")]
 impl Questions {
-    /// Returns `true` if the client was asked a question during the call, even if it did not
-    /// answer.
+    /// Returns `true` if a question was asked during the call, even if it was not answered.
     pub(crate) fn has_asked(&self) -> bool {
         self.0.has_asked.load(Ordering::Relaxed)
     }
 
-    /// Withdraws the unanswered questions, and rejects all later questions of the call.
+    /// Withdraws all unanswered questions of the call, and rejects all later ones.
     pub(crate) fn end(&self) {
         self.0.ended.cancel();
     }
@@ -317,7 +321,7 @@ impl Questions {
 // === impl Turn ===
 
 impl Turn<'_> {
-    /// Sends the question and waits for the answer without a timeout. Dropping the future cancels
+    /// Sends the question, and waits for the answer without a timeout. Dropping the future cancels
     /// the question.
     ///
     /// # Errors
@@ -376,13 +380,12 @@ impl fmt::Debug for LiveClient {
     }
 }
 
-/// Rewrites a server's error -32021 (missing required client capability) so that it contains the
-/// standard message of the protocol. Returns `None` for any other error, or if the server requires
-/// a capability whose questions cannot be forwarded.
+/// Converts a server's error with the code -32021 (missing required client capability) to an error
+/// with the standard message. Returns `None` for any other error. Also returns `None` if questions
+/// for the required capability cannot be forwarded to the client.
 ///
-/// The `data` of the returned error names only capabilities whose questions can be forwarded. The
-/// error may therefore be shown to the client, even if the client must not see other errors of
-/// servers.
+/// The `data` of the returned error contains only capabilities whose questions can be forwarded.
+/// The error can therefore be sent to the client even if other errors of servers must be hidden.
 pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
         return None;
@@ -394,8 +397,8 @@ pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     is_relayed.then(|| ErrorData::missing_required_client_capability(required))
 }
 
-/// Sends a question over a connection, and waits for the answer. Dropping the future cancels the
-/// question.
+/// Sends a question to the client over its connection, and waits for the answer. Dropping the
+/// future cancels the question.
 async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientResult, ServiceError> {
     let options = PeerRequestOptions::no_options();
     let handle = peer.send_request_with_option(request, options).await?;
@@ -405,8 +408,8 @@ async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientRes
     answer.unwrap_or(Err(ServiceError::TransportClosed))
 }
 
-/// Returns the declared capabilities that allow questions, as listed in [`ASKABLE`]. Returns `None`
-/// if the client declares none of them.
+/// Returns the declared client capabilities that are listed in [`ASKABLE`]. Returns `None` if the
+/// client declares none of these.
 fn declared(capabilities: &ClientCapabilities) -> Option<Map<String, Value>> {
     let ClientCapabilities { elicitation, sampling, roots, .. } = capabilities;
     if elicitation.is_none() && sampling.is_none() && roots.is_none() {

@@ -1,19 +1,19 @@
-//! Computes the approximate size of a message's content in bytes, for limits that are checked on
-//! every message.
+//! Computes the approximate size in bytes of the content of a message. Computing it is cheap, so it
+//! can be checked for every message.
 //!
-//! The size is the total length of all keys, texts and binary data. Every other value counts as a
-//! few bytes, and so does an empty text or content block. JSON escapes and punctuation are ignored,
-//! so measuring a text takes the same time for any length. For values that are written or stored,
-//! [`json_size`](crate::json_size) computes the exact JSON size.
+//! The size is the total length of all keys, texts and binary data. Every other JSON value, and
+//! every empty text or content block, counts as a few bytes. Escape sequences and punctuation are
+//! ignored, so the length of a text is its size and the text is not scanned. Use
+//! [`json_size`](crate::json_size) for values that are written or stored, because it computes the
+//! exact size of their JSON.
 
 use rmcp::model::{
     Annotations, CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents,
 };
 use serde_json::Value;
 
-/// The size that a number, a boolean, a null or a pair of brackets counts as. It is also the
-/// minimum size of a content block or text, so that a limit on the size also bounds the number of
-/// empty ones.
+/// The size in bytes of a number, a boolean, a null, or a pair of brackets. It is also the minimum
+/// size of a content block or text, so that a size limit also bounds the number of empty blocks.
 pub(super) const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
@@ -21,7 +21,7 @@ pub(crate) fn of_result(result: &CallToolResult) -> usize {
     content + of_meta(result.meta.as_ref()) + result.structured_content.as_ref().map_or(0, of_value)
 }
 
-/// Returns the size of a content block, including all fields that a server can set. The minimum is
+/// Returns the size of a content block. Includes all fields that a server can set. Returns at least
 /// [`SMALL`].
 fn of_block(block: &ContentBlock) -> usize {
     let (content, meta, annotations) = match block {
@@ -77,8 +77,8 @@ fn of_texts<'t>(texts: impl IntoIterator<Item = &'t Option<String>>) -> usize {
     texts.into_iter().flatten().map(String::len).sum()
 }
 
-/// Returns the length in bytes of a text in a list, but at least [`SMALL`], so that a limit on the
-/// size also bounds the number of empty texts.
+/// Returns the length in bytes of a text that is an element of a list. Returns at least [`SMALL`],
+/// so that a size limit also bounds the number of empty texts.
 fn of_text(text: &str) -> usize {
     text.len().max(SMALL)
 }

@@ -1,4 +1,5 @@
-//! The context of a request: its id, `_meta`, extensions, connection and other data.
+//! The context of a request: the data that accompanies the MCP message, such as the request id,
+//! `_meta`, extensions and the connection.
 
 #[cfg(feature = "cache")]
 use std::sync::atomic::Ordering;
@@ -21,25 +22,27 @@ use super::{
     shared::Shared,
 };
 
-/// The `_meta` key of the capabilities that a client declares in each request, starting with
+/// The `_meta` key with which a client declares its capabilities in each request. Used since
 /// protocol version 2026-07-28.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// The `_meta` key of the protocol version that a client declares in each request, starting with
+/// The `_meta` key with which a client declares its protocol version in each request. Used since
 /// protocol version 2026-07-28.
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// The `_meta` key of the token with which a client requests progress notifications.
+/// The `_meta` key for the progress token. A client sends this token to request progress
+/// notifications.
 const PROGRESS_TOKEN: &str = "progressToken";
 
-/// The context of a [`Request`](super::Request): its id, `_meta`, connection, and everything else
-/// except the message itself.
+/// The context of a [`Request`](super::Request): everything except the MCP message itself, for
+/// example the id, `_meta` and the connection to the client.
 ///
-/// A request that is created in code has an empty context: no client, no `_meta` and the id `0`.
-/// Such a request can only be canceled by dropping the call.
+/// A request that your code creates has an empty context: no connection, no `_meta`, and the id
+/// `0`. Such a request can only be canceled by dropping the future of the call.
 #[derive(Clone, Debug)]
 pub struct Context {
     id: RequestId,
-    /// The name of the branch, if the request belongs to a branch of a composite. In this case,
-    /// `id` is the id of the composite's request.
+    /// The name of the branch, if a branch of a composite made the request. If a tool made the
+    /// request within another request, the name of the called tool. In both cases, `id` is the id
+    /// of the outer request.
     branch: Option<Arc<str>>,
     pub(crate) meta: Shared<RequestMetaObject>,
     pub(crate) extensions: Shared<Extensions>,
@@ -47,20 +50,21 @@ pub struct Context {
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
     pub(crate) logs: Option<Logs>,
-    /// The client, if servers can ask it questions during the request. Set by
+    /// The client that sent the request, if servers can ask it questions in the meantime. Set by
     /// [`note_live_client`](Self::note_live_client).
     pub(super) live_client: Option<LiveClient>,
     pub(super) delegation: Delegation,
-    /// The tracing settings. `None` if the defaults apply.
+    /// The tracing settings of the request. `None` if the default settings apply.
     pub(crate) tracing: Option<Arc<Tracing>>,
-    /// Whether the trace context in `meta` identifies a span of this process.
+    /// Whether the trace context in `meta` identifies a span that this process has created.
     pub(super) is_in_span: bool,
-    /// Set to `true` if a cache answers the request. `None` if the request is not observed.
+    /// A flag that is set to `true` if a cache answers the request. `None` if no observer needs
+    /// this information.
     pub(crate) cached: Option<Arc<AtomicBool>>,
 }
 
-/// The `_meta` and extensions that the contexts of all branches of a run share. They are copied
-/// once per run.
+/// The `_meta` and the extensions for the branches of a composite's run. They are copied once per
+/// run, and shared by the contexts of all branches.
 pub(crate) struct BranchParts {
     meta: Option<Arc<RequestMetaObject>>,
     extensions: Option<Arc<Extensions>>,
@@ -75,8 +79,9 @@ pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Syn
 impl Context {
     /// Returns the JSON-RPC id of the request.
     ///
-    /// For a request of a composite's branch, the id is that of the composite's request with the
-    /// name of the branch appended, for example `7#search`.
+    /// If a branch of a composite made the request, the id consists of the id of the request that
+    /// called the composite and the name of the branch, for example `7#search`. Requests that are
+    /// [nested](super::Request::within) in another request have similar ids.
     #[must_use]
     pub fn id(&self) -> RequestId {
         // The id is formatted on demand, because the ids of most branches are never read.
@@ -86,13 +91,14 @@ impl Context {
         }
     }
 
-    /// Returns the JSON-RPC id of the request, without the name of a branch appended to it.
+    /// Returns the id of the request. If the request belongs to a branch of a composite, the id
+    /// does not contain the name of this branch.
     pub(super) const fn plain_id(&self) -> &RequestId {
         &self.id
     }
 
-    /// Formats the JSON-RPC id of the request. Returns `None` if the text is longer than `bytes`.
-    /// An id that is obviously too long is not formatted at all.
+    /// Formats the JSON-RPC id of the request. Returns `None` if the text has more than `bytes`
+    /// bytes. If the id is obviously too long, it is not formatted at all.
     pub(crate) fn id_within(&self, bytes: usize) -> Option<String> {
         let plain = match &self.id {
             RequestId::Number(_) => 0,
@@ -116,8 +122,9 @@ impl Context {
         &mut self.meta
     }
 
-    /// Returns the extensions of the request: typed values that travel with it inside this process,
-    /// such as the parts of the HTTP request in which it arrived.
+    /// Returns the extensions of the request. These are typed values that exist only inside this
+    /// process, such as the `http::request::Parts` of the HTTP request in which the MCP request
+    /// arrived.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
@@ -131,17 +138,17 @@ impl Context {
     /// Returns the token that is canceled when the client cancels the request. Returns `None` if
     /// the request was created in code and no token was [set](Self::set_cancellation).
     ///
-    /// Layers need not observe the token: when it is canceled, the server that runs the stack drops
-    /// the future of the call.
+    /// Most layers do not need this token. When it is canceled, the server that runs the stack
+    /// drops the future of the call, and thereby cancels all layers.
     #[must_use]
     pub const fn cancellation(&self) -> Option<&CancellationToken> {
         self.cancellation.as_ref()
     }
 
-    /// Sets the token that is canceled when the caller cancels the request.
+    /// Sets a token that your code cancels in order to cancel the request.
     ///
-    /// Dropping the future of the call also cancels the request. The handler of the request learns
-    /// of the cancellation in either case.
+    /// Alternatively, drop the future of the call. In both cases, the handler of the request is
+    /// notified of the cancellation.
     pub fn set_cancellation(&mut self, token: CancellationToken) {
         self.cancellation = Some(token);
     }
@@ -165,21 +172,21 @@ impl Context {
         self.progress = Some(progress);
     }
 
-    /// Returns the sender of log messages about the request. Returns `None` if the client does not
-    /// receive log messages.
+    /// Returns the sender of log messages to the client that made the request. Returns `None` if
+    /// the client does not receive log messages.
     ///
-    /// Also returns `None` in a branch of a composite, because log messages cannot name the branch
-    /// from which they come.
+    /// Also returns `None` in a branch of a composite. The client could not see from which branch a
+    /// log message comes.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()
     }
 
-    /// Returns the kinds of questions that servers can ask the client of the request.
+    /// Returns the kinds of questions that servers can ask the client during the request.
     ///
-    /// A client with protocol version 2026-07-28 and a caller in code declare their capabilities in
-    /// the `_meta` of the request. A client with an older version has declared them in
-    /// `initialize`.
+    /// The kinds depend on the declared capabilities. A client with protocol version 2026-07-28, or
+    /// code that creates a request, declares them in the `_meta` of the request. A client with an
+    /// older version has declared them in `initialize`.
     pub(crate) fn abilities(&self) -> Abilities {
         match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
             (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
@@ -189,8 +196,8 @@ impl Context {
         }
     }
 
-    /// Returns the client if its protocol version is older than 2026-07-28 and servers can ask it
-    /// questions during the request. Otherwise, returns `None`.
+    /// Returns a handle to the client if its protocol version is older than 2026-07-28, and if it
+    /// can answer questions. Otherwise, returns `None`.
     fn client(&self) -> Option<LiveClient> {
         let peer = self.peer.as_ref()?;
         // Only clients with protocol version 2026-07-28 declare their version in each request.
@@ -198,26 +205,26 @@ impl Context {
         if is_old { LiveClient::new(peer, &self.id) } else { None }
     }
 
-    /// Returns the client if servers can ask it questions during its request. Otherwise, returns
-    /// `None`.
+    /// Returns a handle to the client, through which servers can ask it questions during the
+    /// request. Returns `None` if this is not possible.
     pub(crate) fn live_client(&self) -> Option<LiveClient> {
         self.live_client.clone().or_else(|| self.client())
     }
 
-    /// Returns the client that [`note_live_client`](Self::note_live_client) has stored. Returns
-    /// `None` if that method was not called, or if servers cannot ask the client questions during
-    /// the request.
+    /// Returns the handle to the client that [`note_live_client`](Self::note_live_client) has
+    /// stored. Returns `None` if that method was not called, or if the client cannot answer
+    /// questions.
     pub(crate) const fn known_live_client(&self) -> Option<&LiveClient> {
         self.live_client.as_ref()
     }
 
-    /// Stores the client in the context if servers can ask it questions during its request.
-    /// Contexts of branches that are created later inherit the client.
+    /// Stores a handle to the client in the context, if the client can answer questions. Contexts
+    /// of composite branches that are created later receive a copy of the handle.
     pub(crate) fn note_live_client(&mut self) {
         self.live_client = self.live_client();
     }
 
-    /// Informs observers that a cache answers the request.
+    /// Records that a cache answers the request, for observers of the request.
     #[cfg(feature = "cache")]
     pub(crate) fn note_cached(&self) {
         if let Some(cached) = &self.cached {
@@ -225,13 +232,13 @@ impl Context {
         }
     }
 
-    /// Detaches the context from its client, for a call whose result may be shared with other
-    /// requests. Returns the observer of the call's questions. Returns `None` if servers cannot ask
-    /// the client questions during the call.
+    /// Separates the context from its client. Used for a call whose result may be shared with other
+    /// requests. Returns the observer of the questions that are asked during the call, or `None` if
+    /// the client cannot answer questions.
     ///
-    /// Afterward, the context has no connection and no cancellation token, and the call can only be
-    /// canceled by dropping it. The progress reporter and the log sender remain, but send nothing
-    /// once the client's own request has ended.
+    /// After the separation, the context has no connection and no cancellation token, so the call
+    /// can only be canceled by dropping it. The progress reporter and the log sender remain, but
+    /// they send nothing after the client's own request has ended.
     #[cfg(feature = "cache")]
     pub(crate) fn detach(&mut self) -> Option<Questions> {
         let client = self.live_client();
@@ -243,17 +250,19 @@ impl Context {
         Some(questions)
     }
 
-    /// Creates the context of a composite's branch from the context of the composite's request.
+    /// Creates the context for a branch of a composite from the context of the request that called
+    /// the composite.
     ///
-    /// The context of a branch has no connection and no progress token, because all branches would
-    /// report progress under the same token. It keeps only the client capabilities whose questions
-    /// the composite forwards. `progress` reports the progress of the branch as a part of the
-    /// request's progress.
+    /// The new context has no connection and no progress token, because otherwise all branches
+    /// would report progress under the same token. It contains only the client capabilities for
+    /// questions that composites forward. `progress` reports the progress of the branch as a part
+    /// of the request's progress.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         self.branch_charged(&self.branch_parts(), branch, progress, None)
     }
 
-    /// Copies the `_meta` and extensions that all [branches](Self::branch) of a run share.
+    /// Copies the `_meta` and the extensions that the contexts of all [branches](Self::branch) of a
+    /// run share.
     pub(crate) fn branch_parts(&self) -> BranchParts {
         // This is usually cheap: most clients send only a progress token, and an empty map
         // allocates nothing.
@@ -280,8 +289,8 @@ impl Context {
         BranchParts { meta, extensions }
     }
 
-    /// Creates the context of a [branch](Self::branch) whose costs are charged to `account`. If
-    /// `account` is `None`, they are charged to the account of this context.
+    /// Creates the context for a [branch](Self::branch) of a composite. The costs of the branch are
+    /// charged to `account` or, if it is `None`, to the account of this context.
     pub(crate) fn branch_charged(
         &self,
         parts: &BranchParts,
@@ -306,20 +315,21 @@ impl Context {
         }
     }
 
-    /// Returns the account of the run in which the request was made. Returns `None` if the request
-    /// was made outside of a run.
+    /// Returns the account to which the request's costs are charged. Returns `None` if the request
+    /// belongs to no run.
     pub(crate) const fn account(&self) -> Option<&Arc<Account>> {
         self.delegation.account.as_ref()
     }
 
-    /// Sets the account to which the costs of the request and its nested requests are charged.
+    /// Sets the account to which the costs of this request, and of requests nested in it, are
+    /// charged.
     #[cfg(test)]
     pub(crate) fn set_account(&mut self, account: Arc<Account>) {
         self.delegation.account = Some(account);
     }
 }
 
-/// Copies the members of `object` whose keys are in `keys`.
+/// Returns a copy of the members of `object` whose keys are in `keys`.
 pub(crate) fn members<'k>(
     object: &Map<String, Value>,
     keys: impl IntoIterator<Item = &'k str>,

@@ -1,5 +1,5 @@
-//! The distributed trace of a request, which spans in this process and requests to servers
-//! continue.
+//! The distributed trace to which a request belongs. Spans of this process and requests to servers
+//! continue this trace.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Context, Propagate, TraceContext, trace::is_baggage};
 
 impl Context {
     /// Returns the trace context that the client sent in the `_meta` of the request ([SEP-414]).
-    /// Returns `None` if the trace context is missing or malformed.
+    /// Returns `None` if there is no trace context, or if it is malformed.
     ///
     /// [SEP-414]: https://modelcontextprotocol.io/seps/414-request-meta
     #[must_use]
@@ -19,8 +19,8 @@ impl Context {
         if self.meta.is_empty() { None } else { TraceContext::read(&self.meta) }
     }
 
-    /// Sets the trace context in `_meta`. If `trace` is `None`, removes the trace context. Also
-    /// removes a malformed `baggage`.
+    /// Sets the trace context in `_meta`, or removes it if `trace` is `None`. Also removes the
+    /// `baggage` in `_meta` if it is malformed.
     pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
         // `_meta` is accessed mutably only if an entry changes, because mutable access would copy
         // the shared map.
@@ -40,8 +40,8 @@ impl Context {
         }
     }
 
-    /// Makes `span` a child of the request's trace context. Then replaces the trace context in
-    /// `_meta` with that of the span.
+    /// Makes `span` a child of the request's trace context, and then replaces the trace context in
+    /// `_meta` with the trace context of `span`.
     #[inline]
     pub(crate) fn continue_trace(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -60,8 +60,8 @@ impl Context {
         self.pass_on(incoming.as_ref(), span);
     }
 
-    /// Makes the span of a run a child of the request's trace context. Does nothing if the run is
-    /// already inside such a span.
+    /// Makes `span`, the span of a composite run, a child of the request's trace context. Does
+    /// nothing if the request already belongs to a span of this process.
     pub(crate) fn continue_trace_in_run(&self, span: &Span) {
         if !self.is_in_span
             && let Some(propagate) = self.propagate()
@@ -71,8 +71,8 @@ impl Context {
         }
     }
 
-    /// Replaces the trace context in `_meta` with that of `span`, so that requests made with this
-    /// context become children of the span.
+    /// Replaces the trace context in `_meta` with the trace context of `span`. Requests that are
+    /// sent with this context then become children of the span.
     #[inline(always)]
     pub(crate) fn call_within(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -86,7 +86,7 @@ impl Context {
         self.pass_on(self.trace().as_ref(), span);
     }
 
-    /// Returns `true` if neither the client nor this process traces the request, which is the case
+    /// Returns `true` if neither the client nor this process traces the request. This is the case
     /// for most requests.
     #[inline(always)]
     fn is_untraced(&self, span: &Span) -> bool {
@@ -102,18 +102,19 @@ impl Context {
         self.is_in_span |= !span.is_none();
     }
 
-    /// Returns `true` if the spans of the request should record the arguments and results of tools.
+    /// Returns `true` if spans should record the contents of the request: the arguments and results
+    /// of tool calls.
     pub(crate) fn is_traced_with_contents(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.contents)
     }
 
-    /// Returns `true` if metrics should be recorded for the request and its nested requests.
+    /// Returns `true` if metrics should be recorded for this request and for requests nested in it.
     pub(crate) fn is_measured(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
     }
 
-    /// Returns the name of the view to which the request was sent. Returns `None` if the request
-    /// was not sent to a view.
+    /// Returns the name of the view through which the client sent the request. Returns `None` if
+    /// the client used no view.
     pub(crate) fn view(&self) -> Option<&Arc<str>> {
         self.tracing.as_ref()?.view.as_ref()
     }

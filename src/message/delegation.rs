@@ -1,5 +1,5 @@
-//! Tracks nested requests, which a tool makes while it answers another request. Limits their depth
-//! and number, because tools could call each other endlessly.
+//! Tracks nested requests: requests that a tool makes while it answers another request. Their depth
+//! and number are limited, because tools could otherwise call each other endlessly.
 
 use std::sync::{
     Arc, OnceLock,
@@ -8,48 +8,48 @@ use std::sync::{
 
 use super::Account;
 
-/// The maximum depth to which requests of tools can be nested.
+/// The maximum depth of nested requests: how many tools may call each other in a chain.
 pub(super) const MAX_CALL_DEPTH: usize = 8;
-/// The maximum number of nested calls that tools make for one request of a client.
+/// The maximum number of nested calls that tools make while one request of a client is answered.
 ///
-/// The depth limit alone does not bound the number of calls, because each tool can call several
+/// This limit is necessary in addition to the depth limit, because each tool can call several
 /// others.
 pub(super) const MAX_NESTED_CALLS: usize = 10_000;
 
-/// The position of a request in a chain of nested requests: its depth, the run that it belongs to,
-/// and the state that it shares with its nested requests.
+/// The position of a request in a chain of nested requests. Consists of its depth, the composite
+/// run to which it belongs, and the state that it shares with requests nested in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delegation {
     pub(super) depth: usize,
-    /// The account of the run in which the request was made. `None` if the request was made outside
-    /// of a run.
+    /// The account to which the request's costs are charged. `None` if the request belongs to no
+    /// run.
     pub(super) account: Option<Arc<Account>>,
-    /// The state that this request shares with its nested requests. `None` if no requests can be
-    /// nested in it. Also `None` if the request belongs to a run, whose account then contains the
-    /// state.
+    /// The state that this request shares with requests nested in it. `None` if no request can be
+    /// nested in it. Also `None` if the request belongs to a composite run, because the run's
+    /// account then contains this state.
     pub(super) shared: Option<Arc<Shared>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The number of nested calls that were made so far within the request.
+    /// The number of nested calls that were made so far while the request is answered.
     calls: AtomicUsize,
-    /// The account to which nested calls are charged if the request itself does not belong to a
-    /// run. Created on the first charge.
+    /// The account to which nested calls are charged if the request does not belong to a composite
+    /// run. Created when the first cost is charged.
     account: OnceLock<Arc<Account>>,
 }
 
 tokio::task_local! {
-    /// The request that the current task is answering. Requests that the task makes are nested in
-    /// it.
+    /// The request that the current task is answering. New requests that the task makes are nested
+    /// in this request.
     static ANSWERED: Delegation;
 }
 
 // === impl Delegation ===
 
 impl Delegation {
-    /// Returns a copy that belongs to the run of `account`. If `account` is `None`, the copy
-    /// belongs to the same run as this request.
+    /// Returns a copy for a request of the composite run with the account `account`. If `account`
+    /// is `None`, the copy keeps the account of this request.
     pub(super) fn charged(&self, account: Option<&Arc<Account>>) -> Self {
         Self {
             depth: self.depth,
@@ -58,27 +58,27 @@ impl Delegation {
         }
     }
 
-    /// Runs `answer`, a future that answers the request. Requests that the task makes in the
-    /// meantime are nested in this request.
+    /// Runs the future `answer`, which answers this request. Requests that are made in the meantime
+    /// by the same task are nested in this request.
     pub(crate) fn answer<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
         ANSWERED.scope(self, answer)
     }
 
-    /// Returns `true` if this request is nested in another request. This is also the case if it is
-    /// made by a task that is answering a request.
+    /// Returns `true` if this request is nested in another request. Also returns `true` if the
+    /// current task is answering a request, because the new request would then be nested in it.
     #[cfg(feature = "cache")]
     pub(super) fn is_nested(&self) -> bool {
         self.depth > 0 || ANSWERED.try_with(|_| ()).is_ok()
     }
 
     /// Nests this request in the request that the current task is answering. Does nothing if the
-    /// task is not answering a request.
+    /// current task is not answering a request.
     pub(super) fn follow_task(&mut self) {
         let _ = ANSWERED.try_with(|outer| self.follow(outer));
     }
 
-    /// Returns a copy for the requests that are nested in this one. These requests share one call
-    /// counter and one run.
+    /// Returns a copy from which nested requests are created. All requests that are nested in this
+    /// request share one call counter and one account.
     pub(super) fn share(&mut self) -> Self {
         if self.account.is_none() {
             self.shared.get_or_insert_default();
@@ -86,8 +86,8 @@ impl Delegation {
         self.clone()
     }
 
-    /// Nests this request in `outer`. Does nothing if this request is already nested more deeply
-    /// than `outer`.
+    /// Nests this request in `outer`. Does nothing if this request already has a greater depth than
+    /// `outer`.
     fn follow(&mut self, outer: &Self) {
         if self.depth <= outer.depth {
             *self = outer.within();
@@ -98,8 +98,8 @@ impl Delegation {
         Self { depth: self.depth + 1, ..self.clone() }
     }
 
-    /// Assigns the request to a run if it does not belong to one yet. All requests that are nested
-    /// in the same request are assigned to the same run.
+    /// Assigns an account to this request if it has none yet. Requests that are nested in the same
+    /// outer request share one account.
     pub(super) fn begin_run(&mut self) {
         let Self { account, shared, .. } = self;
         account.get_or_insert_with(|| match shared {
@@ -108,7 +108,7 @@ impl Delegation {
         });
     }
 
-    /// Counts a call. If the call exceeds a limit on nested calls, returns the limit and its unit
+    /// Counts a nested call. If a limit on nested calls is exceeded, returns the limit and its unit
     /// as an error.
     pub(super) fn count(&self) -> Result<(), (usize, &'static str)> {
         if self.depth > MAX_CALL_DEPTH {

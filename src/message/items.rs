@@ -1,4 +1,4 @@
-//! Access to the tools, prompts, resources and resource templates in replies to list requests.
+//! Access to the listed items in a reply: tools, prompts, resources and resource templates.
 
 use rmcp::model::{
     ErrorData, Prompt, Resource, ResourceTemplate, ServerResult, Skill, SkillResources, Tool,
@@ -6,7 +6,7 @@ use rmcp::model::{
 
 use super::{ItemKind, Reply};
 
-/// A mutable reference to an item in the reply to a list request.
+/// A mutable reference to a listed item: a tool, prompt, resource or resource template.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ItemMut<'r> {
@@ -34,7 +34,7 @@ impl ItemMut<'_> {
         }
     }
 
-    /// Returns the name or URI with which clients request the item.
+    /// Returns the name or URI that identifies the item in requests.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -49,10 +49,10 @@ impl ItemMut<'_> {
 // === impl Reply ===
 
 impl Reply {
-    /// Removes the items for which `keep` returns `false` from the reply to a list request. `keep`
-    /// can also modify the items that remain. Does nothing if the reply is not a list.
+    /// Calls `keep` for each item in a list, and removes the item if `keep` returns `false`. `keep`
+    /// can also modify the item. Does nothing if the reply is not a list.
     ///
-    /// A reply to `resources/directory/read` is also treated as a list of resources.
+    /// A reply to `resources/directory/read` also counts as a list of resources.
     pub fn retain_items(&mut self, mut keep: impl FnMut(ItemMut<'_>) -> bool) {
         match self.result_mut() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -72,9 +72,9 @@ impl Reply {
         }
     }
 
-    /// Removes the skills and files for which `keep` returns `false`. Calls `keep` with the URI of
-    /// each listed skill, and of each file of a skill. Does nothing if the reply contains no
-    /// skills.
+    /// Removes skills and files of skills from the reply. Calls `keep` with the URI of each listed
+    /// skill and each file, and removes those for which it returns `false`. Does nothing if the
+    /// reply contains no skills.
     pub(crate) fn retain_skills(&mut self, keep: impl Fn(&str) -> bool) {
         let retain_files = |skill: &mut Skill| {
             if let SkillResources::Files(files) = &mut skill.resources {
@@ -91,17 +91,17 @@ impl Reply {
         }
     }
 
-    /// Returns the kind of the listed items. Returns `None` if the reply is not a list.
+    /// Returns the kind of items that the reply lists. Returns `None` if the reply is not a list.
     #[must_use]
     pub fn lists(&self) -> Option<ItemKind> {
         self.page().map(|(kind, _)| kind)
     }
 
-    /// Replaces the result with an error and returns `true`, if the result is not a list of items
-    /// of this kind. Otherwise, returns `false`.
+    /// Checks that a reply with a result lists items of this kind. If the result has another type,
+    /// replaces it with an error and returns `true`. Otherwise, returns `false`.
     ///
-    /// This prevents leaks: a result of another type could contain names that are hidden from the
-    /// client, and some clients read such a result anyway.
+    /// This check prevents leaks. Some clients read a list even from a result of the wrong type,
+    /// and the layers would not have removed hidden names from such a result.
     pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
         let is_other = self.result().is_some() && self.lists() != Some(kind);
         if is_other {
@@ -111,15 +111,15 @@ impl Reply {
         is_other
     }
 
-    /// Returns the kind of the listed items if the reply is the last page of a list. Otherwise,
-    /// returns `None`.
+    /// Returns the kind of the listed items if the reply is the last page of a list. Returns `None`
+    /// for other pages and for replies that are not lists.
     #[must_use]
     pub fn ends_list(&self) -> Option<ItemKind> {
         self.page().and_then(|(kind, next)| next.is_none().then_some(kind))
     }
 
-    /// Returns the kind of the listed items and the cursor of the next page. Returns `None` if the
-    /// reply is not a list.
+    /// Returns the kind of the listed items, and the cursor of the next page if there is one.
+    /// Returns `None` if the reply is not a list.
     pub(crate) fn page(&self) -> Option<(ItemKind, Option<&str>)> {
         let (kind, next) = match self.result()? {
             ServerResult::ListToolsResult(list) => (ItemKind::Tool, &list.next_cursor),

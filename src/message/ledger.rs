@@ -1,14 +1,15 @@
-//! Tracks how much of a budget, or of the maximum cost of a run, is spent and reserved.
+//! Tracks the spent and reserved amounts of a budget, or of the maximum cost of a run.
 
-/// The spent amount of a budget or cost, and the amount that is reserved for calls in progress.
+/// The amount of a budget or cost that is spent, and the amount that is reserved for calls in
+/// progress.
 ///
-/// A run has one tally for its cost, and one for each of its budgets. A budget store has one tally
-/// for each caller.
+/// A composite run has one tally for its cost and one for each per-run budget. A budget store has
+/// one tally for each caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// The spent amount, which saturates at `u64::MAX`.
+    /// The spent amount. Additions saturate at `u64::MAX`.
     spent: u64,
-    /// The sum of all reserved amounts. It must not saturate, because each reserved amount is
+    /// The total of all reserved amounts. It is wide enough not to saturate, because each amount is
     /// subtracted again when its call ends.
     held: u128,
 }
@@ -16,7 +17,7 @@ pub(crate) struct Tally {
 // === impl Tally ===
 
 impl Tally {
-    /// Creates a tally with the given spent amount and no reservations.
+    /// Creates a tally with a spent amount and without reservations.
     pub(crate) const fn of(spent: u64) -> Self {
         Self { spent, held: 0 }
     }
@@ -25,22 +26,22 @@ impl Tally {
         self.spent
     }
 
-    /// Returns the amount by which a reservation of `amount` would exceed `limit`. Returns zero if
-    /// the reservation fits.
+    /// Returns the amount that is missing to reserve `amount` within `limit`. Returns zero if the
+    /// reservation is possible.
     ///
-    /// A reservation of zero is made for a call whose amount is not known yet. It fits if at least
-    /// one unit is left.
+    /// A reservation of zero is made for a call whose amount is not known yet. It is possible if at
+    /// least one unit is left.
     pub(crate) fn missing(self, amount: u64, limit: u64) -> u128 {
         (self.used() + u128::from(amount.max(1))).saturating_sub(limit.into())
     }
 
-    /// Returns the part of `limit` that is neither spent nor reserved.
+    /// Returns the amount that is left: the part of `limit` that is neither spent nor reserved.
     pub(crate) fn left(self, limit: u64) -> u64 {
         // The result is at most `limit`, so it fits into a `u64`.
         u128::from(limit).saturating_sub(self.used()).try_into().unwrap_or(limit)
     }
 
-    /// Returns `true` if the whole limit is available, because no amount is spent or reserved.
+    /// Returns `true` if no amount is spent or reserved, so that the whole limit is available.
     pub(crate) const fn is_full(self) -> bool {
         self.spent == 0 && self.held == 0
     }
@@ -49,19 +50,20 @@ impl Tally {
         self.held += u128::from(amount);
     }
 
-    /// Releases the reservation `held` of a call, and adds the call's actual amount to the spent
-    /// amount.
+    /// Ends a call: releases its reservation of `held`, and adds the amount that the call has
+    /// actually used to the spent amount.
     pub(crate) fn close(&mut self, held: u64, actual: u64) {
         self.held -= u128::from(held);
         self.spent = self.spent.saturating_add(actual);
     }
 
-    /// Reduces the spent amount to `most` if it exceeds `most`.
+    /// Lowers the spent amount to `most` if it is larger.
     pub(crate) fn cap(&mut self, most: u64) {
         self.spent = self.spent.min(most);
     }
 
-    /// Replenishes the budget: subtracts `amount` from the spent amount, down to zero.
+    /// Replenishes the budget by `amount`: subtracts it from the spent amount, which does not fall
+    /// below zero.
     pub(crate) fn come_back(&mut self, amount: u128) {
         let spent = u128::from(self.spent).saturating_sub(amount);
         // The result is at most the spent amount, so it fits into a `u64`.

@@ -1,4 +1,4 @@
-//! Log messages that a client receives while its request is answered.
+//! Log messages that a client receives while the server answers its request.
 
 #![expect(deprecated, reason = "clients and servers before 2026-07-28 set log levels")]
 
@@ -20,36 +20,38 @@ use tokio::time::Instant;
 
 use crate::json_size::json_bytes;
 
-/// The maximum number of log messages that are queued for one request if its client reads slowly.
+/// The maximum number of log messages that wait in the queue of one request because the client
+/// reads slowly.
 const MAX_WAITING: usize = 64;
-/// The maximum total JSON size of the queued log messages of one request, in bytes.
+/// The maximum total JSON size in bytes of the log messages that wait in the queue of one request.
 const MAX_LOG_BYTES: usize = 1 << 20;
-/// The maximum number of log messages that are accepted for one request per second.
+/// The maximum number of log messages that are queued per second for one request. Further messages
+/// are dropped.
 const MAX_PER_SECOND: u32 = 100;
-/// The logger name in the message that reports the number of dropped messages.
+/// The logger name of the message that reports how many messages were dropped.
 const LOGGER: &str = env!("CARGO_PKG_NAME");
 
-/// Sends log messages about one request to the client of the request.
+/// Sends log messages about one request to the client that made the request.
 ///
 /// The [`Context`](super::Context) of a request contains this sender if the client receives log
 /// messages. A client with protocol version 2025-11-25 or older always receives them. A client with
 /// a newer version receives them if it sets a level in the `_meta` of the request.
 ///
-/// Messages below the client's level are ignored. The level defaults to `info`. Sending never waits
-/// for a slow client. Instead, messages beyond a limit are dropped, and a message before the answer
-/// reports how many were dropped.
+/// Messages below the client's minimum level are ignored. This level defaults to `info`. Sending
+/// never waits for a slow client: messages that exceed a limit are dropped. Before the client
+/// receives the answer to its request, a final message reports how many messages were dropped.
 #[derive(Clone)]
 pub struct Logs {
     client: Arc<LogLevel>,
     queue: Arc<Queue>,
 }
 
-/// The minimum level of the log messages that a client requests. Empty if the client has not set a
-/// level.
+/// The minimum level of the log messages that the client has requested. Empty if the client has
+/// requested no level.
 #[derive(Debug, Default)]
 pub(crate) struct LogLevel(AtomicU8);
 
-/// The queue of one request's log messages. A `Pump` sends the messages to the client.
+/// The queue of log messages about one request. A `Pump` sends the messages to the client.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -61,8 +63,8 @@ struct Waiting {
     messages: VecDeque<(usize, LoggingMessageNotificationParam)>,
     bytes: usize,
     dropped: u64,
-    /// The start of the current second, and the number of messages that were queued since then.
-    /// Used to limit the rate.
+    /// The start of the current one-second interval, and the number of messages queued since then.
+    /// Used to limit the rate of messages.
     second: Option<(Instant, u32)>,
 }
 
@@ -73,19 +75,19 @@ impl Logs {
         Self { client, queue: Arc::default() }
     }
 
-    /// Returns `true` if the client receives messages of this level.
+    /// Returns `true` if messages of this level are sent to the client.
     #[must_use]
     pub fn wants(&self, level: LoggingLevel) -> bool {
         level as u8 >= self.level() as u8
     }
 
-    /// Returns the minimum level of the messages that the client receives.
+    /// Returns the minimum level of messages that are sent to the client.
     pub(crate) fn level(&self) -> LoggingLevel {
         self.client.get().unwrap_or(LoggingLevel::Info)
     }
 
-    /// Sends a message to the client. Ignores the message if its level is below the client's level,
-    /// and drops it if a limit is reached.
+    /// Queues a message for the client. Ignores the message if its level is below the client's
+    /// minimum level, and drops it if a limit is exceeded.
     pub fn send(&self, message: LoggingMessageNotificationParam) {
         if self.wants(message.level) {
             let bytes = json_bytes(&message);
@@ -94,25 +96,25 @@ impl Logs {
         }
     }
 
-    /// Returns the log level of the client, which all requests of the client share.
+    /// Returns the client's minimum log level, which all requests of the client share.
     #[cfg(feature = "remote")]
     pub(crate) const fn client(&self) -> &Arc<LogLevel> {
         &self.client
     }
 
-    /// Returns the level of the message that reports dropped messages: `warning`, or the client's
-    /// level if it is higher.
+    /// Returns the level of the final message, which reports dropped messages. This is `warning`
+    /// or, if it is higher, the client's minimum level.
     fn report_level(&self) -> LoggingLevel {
         if self.wants(LoggingLevel::Warning) { LoggingLevel::Warning } else { self.level() }
     }
 
-    /// Registers the current task, so that it is woken when a message is queued.
+    /// Registers the current task to be woken when a message is queued.
     pub(super) fn register(&self, cx: &Context<'_>) {
         self.queue.pump.register(cx.waker());
     }
 
-    /// Removes the next message from the queue, and returns it. Once the queue is empty and the
-    /// request is answered, returns a message that reports the number of dropped messages, or
+    /// Removes and returns the next message in the queue. If the queue is empty and the request is
+    /// answered, returns a final message that reports the number of dropped messages. Returns
     /// `None` if no messages were dropped.
     pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
         self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
@@ -172,9 +174,9 @@ impl Waiting {
         self.messages.push_back((bytes, message));
     }
 
-    /// Removes the next message from the queue, and returns it. If the queue is empty and `report`
-    /// is a level, returns a message with this level that reports the dropped messages, or `None`
-    /// if no messages were dropped.
+    /// Removes and returns the next message in the queue. If the queue is empty and `report` is
+    /// set, returns a message with this level that reports the number of dropped messages. Returns
+    /// `None` if no messages were dropped.
     fn next(&mut self, report: Option<LoggingLevel>) -> Option<LoggingMessageNotificationParam> {
         if let Some((bytes, message)) = self.messages.pop_front() {
             self.bytes -= bytes;

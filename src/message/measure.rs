@@ -1,5 +1,5 @@
-//! Checks requests against limits on their size and nesting depth. Measuring copies nothing, and
-//! stops as soon as a limit is exceeded.
+//! Checks requests against limits on their size and nesting depth. A request is measured without
+//! copying it, and only until it exceeds a limit.
 
 use std::iter;
 
@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use super::{Refusal, Request, Subject, content_size::SMALL};
 
-/// The maximum nesting depth that `serde_json` parses. Requests from a connection are never nested
-/// deeper.
+/// The maximum nesting depth that `serde_json` can parse. Requests that arrive over a connection
+/// are therefore never nested deeper.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
-/// The number of bytes of each name, URI or cursor that do not count toward the size limit.
+/// The number of bytes of a name, URI or cursor that are exempt from the size limit.
 const FREE_NAME: usize = 1024;
-/// The number of bytes of `_meta`, or of other data about the client, that do not count toward the
-/// size limit.
+/// The number of bytes of `_meta`, and of other data that describes the client, that are exempt
+/// from the size limit.
 const FREE_META: usize = 16 * 1024;
-/// The minimum nesting depth that is allowed in `_meta` and in other data about the client, even if
-/// the configured limit is lower. Clients declare their capabilities in this data.
+/// The nesting depth that `_meta` and other data about the client can always have, even if the
+/// configured limit is lower. Otherwise, clients could not declare their capabilities.
 const META_LEVELS: usize = 16;
 
 /// The kind of limit that a request exceeds.
@@ -30,14 +30,15 @@ enum Excess {
     Levels,
 }
 
-/// The limits on the size and nesting depth of a request. By default, neither is limited.
+/// The limits on the size and the nesting depth of a request. By default, a request has no limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     bytes: Option<usize>,
     levels: Option<usize>,
 }
 
-/// The remaining number of bytes and the maximum depth while a request is measured.
+/// The state of a measurement: the number of bytes that the request may still use, and the maximum
+/// nesting depth.
 struct Budget {
     bytes: usize,
     /// The maximum nesting depth of arrays and objects.
@@ -46,7 +47,7 @@ struct Budget {
 
 type Within = Result<(), Excess>;
 
-/// Returns `true` if the arrays and objects in a JSON value are nested deeper than `levels`.
+/// Returns `true` if the nesting depth of the arrays and objects in a JSON value exceeds `levels`.
 pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
     Budget { bytes: usize::MAX, levels }.value(value, levels).is_err()
 }
@@ -64,18 +65,18 @@ impl Bounds {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Sets the maximum nesting depth of a request. Values above [`MAX_JSON_DEPTH`] are reduced to
-    /// it.
+    /// Sets the maximum nesting depth of a request. If `levels` exceeds [`MAX_JSON_DEPTH`], the
+    /// maximum is [`MAX_JSON_DEPTH`].
     pub(crate) const fn max_depth(self, levels: usize) -> Self {
         Self { levels: Some(if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }), ..self }
     }
 
-    /// Checks the size and nesting depth of a request.
+    /// Checks a request against the limits on its size and nesting depth.
     ///
     /// # Errors
     ///
-    /// Returns a refusal if the request is too large or nested too deep. The refusal names the
-    /// setting of the exceeded limit.
+    /// Returns a refusal if a limit is exceeded. The refusal names the setting that configures this
+    /// limit.
     #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         if self.bytes.is_none() && self.levels.is_none() {
@@ -116,10 +117,11 @@ impl Budget {
         self.params(request.message())
     }
 
-    /// Measures the parameters of a request. The subject and `_meta` are excluded, because they are
-    /// measured separately.
+    /// Measures the parameters of a request, except for the name or URI of the requested item and
+    /// `_meta`, which are measured separately.
     ///
-    /// `message` contains no `_meta`, because rmcp moves it into the context.
+    /// The parameters of `message` contain no `_meta`, because rmcp has moved it into the context
+    /// of the request.
     fn params(&mut self, message: &ClientRequest) -> Within {
         use ClientRequest as Message;
 
@@ -174,14 +176,14 @@ impl Budget {
         }
     }
 
-    /// Measures the arguments of a tool call. The outermost brackets do not count, so empty
+    /// Measures the arguments of a tool call. Their outermost brackets do not count, so empty
     /// arguments have the size zero.
     fn arguments(&mut self, arguments: Option<&JsonObject>) -> Within {
         arguments.map_or(Ok(()), |arguments| self.members(arguments, self.levels))
     }
 
-    /// Measures the client's answers to the questions of a server, and the request state that the
-    /// client returns together with the answers.
+    /// Measures the parameters that a client adds when it repeats a request: its answers to the
+    /// server's questions, and the request state.
     fn round(&mut self, responses: Option<&InputResponses>, state: Option<&str>) -> Within {
         if let Some(state) = state {
             self.text(state)?;
@@ -203,8 +205,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures the client information that a client sends in `initialize`: its name, version,
-    /// capabilities and other data.
+    /// Measures the parameters of `initialize`: the name, version and capabilities of the client,
+    /// and other data about it.
     fn client(&mut self, initialize: &InitializeRequestParams) -> Within {
         let client = &initialize.client_info;
         let texts = [&client.title, &client.description, &client.website_url];
@@ -229,12 +231,14 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures a name, a URI or a cursor. Only the bytes beyond [`FREE_NAME`] count.
+    /// Measures a name, URI or cursor. Its first [`FREE_NAME`] bytes do not count toward the size
+    /// limit.
     fn name(&mut self, name: &str) -> Within {
         self.take(name.len().saturating_sub(FREE_NAME))
     }
 
-    /// Measures a part of the request whose first `free` bytes do not count.
+    /// Measures a part of the request with the function `measure`. The first `free` bytes of the
+    /// part do not count toward the size limit.
     fn beyond(&mut self, free: usize, measure: impl FnOnce(&mut Self) -> Within) -> Within {
         let bytes = self.bytes.saturating_add(free);
         let mut generous = Self { bytes, levels: self.levels.max(META_LEVELS) };

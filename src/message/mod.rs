@@ -1,14 +1,14 @@
-//! The messages that pass through a stack of layers: a [`Request`] on its way to the server, and a
-//! [`Reply`] on its way back.
+//! The messages that pass through a stack of layers. A [`Request`] goes from the client to the
+//! server, and a [`Reply`] goes back.
 //!
 //! Every layer and every server in this crate is a `tower::Service<Request, Response = Reply>`. A
 //! request consists of an MCP message and its [`Context`]. A reply is a result, a JSON-RPC error or
-//! a typed [`Refusal`]. All three are *answers* of the service, so the error type of the service is
-//! only used if the service failed to answer. Because of this, layers of Tower can be used without
-//! adapting errors.
+//! a typed [`Refusal`]. JSON-RPC errors and refusals are also responses of the Tower service. The
+//! service returns its error type only if it failed to answer. The layers of Tower can therefore be
+//! used without converting errors.
 //!
-//! Requests do not have to come from a client: code can create a request and call a layer with it,
-//! like any other Tower service.
+//! A request does not have to come from a client. Your code can create a request and call any layer
+//! with it, as with other Tower services.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! Nested requests, which a tool makes while it answers another request.
+//! Nested requests: requests that a tool makes while it answers another request.
 
 use std::{borrow::Cow, mem, sync::Arc};
 
@@ -11,17 +11,17 @@ use super::{
 // === impl Request ===
 
 impl Request {
-    /// Nests this request in the request with the context `outer`. Use this in a tool that itself
-    /// calls other tools, for example in an agent. The calls can go through the same stack or
-    /// another one.
+    /// Nests this request in another request, whose context is `outer`. Use this method in a tool
+    /// that calls other tools while it answers a request, for example in an agent. The other tools
+    /// can be in the same stack or in another one.
     ///
     /// This request inherits the `_meta`, extensions, cancellation token and progress reporter of
-    /// the outer request. If this request already has such a value in its own context, its own
-    /// value takes precedence. Costs are charged to the run of the outer request.
+    /// the outer request. Values that are already set in the context of this request are kept. The
+    /// costs of this request are charged to the run to which the outer request belongs.
     ///
-    /// If servers can ask the client questions during the outer request, they can also ask the
-    /// client during this request. Otherwise, the client appears to have no capabilities, because
-    /// its answers could not be delivered.
+    /// If the client can be asked questions during the outer request, it can also be asked during
+    /// this request. Otherwise, the client capabilities for questions are removed, because the
+    /// client's answers could not be delivered.
     ///
     /// Two limits stop tools that call each other endlessly. A call is rejected if it is nested in
     /// more than eight others. Once tools have made 10 000 calls for one request, all further calls
@@ -56,14 +56,14 @@ impl Request {
         self
     }
 
-    /// Counts a tool call and checks the limits on nested calls. Before that, nests the call in the
-    /// request that the current task is answering, even if the caller did not use
+    /// Counts a tool call, and checks the limits on nested calls. Before that, the call is nested
+    /// in the request that the current task is answering, even if the caller did not use
     /// [`within`](Self::within).
     ///
     /// # Errors
     ///
-    /// Returns [`Refusal::Endless`] if the call is nested too deep, or if too many nested calls
-    /// have been made.
+    /// Returns [`Refusal::Endless`] if the call is nested too deep, or if the number of nested
+    /// calls exceeds its limit.
     pub(crate) fn enter(&mut self) -> Result<(), Refusal> {
         let delegation = &mut self.context_mut().delegation;
         delegation.follow_task();
@@ -79,27 +79,29 @@ impl Request {
 // === impl Context ===
 
 impl Context {
-    /// Returns the number of requests in which this request is [nested](Request::within). Returns
-    /// zero for a client's request, and for the branches of a composite that a client calls.
+    /// Returns the nesting depth of this request: the number of requests in which it is
+    /// [nested](Request::within). Returns zero for a client's request, and for the requests that a
+    /// composite makes while it answers a client.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.delegation.depth
     }
 
-    /// Returns `true` if a tool made this request while it was answering another request.
+    /// Returns `true` if this request is nested: a tool made it while it was answering another
+    /// request.
     #[cfg(feature = "cache")]
     pub(crate) fn is_nested(&self) -> bool {
         self.delegation.is_nested()
     }
 
-    /// Returns the [`Delegation`] for requests that are made while this request is answered. These
-    /// requests share one call counter, and are charged to one run.
+    /// Returns the [`Delegation`] with which requests are nested in this request. All of them share
+    /// one call counter, and their costs are charged to one account.
     pub(crate) fn delegation(&mut self) -> Delegation {
         self.delegation.share()
     }
 
-    /// Assigns the request to a run if it does not belong to one yet. The costs of the request and
-    /// of its nested requests are charged to this run.
+    /// Assigns an account to this request if it belongs to no run yet. The costs of this request,
+    /// and of requests nested in it, are charged to this account.
     pub(crate) fn begin_run(&mut self) {
         let delegation = &mut self.delegation;
         if delegation.account.is_none() {
@@ -108,7 +110,7 @@ impl Context {
         }
     }
 
-    /// Creates the context of a request that is nested in the request with this context.
+    /// Creates the context of a request that is nested in the request of this context.
     fn delegated(&self, name: Arc<str>) -> Self {
         let mut inner = self.branch(name, self.progress.clone());
         inner.delegation = self.delegation.within();

@@ -1,4 +1,4 @@
-//! Progress notifications that a client receives while its request is answered.
+//! Progress notifications that a client receives while the server answers its request.
 
 mod client;
 mod label;
@@ -30,22 +30,22 @@ use self::{
 };
 use super::Logs;
 
-/// The maximum completed fraction of a part that is still running. Servers may report more. The
-/// fraction is reduced to this value, so that the progress can still increase when the part ends.
+/// The maximum completed fraction that is reported for a part that is still running, even if the
+/// server reports a larger one. The progress can then still increase when the part ends.
 const MOST: f64 = 0.99;
-/// The maximum number of running parts that are named in a progress message.
+/// The maximum number of running parts that a progress message names.
 const MAX_NAMED_PARTS: usize = 3;
 
-/// Reports the progress of one request to its client.
+/// Reports the progress of one request to the client that made it.
 ///
 /// The [`Context`](super::Context) of a request contains a reporter if the client sent a progress
-/// token. rmcp's own handlers send progress notifications to the client directly. All other
-/// services send them through the reporter. For example, the progress notifications of a remote
-/// server do not contain the client's token, so the reporter forwards them.
+/// token. The handlers of rmcp send their progress notifications directly to the client. All other
+/// services must use the reporter. For example, the notifications of a remote server contain
+/// another token, so they are forwarded through the reporter.
 ///
-/// The client receives a single stream of notifications. Their values always [increase], and no
-/// notification follows the answer. If the client is slow, the latest notification replaces those
-/// that are not sent yet, so callers never wait for the client.
+/// The client receives a single sequence of notifications with [increasing][increase] values, and
+/// none after the answer. Callers never wait for a slow client. Instead, a new notification
+/// replaces one that was not sent yet.
 ///
 /// [increase]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 #[derive(Clone)]
@@ -54,7 +54,7 @@ pub struct Progress(Stream);
 #[derive(Clone)]
 enum Stream {
     Client(Arc<Client>),
-    /// One part of a request. Its progress is included in the progress of the whole request.
+    /// A part of another request. Its progress is included in the progress of the other request.
     Part {
         whole: Arc<Parts>,
         part: usize,
@@ -66,34 +66,34 @@ enum Stream {
 pub(crate) struct Parts {
     whole: Progress,
     labels: Arc<Labels>,
-    /// The completed fraction of each part, from zero to one.
+    /// The completed fraction of each part, from 0 to 1.
     done: Mutex<Box<[f64]>>,
 }
 
-/// Sends the progress notifications and log messages of one request to its client.
+/// Sends the progress notifications and log messages about one request to the client that made it.
 pub(crate) struct Pump {
     progress: Option<Arc<Client>>,
     logs: Option<Logs>,
     peer: Peer<RoleServer>,
     sending: Option<BoxFuture<'static, ()>>,
-    /// The timer until the next progress notification may be sent.
+    /// A timer that expires when the next progress notification may be sent.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    /// Creates the progress reporter for a request with the progress token `token`. A [`Pump`]
-    /// sends the notifications.
+    /// Creates the progress reporter of a request. `token` is the progress token that the client
+    /// sent. A [`Pump`] sends the notifications.
     pub(crate) fn new(token: ProgressToken) -> Self {
         Self(Stream::Client(Arc::new(Client::new(token))))
     }
 
-    /// Reports the current progress of the request and, if known, the total. Both can be in any
-    /// unit.
+    /// Reports the current progress and, if known, the total. Both can have any unit, for example
+    /// bytes or percent.
     ///
-    /// Values that are not finite, or that do not exceed the previous value, are ignored. The
-    /// method only stores the notification for sending, so it is cheap and never blocks.
+    /// A progress that is not finite, or that is not larger than the previous one, is ignored. The
+    /// method never blocks: it only stores the notification, which is then sent in the background.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if !progress.is_finite() {
             return;
@@ -104,22 +104,22 @@ impl Progress {
         }
     }
 
-    /// Splits the request into parts, one for each label. Each completed part increases the
-    /// progress of the request by one.
+    /// Splits the request into parts, for example into the steps of a workflow. `labels` contains a
+    /// label for each part. Each completed part increases the progress of the request by one.
     pub(crate) fn split(&self, labels: Arc<Labels>) -> Arc<Parts> {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
-    /// Reports that the request is still running, as a heartbeat. The number of completed parts
-    /// does not change. `parts` is the total number of parts.
+    /// Sends a heartbeat, which reports that the request is still running. The number of completed
+    /// parts does not change. `parts` is the total number of parts.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
         self.push(0.0, parts as f64, Message::text(message));
     }
 
-    /// Reports the number of completed parts. If the number has not increased, the reported value
-    /// is increased by a tiny amount, because the protocol requires each notification to have a
-    /// larger value.
+    /// Reports the number of completed parts. If it has not increased, a tiny amount is added to
+    /// the reported value, because the protocol requires each value to be larger than the previous
+    /// one.
     fn push(&self, done: f64, total: f64, message: Message) {
         match &self.0 {
             Stream::Client(client) => client.push(done, total, message),
@@ -129,8 +129,9 @@ impl Progress {
         }
     }
 
-    /// Returns the time of the last sent notification. If none was sent, returns the time at which
-    /// the request arrived. Returns `None` for the progress of a part.
+    /// Returns the time at which a notification was last sent or, before the first notification,
+    /// the time at which the request arrived. Returns `None` if this reporter belongs to a part of
+    /// another request.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
             Stream::Client(client) => Some(client.sent()),
@@ -159,7 +160,7 @@ impl Parts {
         Self { whole, labels, done }
     }
 
-    /// Returns a progress reporter for one part of the request.
+    /// Returns the progress reporter for one part of the request.
     pub(crate) fn part(self: &Arc<Self>, part: usize) -> Progress {
         Progress(Stream::Part { whole: self.clone(), part })
     }
@@ -169,17 +170,18 @@ impl Parts {
         self.update(part, 0.0, "");
     }
 
-    /// Reports that the part with this index has ended. `how` describes its outcome in the message.
+    /// Reports that the part with this index has ended. `how` is the text that describes its
+    /// outcome.
     pub(crate) fn end(&self, part: usize, how: &'static str) {
         self.update(part, 1.0, how);
     }
 
-    /// Counts a skipped part as completed, without sending a notification.
+    /// Counts a skipped part as completed. Does not send a notification.
     pub(crate) fn skip(&self, part: usize) {
         self.with(|done| done[part] = 1.0);
     }
 
-    /// Reports that the parts with these indices are still running.
+    /// Sends a heartbeat, which reports that the parts with these indices are still running.
     pub(crate) fn still(&self, running: &[usize]) {
         let (named, more) = running.split_at(running.len().min(MAX_NAMED_PARTS));
         let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
@@ -192,14 +194,15 @@ impl Parts {
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// Returns the time of the last sent notification. If none was sent, returns the time at which
-    /// the request arrived. Returns `None` if the request is itself a part of another request.
+    /// Returns the time at which a notification was last sent or, before the first notification,
+    /// the time at which the request arrived. Returns `None` if the request is itself a part of
+    /// another request.
     pub(crate) fn sent(&self) -> Option<Instant> {
         self.whole.sent()
     }
 
-    /// Reports the progress of a part that a server has sent. Ignores a fraction that is not larger
-    /// than the last one.
+    /// Reports the completed fraction of a part, as received from the server that executes the
+    /// part. Does nothing if the fraction has not increased.
     fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
         if self.with(|done| fraction > done[part]) {
@@ -208,8 +211,8 @@ impl Parts {
         }
     }
 
-    /// Reports the progress of a part that is itself split into parts. The fraction does not have
-    /// to be larger than the last one.
+    /// Reports the completed fraction of a part that is itself split into parts. Sends a
+    /// notification even if the fraction has not increased.
     fn push(&self, part: usize, fraction: f64, message: &Message) {
         self.update(part, fraction.min(MOST), message.to_string());
     }
@@ -237,9 +240,10 @@ impl Parts {
 // === impl Pump ===
 
 impl Pump {
-    /// Creates a sender for the progress notifications and log messages of a request. Returns
-    /// `None` if there is nothing to send: the request has no log sender, and it has no progress
-    /// reporter or is itself a part of another request.
+    /// Creates the sender of a request's progress notifications and log messages. Returns `None` if
+    /// there is nothing to send: the client receives no log messages, and it has not requested
+    /// progress notifications, or the request is a part of another request that reports its
+    /// progress.
     pub(crate) fn new(
         progress: Option<&Progress>,
         logs: Option<&Logs>,
@@ -256,10 +260,10 @@ impl Pump {
         Some(Self { progress, logs, peer, sending: None, timer: None })
     }
 
-    /// Runs the future `work`, and sends notifications to the client in the meantime.
+    /// Runs the future `work` to completion. In the meantime, sends notifications to the client.
     ///
-    /// When `work` has ended, sends the remaining progress notification and log messages before it
-    /// returns. This ensures that no notification follows the answer.
+    /// When `work` has completed, sends the remaining notifications before returning its output.
+    /// This ensures that the client receives no notification after the answer.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
@@ -278,8 +282,8 @@ impl Pump {
         output
     }
 
-    /// Sends the pending progress notification and log messages. Returns `Ready` once nothing is
-    /// left to send.
+    /// Sends the pending progress notification and the pending log messages. Returns `Ready` when
+    /// nothing is left to send.
     fn poll(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<()> {
         loop {
             match &mut self.sending {
@@ -307,7 +311,7 @@ impl Pump {
 
 impl Pump {
     /// Returns the next notification to send. If there is none, registers the current task to be
-    /// woken for the next notification.
+    /// woken when there is one.
     #[expect(deprecated, reason = "older clients and servers log")]
     fn next(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Option<ServerNotification> {
         while let Some(client) = &self.progress {
@@ -333,10 +337,9 @@ impl Pump {
     }
 }
 
-/// Returns the completed fraction of `total`, between 0 and 1.
+/// Returns `progress` as a fraction of `total`, between 0 and 1.
 ///
-/// If the total is not known, the fraction is estimated: it increases with `progress` and never
-/// reaches 1.
+/// If the total is unknown, returns an estimate that increases with `progress` but never reaches 1.
 fn fraction(progress: f64, total: Option<f64>) -> f64 {
     let fraction = match total {
         Some(total) if total > 0.0 => progress / total,

@@ -1,4 +1,4 @@
-//! Connects the trace contexts of requests with `tracing` spans.
+//! The interface between distributed trace contexts of requests and `tracing` spans.
 
 use std::{fmt, sync::Arc};
 
@@ -9,24 +9,24 @@ use super::TraceContext;
 /// Connects `tracing` spans with a distributed trace, so that the spans of the client, this process
 /// and the servers belong to the same trace.
 ///
-/// The default methods do not use spans. If a request arrived with a trace context, each server
-/// receives a [child](TraceContext::child) of this context. If it arrived without a trace context,
-/// servers receive none. A tracer that records spans can send the trace context of the span
-/// instead. The type `OpenTelemetry`, available with the feature `opentelemetry`, does so.
+/// The default methods ignore spans. If a request arrived with a trace context, each server that is
+/// called receives a [child](TraceContext::child) of this context. Otherwise, servers receive no
+/// trace context. An implementation that records spans can send the trace context of the current
+/// span instead. The type `OpenTelemetry`, which requires the feature `opentelemetry`, does this.
 pub trait Propagate: Send + Sync {
-    /// Makes the span of a request a child of `incoming`, the trace context with which the request
-    /// arrived. If spans of requests are disabled, `span` is the span of the run that the request
-    /// starts.
+    /// Makes a span a child of `incoming`, the trace context with which a request arrived. `span`
+    /// is the span of the request or, if request spans are disabled, the span of the composite run
+    /// that the request starts.
     ///
     /// This method is called before the span is entered for the first time.
     fn extract(&self, incoming: &TraceContext, span: &Span) {
         let _ = (incoming, span);
     }
 
-    /// Returns the trace context to send to a server that is called inside `span`. If this method
-    /// returns `None`, no trace context is sent.
+    /// Returns the trace context to send in a request to a server. `span` is the span in which the
+    /// request is made. If this method returns `None`, no trace context is sent.
     ///
-    /// `incoming` is the trace context of the request that created the span. If no subscriber
+    /// `incoming` is the trace context with which the client's request arrived. If no subscriber
     /// records the span, `span` is [disabled](Span::is_none).
     fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
         let _ = span;
@@ -34,13 +34,14 @@ pub trait Propagate: Send + Sync {
     }
 }
 
-/// The tracing settings of a request, which travel with the request and override the defaults.
+/// The tracing settings of a request. They are stored in its context, and override the default
+/// settings.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,
     pub(crate) contents: bool,
     pub(crate) metrics: bool,
-    /// The name of the view to which the request was sent.
+    /// The name of the view through which the client sent the request.
     pub(crate) view: Option<Arc<str>>,
 }
 

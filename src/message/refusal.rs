@@ -9,32 +9,32 @@ use super::ItemKind;
 
 /// The maximum number of schema violations that are listed in an error message.
 const VIOLATIONS_TOLD: usize = 8;
-/// The JSON-RPC error code of a call that exceeds a budget. JSON-RPC reserves the range from -32000
-/// to -32099 for server-defined errors.
+/// The JSON-RPC error code for a call that is rejected because it would exceed a budget. JSON-RPC
+/// reserves the codes from -32000 to -32099 for server-defined errors.
 const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 
-/// The rejection of a request by a layer, before the request reached its tool or other item.
+/// A request was rejected by a layer, before it reached the requested tool, prompt or resource.
 ///
-/// A refusal keeps its type while it passes through the layers of a stack. This allows a layer that
-/// renames tools or arguments to rename them in the refusal as well. When the refusal leaves the
+/// While a refusal passes through the layers of a stack, it is a typed value. A layer that renames
+/// tools or arguments can therefore rename them in the refusal as well. When the refusal leaves the
 /// stack, it is converted to a JSON-RPC error.
 ///
-/// The error code is `-32602`, as the [specification] requires for unknown tools and malformed
-/// calls. There are two exceptions: `-32002` for an unknown resource, and `-32000` for an exhausted
-/// budget, because the call itself is valid.
+/// The code of the JSON-RPC error is `-32602`, as the [specification] requires for unknown tools
+/// and malformed calls. There are two exceptions: an unknown resource has the code `-32002`. An
+/// exhausted budget has the code `-32000`, because the call itself is valid.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The requested item does not exist or is hidden from the client.
+    /// The requested tool, prompt or resource does not exist, or is hidden from the client.
     Unknown {
         /// The kind of the requested item.
         kind: ItemKind,
         /// The requested name or URI.
         name: Cow<'static, str>,
     },
-    /// The requested item exists, but cannot be used at the moment.
+    /// The requested tool, prompt or resource exists, but cannot be used at the moment.
     Unavailable {
         /// The kind of the requested item.
         kind: ItemKind,
@@ -45,29 +45,29 @@ pub enum Refusal {
     InvalidArguments {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// The violations of the tool's input schema. Never empty.
+        /// The places where the arguments violate the tool's input schema. Never empty.
         violations: Vec<Violation>,
     },
-    /// The request exceeds a limit on its size or nesting depth.
+    /// The request exceeds a configured limit on its size or nesting depth.
     OverLimit {
         /// The unit of the exceeded limit, such as `bytes` or `levels of nesting`.
         unit: &'static str,
         /// The value of the exceeded limit, measured in `unit`.
         limit: usize,
-        /// The name of the setting that configures the limit, such as `max_depth`.
+        /// The name of the setting that sets this limit, such as `max_depth`.
         setting: &'static str,
     },
-    /// The remaining amount of a [budget](crate::budget) is too small for the cost of the call.
+    /// A [budget](crate::budget) does not have enough left for the cost of the call.
     OverBudget {
-        /// The name of the exhausted budget. If the maximum cost of a run is exhausted, the name of
-        /// the setting that limits it.
+        /// The name of the exhausted budget. If the maximum cost of a run is exhausted, this is the
+        /// name of the setting that configures the maximum.
         budget: Cow<'static, str>,
-        /// The time after which the remaining amount is sufficient for the call. `None` if this
-        /// time is not known.
+        /// The time until the budget has enough left for the call, because it is replenished.
+        /// `None` if the time is not known.
         retry_after: Option<Duration>,
     },
-    /// The call is nested too deep in other calls, or too many nested calls were made. The probable
-    /// cause is that tools call each other endlessly.
+    /// The call is nested in too many other calls, or too many nested calls were made. This
+    /// probably means that tools call each other endlessly.
     Endless {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
@@ -78,29 +78,29 @@ pub enum Refusal {
     },
 }
 
-/// A place where the arguments of a call do not match the input schema.
+/// A violation of a tool's input schema by the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The path of the invalid value in the arguments, as a JSON Pointer ([RFC 6901]). Empty if the
-    /// arguments as a whole are invalid.
+    /// violation concerns the arguments as a whole.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     pub path: String,
-    /// A description of the violation. Never contains values of the arguments, because they may be
-    /// secret.
+    /// A description of the violation. It never contains values of the arguments, because these may
+    /// be secret.
     pub message: String,
 }
 
 // === impl Refusal ===
 
 impl Refusal {
-    /// Creates the refusal of a request with arrays and objects that are nested deeper than
-    /// `levels`.
+    /// Creates the refusal of a request whose nesting depth exceeds `levels`.
     pub(crate) const fn too_deep(levels: usize) -> Self {
         Self::OverLimit { unit: "levels of nesting", limit: levels, setting: "max_depth" }
     }
 
-    /// Returns the kind of the requested item. Returns `None` if the refusal does not name an item.
+    /// Returns the kind of the requested item, for example a tool. Returns `None` if the refusal
+    /// names no item.
     #[must_use]
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
@@ -110,8 +110,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the name or URI of the requested item. Returns `None` if the refusal does not name
-    /// an item.
+    /// Returns the name or URI of the requested item. Returns `None` if the refusal names no item.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -124,7 +123,7 @@ impl Refusal {
     }
 
     /// Returns a mutable reference to the name or URI of the requested item, for example to replace
-    /// it with the name that the client knows. Returns `None` if the refusal does not name an item.
+    /// it with the name that the client uses. Returns `None` if the refusal names no item.
     pub const fn name_mut(&mut self) -> Option<&mut Cow<'static, str>> {
         match self {
             Self::Unknown { name, .. }
@@ -135,8 +134,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the reason for the refusal as a text. For invalid arguments, the text contains the
-    /// violations but not the name of the tool.
+    /// Returns the reason for the refusal as a text. If the arguments are invalid, the text lists
+    /// the violations, but does not name the tool.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::InvalidArguments { violations, .. } => {
@@ -213,8 +212,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Converts `time` to a number of units. Rounds up, because a retry before the exact time would
-/// fail.
+/// Converts a retry delay to a whole number of units, such as seconds. Rounds up, because a retry
+/// that is too early would fail.
 fn rounded_up(time: Duration, unit: Duration) -> u64 {
     time.as_nanos().div_ceil(unit.as_nanos()).try_into().unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The reply to a request: a result, a JSON-RPC error or a refusal.
+//! Replies to MCP requests. A reply is a result, a JSON-RPC error or a typed refusal.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,10 +9,10 @@ use rmcp::model::{
 
 use super::{ItemKind, Refusal, content_size};
 
-/// The reply of a server to a request: a result, a JSON-RPC error or a typed refusal.
+/// A server's reply to an MCP request: a result, a JSON-RPC error or a typed refusal.
 ///
-/// Cloning a reply is cheap even if its result is large: clones share the content, which is copied
-/// only when one of them is changed.
+/// Replies are cheap to clone, even if the result is large. Clones share the content, and copy it
+/// only when one of them is modified.
 ///
 /// # Examples
 ///
@@ -45,21 +45,22 @@ enum Body {
     Refused(Refusal),
 }
 
-/// The answer to a `tools/call` request, with a variant for each kind of answer.
+/// The reply to a `tools/call` request, converted to an enum that distinguishes all kinds of
+/// replies.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ToolAnswer {
-    /// The result of the tool. If the tool failed, this is a result with `isError`.
+    /// The tool has returned a result. If the tool failed, `isError` is set in the result.
     Result(CallToolResult),
-    /// The tool needs input from the client before it can continue.
+    /// The tool needs input from the client before it can return a result.
     InputRequired(InputRequiredResult),
-    /// The tool continues in the background, as a task with this id.
+    /// The tool continues in the background, as an MCP task. Contains the id of the task.
     Task(String),
     /// A JSON-RPC error.
     Error(ErrorData),
-    /// The call was rejected before it reached the tool.
+    /// A layer has rejected the call before it reached the tool.
     Refused(Refusal),
-    /// A result of another type, which is not a valid answer to a `tools/call` request.
+    /// The reply contains a result of another type, which is not valid for a `tools/call` request.
     Invalid,
 }
 
@@ -82,19 +83,20 @@ impl Clone for Body {
 // === impl Reply ===
 
 impl Reply {
-    /// Creates the refusal of a call to a tool that does not exist or is hidden from the client.
+    /// Creates the refusal of a tool call, for a tool that does not exist or is hidden from the
+    /// client.
     pub fn unknown_tool(tool: impl Into<Cow<'static, str>>) -> Self {
         Self::unknown(ItemKind::Tool, tool)
     }
 
-    /// Creates the refusal of a request for an item that does not exist or is hidden from the
+    /// Creates the refusal of a request, for an item that does not exist or is hidden from the
     /// client.
     pub fn unknown(kind: ItemKind, name: impl Into<Cow<'static, str>>) -> Self {
         Refusal::Unknown { kind, name: name.into() }.into()
     }
 
-    /// Creates the error for a [malformed](super::Request::is_malformed) request with the method
-    /// `method`.
+    /// Creates the error for a [malformed](super::Request::is_malformed) request. `method` is the
+    /// method of the request.
     #[must_use]
     pub fn malformed(method: &str) -> Self {
         ErrorData::invalid_params(format!("malformed `{method}`"), None).into()
@@ -108,8 +110,8 @@ impl Reply {
     /// Returns the JSON-RPC error that the client receives. Returns `None` if the reply is a
     /// result.
     ///
-    /// A refusal is converted to a JSON-RPC error. A failed tool call (`isError`) is a result and
-    /// not an error.
+    /// A refusal is converted to a JSON-RPC error. A failed tool call is a result with `isError`,
+    /// so this method returns `None` for it.
     #[must_use]
     pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
         match &*self.0 {
@@ -156,8 +158,8 @@ impl Reply {
         }
     }
 
-    /// Returns the capabilities of the server if the reply answers `initialize` or
-    /// `server/discover`. Otherwise, returns `None`.
+    /// Returns the server capabilities in the reply to `initialize` or `server/discover`. Returns
+    /// `None` for all other replies.
     pub(crate) fn capabilities_mut(&mut self) -> Option<&mut ServerCapabilities> {
         match self.result_mut()? {
             ServerResult::InitializeResult(result) => Some(&mut result.capabilities),
@@ -166,16 +168,16 @@ impl Reply {
         }
     }
 
-    /// Declares the `tools` capability in a reply to `initialize` or `server/discover`. Does
-    /// nothing to other replies.
+    /// Adds the `tools` capability to the reply to `initialize` or `server/discover`. Does not
+    /// change other replies.
     pub(crate) fn declare_tools(&mut self) {
         if let Some(capabilities) = self.capabilities_mut() {
             capabilities.tools.get_or_insert_default();
         }
     }
 
-    /// Replaces the error "method not found" with an empty list of tools. A server without tools
-    /// answers `tools/list` with this error, although a layer may add tools to the list.
+    /// Replaces the JSON-RPC error "method not found" with an empty tool list. A server without
+    /// tools returns this error for `tools/list`. With an empty list, layers can add tools to it.
     pub(crate) fn list_missing_tools(&mut self) {
         if self.is_method_not_found() {
             *self = ListToolsResult::default().into();
@@ -187,7 +189,8 @@ impl Reply {
         matches!(&*self.0, Body::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
     }
 
-    /// Returns one page of a tool list. Returns `None` if the reply does not list tools.
+    /// Returns the page of a tool list that the reply contains. Returns `None` if the reply does
+    /// not list tools.
     #[must_use]
     pub fn tools(&self) -> Option<&ListToolsResult> {
         match self.result()? {
@@ -196,8 +199,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to one page of a tool list. Returns `None` if the reply does not
-    /// list tools.
+    /// Returns a mutable reference to the page of a tool list that the reply contains. Returns
+    /// `None` if the reply does not list tools.
     pub fn tools_mut(&mut self) -> Option<&mut ListToolsResult> {
         match self.result_mut()? {
             ServerResult::ListToolsResult(list) => Some(list),
@@ -205,8 +208,8 @@ impl Reply {
         }
     }
 
-    /// Returns the tool result. Returns `None` if the reply is not a tool result but, for example,
-    /// a tool's question, a task, an error or a refusal.
+    /// Returns the tool result. Returns `None` for any other reply, for example for an error, a
+    /// refusal, a task, or a request for input.
     #[must_use]
     pub fn tool_result(&self) -> Option<&CallToolResult> {
         match self.result()? {
@@ -224,13 +227,13 @@ impl Reply {
         }
     }
 
-    /// Returns `true` if the reply is a request for input from the client.
+    /// Returns `true` if the reply asks the client for input (`InputRequired`).
     pub(crate) fn asks(&self) -> bool {
         matches!(&*self.0, Body::Result(ServerResult::InputRequiredResult(_)))
     }
 
-    /// Returns the [size](content_size) of a tool result, a result of unknown type or a JSON-RPC
-    /// error. Returns zero for all other replies.
+    /// Returns the [size](content_size) of a tool result, of a result of unknown type, or of a
+    /// JSON-RPC error. Returns zero for any other reply.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
             Body::Result(ServerResult::CallToolResult(result)) => content_size::of_result(result),
@@ -243,12 +246,12 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to the `Result` type that handlers of rmcp return.
+    /// Converts the reply to a `Result`, as the request handlers of rmcp return it.
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error if the reply is an error. A refusal is converted to a JSON-RPC
-    /// error first.
+    /// Returns the JSON-RPC error if the reply contains one. If the reply is a refusal, returns it
+    /// as a JSON-RPC error.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
         match Arc::unwrap_or_clone(self.0) {
             Body::Result(result) => Ok(result),
@@ -257,8 +260,8 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to a `tools/call` request to a [`ToolAnswer`], for example to match on
-    /// all kinds of answers.
+    /// Converts the reply to a [`ToolAnswer`], to match on all kinds of replies to a `tools/call`
+    /// request.
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
         match Arc::unwrap_or_clone(self.0) {

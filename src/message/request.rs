@@ -34,7 +34,7 @@ const METHODS: [&str; 21] = [
     "tools/list",
 ];
 
-/// An MCP request on its way to a server, through a stack of layers.
+/// An MCP request. It passes through a stack of layers on its way to a server.
 ///
 /// # Examples
 ///
@@ -62,7 +62,7 @@ pub(crate) fn is_of_protocol(method: &str) -> bool {
     known_method(method).is_some()
 }
 
-/// Converts the name of an MCP method to a static string. Returns `None` if rmcp has no request
+/// Converts the name of an MCP method to a `'static` string. Returns `None` if rmcp has no request
 /// type for the method.
 pub(crate) fn known_method(method: &str) -> Option<&'static str> {
     METHODS.into_iter().find(|known| *known == method)
@@ -82,7 +82,8 @@ impl Request {
         Self(Box::new(Parts { message: message.into(), context: context.into() }))
     }
 
-    /// Creates a `tools/call` request from its parameters and its context.
+    /// Creates a `tools/call` request from the parameters of the call and the context of the
+    /// request.
     #[inline]
     pub(crate) fn of_tool_call(params: CallToolRequestParams, context: Context) -> Self {
         let message = ClientRequest::CallToolRequest(CallToolRequest::new(params));
@@ -94,10 +95,11 @@ impl Request {
         Self::call_tool_with(CallToolRequestParams::new(name))
     }
 
-    /// Creates a `tools/call` request from its parameters.
+    /// Creates a `tools/call` request from the parameters of the call. The request has an empty
+    /// context, apart from `_meta`.
     ///
-    /// The `_meta` of the parameters is moved to the context of the request, as rmcp does for
-    /// received requests.
+    /// The `_meta` of the parameters is moved to the context of the request. rmcp does the same for
+    /// requests that it receives.
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
         let meta = params.meta.take().unwrap_or_default();
@@ -106,14 +108,14 @@ impl Request {
         request
     }
 
-    /// Creates a `tools/list` request for the first page of tools.
+    /// Creates a `tools/list` request for the first page of the tool list.
     #[must_use]
     pub fn list_tools() -> Self {
         Self::list_tools_from(None)
     }
 
-    /// Creates a `tools/list` request for the page at `cursor`. If `cursor` is `None`, requests the
-    /// first page.
+    /// Creates a `tools/list` request for the page of the tool list at `cursor`. If `cursor` is
+    /// `None`, requests the first page.
     #[must_use]
     pub fn list_tools_from(cursor: Option<String>) -> Self {
         let params =
@@ -189,20 +191,21 @@ impl Request {
         }
     }
 
-    /// Returns `true` if the request ends a subscription (`resources/unsubscribe`). A rule should
-    /// allow such a request, because a client may always end its own subscriptions.
+    /// Returns `true` if the request is `resources/unsubscribe`, which ends a subscription. Rules
+    /// should allow this request even if the resource is hidden, because a client may always end
+    /// its own subscriptions.
     #[must_use]
     pub fn unsubscribes(&self) -> bool {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
     }
 
-    /// Returns `true` if the protocol defines the method of the request, but rmcp could not parse
-    /// the parameters.
+    /// Returns `true` if rmcp could not parse the parameters of the request, although MCP defines
+    /// its method.
     ///
-    /// For example, rmcp parses a `tools/call` with a field of the wrong type as a custom request
-    /// with the method `tools/call`. A rule for tool calls does not match a custom request,
-    /// although a server might still run the tool. To prevent this, every layer with rules rejects
-    /// malformed requests with an [error](super::Reply::malformed).
+    /// For example, rmcp parses a `tools/call` request with a field of the wrong type as a custom
+    /// request. A rule for tool calls would ignore a custom request, although a server might still
+    /// call the tool. To prevent this, every layer with rules rejects malformed requests with an
+    /// [error](super::Reply::malformed).
     ///
     /// ```
     /// use mcp_composite::message::{Context, Request};
@@ -228,8 +231,8 @@ impl Request {
         matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
     }
 
-    /// Returns `true` if this is an `initialize` or `server/discover` request. The replies to these
-    /// requests declare the capabilities of the server.
+    /// Returns `true` if the request is `initialize` or `server/discover`, whose replies contain
+    /// the capabilities of the server.
     pub(crate) const fn asks_for_capabilities(&self) -> bool {
         matches!(
             &self.0.message,
@@ -239,8 +242,8 @@ impl Request {
 
     /// Returns `true` if this is a `tools/list` request for the first page.
     ///
-    /// A request for the first page has no cursor. A request with an empty cursor is not for the
-    /// first page.
+    /// A request for the first page has no cursor. An empty string is a cursor too, so a request
+    /// with an empty cursor is for another page.
     #[must_use]
     pub fn lists_first_tools(&self) -> bool {
         match &self.0.message {

@@ -1,11 +1,13 @@
-//! Checks whether a result has the type that the method of its request requires.
+//! Checks that the type of a result matches the method of the request.
 
 use rmcp::model::{ClientRequest, ServerResult};
 
-/// Returns a function that checks whether a result has the correct type for the given request.
+/// Returns a function that checks whether a result has the type that the method of `request`
+/// requires.
 ///
-/// The check is necessary because rmcp parses a result as the first type that matches, or as a
-/// custom result if none matches. An invalid result therefore arrives as a result of another type.
+/// rmcp parses a result as the first type that matches, or as a custom result if no type matches.
+/// An invalid result is therefore not rejected, but parsed as a result of another type. This check
+/// detects such results.
 pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
     macro_rules! any_of {
         ($($Result:ident)|+) => { |result| matches!(result, $(ServerResult::$Result(_))|+) };

@@ -1,15 +1,15 @@
-//! A copy-on-write value that several requests can share.
+//! A copy-on-write value. Requests share it until one of them modifies it.
 
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
 };
 
-/// A value that is either owned or shared between several requests. A shared value is copied when
-/// it is modified.
+/// A copy-on-write value: either owned, or shared between several requests. A shared value is
+/// copied when it is modified.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared<T> {
-    /// The value belongs to a single request. Cloning this variant clones the value.
+    /// The value belongs to one request. It is cloned when this variant is cloned.
     Owned(T),
     Shared(Arc<T>),
 }
@@ -17,14 +17,16 @@ pub(crate) enum Shared<T> {
 // === impl Shared ===
 
 impl<T: Clone + Default> Shared<T> {
-    /// Shares the value in an [`Arc`]. If there is no value, owns the default value.
+    /// Creates a shared value from an [`Arc`]. If `value` is `None`, creates an owned default
+    /// value.
     pub(super) fn of(value: Option<&Arc<T>>) -> Self {
         value.map_or_else(Self::default, |value| Self::Shared(value.clone()))
     }
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns the value in an [`Arc`]. If the value is not shared yet, it is cloned.
+    /// Returns the value in an [`Arc`], to share it with other requests. Clones the value if it is
+    /// not shared yet.
     pub(super) fn to_shared(&self) -> Arc<T> {
         match self {
             Self::Owned(value) => Arc::new(value.clone()),

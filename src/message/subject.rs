@@ -1,4 +1,4 @@
-//! The subject of a request: the item or the list of items that is requested.
+//! The subject of a request: the item, or the list of items, that the client requests.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
 
 use super::Request;
 
-/// A kind of item, for example a tool. Servers list items, and clients request them by name or URI.
+/// A kind of item that servers list and clients request by name or URI, for example tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemKind {
@@ -20,25 +20,27 @@ pub enum ItemKind {
     ResourceTemplate,
 }
 
-/// The item or the list of items that a [`Request`] is for. Items have the names that the client
-/// uses.
+/// The item, or the list of items, that a [`Request`] is about. The name or URI of the item is the
+/// one that the client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject<'r> {
-    /// A single item, with its name or URI. The request calls, gets or reads the item, subscribes
-    /// to or unsubscribes from it, or completes one of its arguments.
+    /// A single item, with its name or URI. The client calls, gets or reads the item, subscribes to
+    /// it or unsubscribes from it, or requests completions for one of its arguments.
     Item(ItemKind, &'r str),
-    /// A page of the list of all items of a kind, with the cursor of the page. The cursor is `None`
-    /// for the first page.
+    /// A list of all items of one kind. Contains the cursor of the requested page, or `None` for
+    /// the first page.
     List(ItemKind, Option<&'r str>),
-    /// Neither an item nor a list of items, for example in `initialize` or `ping` requests.
+    /// The request is about neither an item nor a list of items. Examples are `initialize` and
+    /// `ping`.
     Other,
 }
 
 // === impl ItemKind ===
 
 impl ItemKind {
-    /// Returns `true` if clients request items of this kind by name rather than by URI.
+    /// Returns `true` if items of this kind are requested by name, and `false` if they are
+    /// requested by URI.
     pub(crate) const fn is_named(self) -> bool {
         matches!(self, Self::Tool | Self::Prompt)
     }
@@ -102,13 +104,13 @@ impl<'r> Subject<'r> {
 // === impl Request ===
 
 impl Request {
-    /// Returns the item or the list of items that the request is for.
+    /// Returns the item, or the list of items, that the request is about.
     #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         Subject::of(self.message())
     }
 
-    /// Replaces the name or URI of the requested item. Does nothing if the request is not for a
+    /// Replaces the name or URI of the requested item. Does nothing if the request is not about a
     /// single item.
     ///
     /// ```

@@ -1,5 +1,5 @@
-//! Cancels tasks of tools. This crate does not support tools that continue as a task, so no client
-//! would request the result of the task.
+//! Cancels tasks that tools have started. This crate does not support results that are returned by
+//! tasks, so no client would request the result of the task.
 
 use rmcp::model::{CancelTaskParams, CancelTaskRequest};
 use tower::{BoxError, ServiceExt};

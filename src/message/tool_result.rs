@@ -1,4 +1,4 @@
-//! A tool result that remains in the boxed [`Reply`] in which it arrived.
+//! A tool result that is stored in the [`Reply`] with which it arrived.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,9 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Reply;
 
-/// The result of a `tools/call` request, which remains in the boxed [`Reply`] in which it arrived.
+/// The result of a `tools/call` request. It is stored in the boxed [`Reply`] with which it arrived,
+/// instead of being moved out of it.
 ///
-/// This type has the size of a pointer, so moving a tool result is cheap.
+/// A value of this type is only as large as a pointer, so it is cheap to move.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolResult(
     // Always contains a `CallToolResult`, which `of` and `from` ensure.
@@ -23,7 +24,8 @@ impl ToolResult {
     ///
     /// # Errors
     ///
-    /// Returns the unchanged reply if it does not contain a tool result.
+    /// Converts a reply. If the reply contains no tool result, returns the unchanged reply as an
+    /// error.
     pub(crate) fn of(reply: Reply) -> Result<Self, Reply> {
         match reply.result() {
             Some(ServerResult::CallToolResult(_)) => Ok(Self(reply)),

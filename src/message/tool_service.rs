@@ -1,14 +1,15 @@
-//! An alias for the trait bounds of a Tower service that answers MCP requests.
+//! A trait alias for Tower services that answer MCP requests.
 
 use tower::BoxError;
 use tower_service::Service;
 
 use super::{Reply, Request};
 
-/// A Tower service that answers MCP requests, and that layers can clone and call concurrently.
+/// A trait alias for a Tower service that answers MCP requests. Layers can clone such a service,
+/// and call the clones concurrently.
 ///
-/// This trait is implemented for every service that meets its bounds. Use it to shorten the bounds
-/// of your own layers and functions.
+/// The trait is implemented for every service with the required bounds. Use it to shorten the trait
+/// bounds of your own layers and functions.
 ///
 /// # Examples
 ///

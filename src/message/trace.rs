@@ -4,19 +4,20 @@ use std::fmt::{self, Write as _};
 
 use rmcp::model::RequestMetaObject;
 
-/// The maximum length in bytes of a `tracestate` or `baggage`. W3C Baggage defines this limit.
+/// The maximum length in bytes of a `tracestate` or `baggage` header. The W3C Baggage specification
+/// defines this limit.
 const MAX_LIST: usize = 8192;
 /// The maximum number of members of a `tracestate`.
 const MAX_MEMBERS: usize = 32;
-/// The mask of the defined trace flags: `sampled`, and `random-trace-id` from Trace Context Level
-/// 2.
+/// A bit mask of the trace flags that are defined: `sampled`, and `random-trace-id` from Trace
+/// Context Level 2.
 const FLAGS: u8 = 0b11;
 
-/// A position in a distributed trace, as transmitted in the `traceparent` and `tracestate` of [W3C
-/// Trace Context].
+/// A position in a distributed trace. It has the fields of the `traceparent` and `tracestate`
+/// headers of [W3C Trace Context].
 ///
-/// A `TraceContext` is always valid. The parser drops a malformed `tracestate`, and all flags
-/// except `sampled` and `random`.
+/// A `TraceContext` is always valid. When it is parsed, a malformed `tracestate` is dropped, and so
+/// are all flags except `sampled` and `random`.
 ///
 /// [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 ///
@@ -44,7 +45,8 @@ pub struct TraceContext {
 // === impl TraceContext ===
 
 impl TraceContext {
-    /// Creates a trace context. Returns `None` if the trace id or the span id is zero.
+    /// Creates a trace context without a `tracestate`. Returns `None` if the trace id or the span
+    /// id is zero.
     #[must_use]
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> Option<Self> {
         let (trace, span) = (u128::from_be_bytes(trace_id), u64::from_be_bytes(span_id));
@@ -83,8 +85,8 @@ impl TraceContext {
         Self { state: is_state(state).then(|| state.into()), ..self }
     }
 
-    /// Returns a child of this trace context. The child has a new, random span id, and is otherwise
-    /// equal.
+    /// Returns a trace context that is a child of this one. It has a new, random span id, and is
+    /// otherwise equal to this one.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: fastrand::u64(1..), ..self.clone() }
@@ -108,8 +110,8 @@ impl TraceContext {
         self.flags
     }
 
-    /// Returns `true` if the `sampled` flag is set, which means that the caller may have recorded
-    /// the trace.
+    /// Returns `true` if the `sampled` flag is set. The flag means that the caller may have
+    /// recorded the trace.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
@@ -185,8 +187,8 @@ fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len()) && value.bytes().all(is_allowed)
 }
 
-/// Returns `true` if `text` is a valid `baggage` ([section 3.3.1]), which consists of members of
-/// the form `key=value` with optional properties.
+/// Returns `true` if `text` is a valid `baggage` header ([section 3.3.1]): a list of members of the
+/// form `key=value`, each with optional properties.
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/baggage/#definition
 pub(super) fn is_baggage(text: &str) -> bool {

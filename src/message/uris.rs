@@ -8,9 +8,9 @@ use super::Reply;
 // === impl Reply ===
 
 impl Reply {
-    /// Calls `visit` with each resource URI that a result contains or links to, including the
-    /// result of a task. Lists of resources are skipped; see [`retain_items`](Self::retain_items)
-    /// for them.
+    /// Calls `visit` with each resource URI in a result: the URIs of resources that it contains or
+    /// links to, including those in the result of a task. Lists of resources are not visited; use
+    /// [`retain_items`](Self::retain_items) for them.
     pub(crate) fn visit_uris(&mut self, mut visit: impl FnMut(&mut String)) {
         match self.result_mut() {
             Some(ServerResult::ReadResourceResult(read)) => {
@@ -33,7 +33,7 @@ impl Reply {
     }
 }
 
-/// Calls `visit` with each resource URI in one member of a task's result. The member is untyped
+/// Calls `visit` with each resource URI in `member`, which is a part of a task's result in untyped
 /// JSON.
 fn of_task(member: &mut Value, visit: &mut impl FnMut(&mut String)) {
     for element in member.as_array_mut().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! The state of the progress notifications for one request of a client. Their values always
-//! increase.
+//! The state of the progress notifications about one request of a client. Ensures that each
+//! notification has a larger value than the previous one.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -12,51 +12,54 @@ use tokio::time::Instant;
 
 use super::label::Message;
 
-/// The minimum time between two notifications about the steps of a composite. Also the minimum time
-/// from the arrival of the request to the first of these notifications.
+/// The minimum time between two notifications about the steps of a composite. It is also the
+/// minimum time between the request and the first of these notifications.
 ///
-/// A composite that ends within this time sends no notification. The protocol asks clients and
-/// servers to [limit the rate][rate], and processing a notification takes a client as long as
-/// processing the answer of a short call.
+/// If a composite ends within this time, no notification is sent. The protocol asks clients and
+/// servers to [limit the rate][rate] of notifications, and a client needs as much time to process a
+/// notification as to process the result of a short call.
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The amount by which the progress value increases if no further step has completed. The unit is
-/// one step.
+/// The amount by which the progress value increases for an event that completes no step, in steps.
 const NUDGE: f64 = 1e-6;
 
-/// The progress state of one client request. A [`Pump`](super::Pump) sends the notifications.
+/// The progress state of one request of a client. A [`Pump`](super::Pump) sends the notifications.
 pub(super) struct Client {
     pub(super) token: ProgressToken,
     state: Mutex<State>,
-    /// Wakes the [`Pump`](super::Pump) when there is a notification to send.
+    /// Wakes the [`Pump`](super::Pump) when there is a new notification to send.
     pub(super) pump: AtomicWaker,
 }
 
 struct State {
-    /// The progress value of the latest notification, even if this notification was not sent yet.
+    /// The progress value of the latest notification. It is set even before this notification is
+    /// sent.
     last: Option<f64>,
-    /// The last reported progress without the tiny increases that [`nudge`](Self::nudge) makes.
+    /// The progress that was reported last, without the tiny amounts that [`nudge`](Self::nudge)
+    /// has added.
     reached: f64,
-    /// The number of calls to [`nudge`](Self::nudge) since the reported progress last increased.
+    /// The number of tiny amounts that [`nudge`](Self::nudge) has added since the reported progress
+    /// last increased.
     nudges: u32,
-    /// The time of the last sent notification. If none was sent, the time at which the request
-    /// arrived.
+    /// The time at which a notification was last sent. Before the first notification, the time at
+    /// which the request arrived.
     sent: Instant,
     next: Option<Next>,
 }
 
-/// The next notification to send. If it is not sent yet, a later notification replaces it.
+/// The next notification to send. A later notification replaces it if it was not sent yet.
 struct Next {
     value: f64,
     total: Option<f64>,
     message: Option<Message>,
-    /// Whether the notification reports the steps of a composite. Such a notification is sent only
-    /// after [`INTERVAL`] has passed since the last one.
+    /// Whether the notification is about the steps of a composite. Such a notification is sent only
+    /// if at least [`INTERVAL`] has passed since the previous notification.
     is_of_parts: bool,
 }
 
-/// The next notification if it is due, or the time at which it will be due.
+/// The result of asking for the next notification: the notification itself if it may be sent now,
+/// or the time at which it may be sent.
 pub(super) enum Due {
     Now(ProgressNotificationParam),
     At(Instant),
@@ -71,8 +74,8 @@ impl Client {
         Self { token, state: Mutex::new(state), pump: AtomicWaker::new() }
     }
 
-    /// Returns the time of the last sent notification. If none was sent, returns the time at which
-    /// the request arrived.
+    /// Returns the time at which a notification was last sent. Before the first notification,
+    /// returns the time at which the request arrived.
     pub(super) fn sent(&self) -> Instant {
         self.with(|state| state.sent)
     }
@@ -113,10 +116,11 @@ impl Client {
         self.pump.wake();
     }
 
-    /// Removes the next notification and returns it, if it may be sent now. Otherwise, returns the
-    /// time at which it may be sent.
+    /// Removes and returns the next notification if it may be sent now. Otherwise, returns the time
+    /// at which it may be sent.
     ///
-    /// If the request is already answered, a notification that may not be sent yet is dropped.
+    /// If the request is already answered, a notification that may not be sent yet is dropped, so
+    /// that none is sent after the answer.
     pub(super) fn due(&self, is_answered: bool) -> Due {
         self.with(|state| {
             let Some(next) = state.next.take() else { return Due::Nothing };
@@ -151,12 +155,12 @@ impl State {
         value
     }
 
-    /// Returns the progress value for a notification if no further step has completed. The protocol
-    /// requires that the value is larger than in the last notification.
+    /// Returns the progress value for an event that completes no step. The value is slightly larger
+    /// than the last one, because the protocol requires values to increase.
     ///
-    /// The value is about a millionth of a step larger than the last one. It never reaches the
-    /// total or the next whole number of steps, because this would report an incomplete step as
-    /// completed. Returns `None` once no such value is left, after at most a million calls.
+    /// The value increases by about a millionth of a step. It never reaches the total or the next
+    /// whole number of steps, because this would report an incomplete step as completed. Returns
+    /// `None` if no such value is left, which happens after at most a million calls.
     fn nudge(&mut self, total: f64) -> Option<f64> {
         let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
         let is_more = self.last.is_none_or(|last| value > last);

@@ -1,4 +1,4 @@
-//! The messages of progress notifications, and the labels of a request's parts in these messages,
+//! The messages of progress notifications. A message about a part of a request contains a label,
 //! for example `step 2/5 fetch_logs`.
 
 use std::{
@@ -7,27 +7,31 @@ use std::{
     sync::Arc,
 };
 
-/// The maximum length of a server's progress message in characters. Longer messages are truncated.
+/// The maximum length in characters of a progress message from a server. Longer messages are
+/// truncated.
 const MAX_DETAIL: usize = 200;
 
-/// The labels that name the parts of a request in progress messages.
+/// The labels of the parts into which a request is split, for use in progress messages.
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// The kind of the parts, and the name of each part. Formatted as `step 2/5 fetch_logs`.
+    /// Parts that have names. Contains the kind of the parts, and the name of each part. A label
+    /// has the form `step 2/5 fetch_logs`.
     Named(&'static str, Box<[Arc<str>]>),
-    /// The kind and the number of the parts, which have no names. Formatted as `element 3/10`.
+    /// Parts without names. Contains the kind and the number of the parts. A label has the form
+    /// `element 3/10`.
     Numbered(&'static str, usize),
 }
 
-/// The message of a progress notification. To save time, it is formatted only when it is sent.
+/// The message of a progress notification. It is formatted only when it is sent, because many
+/// notifications are replaced before they are sent.
 pub(super) struct Message {
-    /// The part of the request to which the message belongs. `None` if the message is about the
+    /// The part of the request that the message describes. `None` if the message describes the
     /// whole request.
     part: Option<(Arc<Labels>, usize)>,
     text: Cow<'static, str>,
 }
 
-/// The label of one part of a request, formatted for example as `step 2/5 fetch_logs`.
+/// The label of one part of a request, which is formatted like `step 2/5 fetch_logs`.
 pub(super) struct Label<'p> {
     pub(super) labels: &'p Labels,
     pub(super) part: usize,
@@ -58,7 +62,8 @@ impl Default for Labels {
 // === impl Message ===
 
 impl Message {
-    /// Creates a message about one part of a request. The label of the part precedes `text`.
+    /// Creates a message about one part of a request. The message consists of the part's label and
+    /// `text`.
     pub(super) const fn of_part(labels: Arc<Labels>, part: usize, text: Cow<'static, str>) -> Self {
         Self { part: Some((labels, part)), text }
     }
@@ -93,7 +98,7 @@ impl Display for Label<'_> {
     }
 }
 
-/// Truncates a text to [`MAX_DETAIL`] characters. If characters are removed, appends `…`.
+/// Truncates a text to [`MAX_DETAIL`] characters. Appends `…` if characters were removed.
 pub(super) fn cut(text: &str) -> Box<str> {
     match text.char_indices().nth(MAX_DETAIL) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
