@@ -13,15 +13,14 @@ use tower::BoxError;
 use super::RecordedCall;
 use crate::message::Reply;
 
-/// The answer that a scripted tool gives when it is called.
+/// Determines how a scripted tool answers when it is called.
 ///
-/// Use the functions of this type for common answers. A [`CallToolResult`] with several content
-/// blocks or `_meta`, an [`ErrorData`] with `data`, and any [`Reply`] can also be converted to an
-/// answer.
+/// The functions of this type create common answers. For other answers, convert a
+/// [`CallToolResult`], an [`ErrorData`] or any [`Reply`] to this type, for example to return
+/// several content blocks or an error with `data`.
 ///
-/// An answer can be a sequence. Each call then receives the next answer of the sequence. After the
-/// end of the sequence, all further calls receive its last answer. See the [module docs](super) for
-/// examples.
+/// An answer can be a sequence of answers, one for each call. After the end of the sequence, all
+/// further calls receive its last answer. See the [module docs](super) for examples.
 #[derive(Clone)]
 #[must_use]
 pub struct Answer {
@@ -29,7 +28,7 @@ pub struct Answer {
     turns: Vec<Turn>,
 }
 
-/// The answer to one call, as an element of a sequence of answers.
+/// One element of a sequence of answers: the answer to a single call.
 #[derive(Clone)]
 struct Turn {
     after: Duration,
@@ -56,7 +55,8 @@ impl Answer {
         CallToolResult::success(vec![ContentBlock::text(text)]).into()
     }
 
-    /// Creates an answer with structured content, and with a text that contains the same JSON.
+    /// Creates an answer with structured content. The answer also contains a text block with the
+    /// same value as JSON.
     pub fn structured(content: Value) -> Self {
         CallToolResult::structured(content).into()
     }
@@ -67,8 +67,8 @@ impl Answer {
         Self::new(Script::Echo)
     }
 
-    /// Creates an answer that asks the user a question. The question has the key `key`, the given
-    /// message and an empty form. The request state is `asked`.
+    /// Creates an answer that asks the user a question. The question has the given key and message,
+    /// and an empty form. The request state of the answer is the string `asked`.
     ///
     /// For other questions, use a [`Reply`] with an
     /// [`InputRequiredResult`](rmcp::model::InputRequiredResult).
@@ -76,7 +76,7 @@ impl Answer {
         question(key, message).into()
     }
 
-    /// Creates an answer with a failed tool result (`isError`) that contains this message.
+    /// Creates an answer with a failed tool result (`isError`), whose content is this message.
     pub fn failure(why: impl Into<String>) -> Self {
         CallToolResult::error(vec![ContentBlock::text(why)]).into()
     }
@@ -86,7 +86,8 @@ impl Answer {
         ErrorData::new(ErrorCode(code), message.into(), None).into()
     }
 
-    /// Creates an answer with a service error, as if the server could not be reached.
+    /// Creates an answer that fails the call with a service error, as if the server could not be
+    /// reached.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(Script::Unavailable(why.into()))
     }
@@ -101,9 +102,10 @@ impl Answer {
         Self::new(Script::Never)
     }
 
-    /// Creates an answer from a closure, which computes the answer to each call.
+    /// Creates an answer from a closure. The closure receives each call, and returns the answer to
+    /// it.
     ///
-    /// If the closure returns a sequence of answers, only the first answer of the sequence is used.
+    /// If the closure returns a sequence of answers, only the first answer in it is used.
     pub fn from_fn<F, R, A>(make: F) -> Self
     where
         F: Fn(RecordedCall) -> R + Send + Sync + 'static,
@@ -116,10 +118,10 @@ impl Answer {
         })))
     }
 
-    /// Delays the answer by `delay`, measured from the start of the call. If the answer is a
-    /// sequence, each of its answers is delayed.
+    /// Sends the answer only when `delay` has passed since the start of the call. If the answer is
+    /// a sequence, all of its answers are delayed.
     ///
-    /// Calling the tool then requires a Tokio runtime with the time driver enabled.
+    /// A Tokio runtime with an enabled time driver is then required to call the tool.
     pub fn after(mut self, delay: Duration) -> Self {
         for turn in &mut self.turns {
             turn.after = delay;
@@ -127,8 +129,8 @@ impl Answer {
         self
     }
 
-    /// Repeats the answer, so that it answers `calls` calls. Later calls receive the
-    /// [next](Self::then) answer. If the answer is a sequence, the whole sequence is repeated.
+    /// Uses the answer for `calls` calls. Later calls receive the [next](Self::then) answer. If the
+    /// answer is a sequence, the whole sequence is repeated.
     ///
     /// # Panics
     ///
@@ -140,13 +142,15 @@ impl Answer {
         self
     }
 
-    /// Appends an answer, which the following calls receive.
+    /// Appends the answer `next` to the sequence. It is used for the calls after those that the
+    /// earlier answers are used for.
     pub fn then(mut self, next: impl Into<Self>) -> Self {
         self.turns.extend(next.into().turns);
         self
     }
 
-    /// Returns the answer to `call`. `before` is the number of earlier calls of the tool.
+    /// Returns a future with the answer to `call`. `before` is the number of earlier calls of the
+    /// same tool.
     pub(super) fn give(&self, call: RecordedCall, before: usize) -> BoxFuture<'static, Given> {
         let Turn { after, script } = self.turns[before.min(self.turns.len() - 1)].clone();
         Box::pin(async move {
@@ -175,8 +179,8 @@ impl Answer {
     }
 }
 
-/// Creates a reply that asks the user a question. The question has this key and message and an
-/// empty form, and the request state is `asked`.
+/// Creates a reply that asks the user a question. The question has the given key and message, and
+/// an empty form. The request state of the reply is the string `asked`.
 pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Reply {
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::message::Request;
 
-/// A tool call that a scripted [`Server`](super::Server) has received and recorded.
+/// A tool call that a scripted [`Server`](super::Server) has received, as recorded by the server.
 ///
-/// In assertions, compare a call with a pair of the tool's name and the arguments:
+/// In assertions, a call can be compared with a pair of the tool's name and the arguments:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -24,19 +24,20 @@ use crate::message::Request;
 /// ```
 #[derive(Clone)]
 pub struct RecordedCall {
-    /// The request. Shared, so that recording a call does not clone it.
+    /// The request that made the call. It is in an `Arc`, so that recording a call does not clone
+    /// the request.
     request: Arc<Request>,
     at: Duration,
     pub(super) status: Status,
 }
 
-/// The status of a [`RecordedCall`]: whether it is running, or how it ended.
+/// The status of a [`RecordedCall`]: the call is running or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
     /// The call is still waiting for its answer.
     Running,
-    /// The call was answered, possibly with an error.
+    /// The server has answered the call, possibly with an error.
     Answered,
     /// The call was dropped before it was answered.
     Dropped,
@@ -47,12 +48,13 @@ pub enum Status {
 // === impl RecordedCall ===
 
 impl RecordedCall {
-    /// Creates the record of a call that is running.
+    /// Creates the record of a call that has just started.
     pub(super) const fn new(request: Arc<Request>, at: Duration) -> Self {
         Self { request, at, status: Status::Running }
     }
 
-    /// Returns the name of the called tool, as known to the server.
+    /// Returns the name of the called tool. This is the name on the scripted server, without
+    /// changes that layers make.
     #[must_use]
     pub fn tool(&self) -> &str {
         self.request.tool_call().map_or("", |call| &call.name)
@@ -64,8 +66,8 @@ impl RecordedCall {
         self.object().cloned().map_or(Value::Null, Value::Object)
     }
 
-    /// Returns the client's answers to the questions of the tool, as an object with the keys of the
-    /// questions. Returns null if the client sent no answers.
+    /// Returns the client's answers to the questions that the tool asked. The answers are an object
+    /// whose keys are the keys of the questions. Returns null if the client sent no answers.
     #[must_use]
     pub fn answers(&self) -> Value {
         let call = self.request.tool_call();
@@ -73,8 +75,8 @@ impl RecordedCall {
         answers.map_or(Value::Null, |answers| answers.into_iter().collect())
     }
 
-    /// Returns the request state that the client sent together with its answers. Returns `None` if
-    /// the client sent no request state.
+    /// Returns the request state that the client sent together with its answers, when it repeated
+    /// the call. Returns `None` if it sent none.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.request.tool_call()?.request_state.as_deref()
@@ -86,13 +88,14 @@ impl RecordedCall {
         &self.request
     }
 
-    /// Returns the time between the creation of the server and the arrival of the call.
+    /// Returns the arrival time of the call, measured from the creation of the server.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at
     }
 
-    /// Returns the status of the call at the time when this record was obtained from the server.
+    /// Returns the status of the call. The status is not updated: it is the status at the time when
+    /// this record was requested from the server.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status
@@ -113,8 +116,8 @@ impl PartialEq<(&str, Value)> for RecordedCall {
     }
 }
 
-/// Prints the call as a pair of the tool's name and the arguments. If a comparison with such a pair
-/// fails, the message then shows only the differences.
+/// Formats the call as a pair of the tool's name and the arguments, like the pairs with which calls
+/// are compared. The message of a failed assertion then shows only the differences.
 impl fmt::Debug for RecordedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("").field(&self.tool()).field(&self.arguments()).finish()

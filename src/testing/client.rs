@@ -1,4 +1,4 @@
-//! Functions with which a test acts as the client of a service.
+//! Functions with which a test calls a service in the role of a client.
 
 use std::panic::Location;
 
@@ -23,11 +23,11 @@ use crate::{
     testing::Server,
 };
 
-/// The maximum number of pages that are requested when tools are listed.
+/// The maximum number of pages that are requested from a tool list.
 const MAX_TOOL_PAGES: usize = 1_000;
 
-/// Creates a request that calls `tool`. `arguments` is an object, or null for a call without
-/// arguments.
+/// Creates a `tools/call` request for the tool `tool`. `arguments` is an object, or null for a call
+/// without arguments.
 ///
 /// # Panics
 ///
@@ -52,8 +52,8 @@ pub fn request(tool: &str, arguments: Value) -> Request {
 /// # Panics
 ///
 /// Panics if the reply is not a tool result but, for example, a JSON-RPC error. The panic message
-/// contains the reply and the location of this call in the test. Also panics if `arguments` is
-/// neither an object nor null.
+/// contains the reply, and the location in the test from which this function was called. Also
+/// panics if `arguments` is neither an object nor null.
 #[track_caller]
 pub fn call<S>(
     service: &S,
@@ -77,7 +77,8 @@ where
     }
 }
 
-/// Calls a tool, expects that the call is rejected, and returns the JSON-RPC error.
+/// Calls a tool, and returns the JSON-RPC error with which the call is rejected. Use this function
+/// if the test expects a rejection.
 ///
 /// `arguments` is an object, or null for a call without arguments. The returned future does not
 /// borrow the service, and does nothing until it is awaited.
@@ -85,8 +86,8 @@ where
 /// # Panics
 ///
 /// Panics if the reply is not a JSON-RPC error but, for example, a failed tool result (`isError`).
-/// The panic message contains the reply and the location of this call in the test. Also panics if
-/// `arguments` is neither an object nor null.
+/// The panic message contains the reply, and the location in the test from which this function was
+/// called. Also panics if `arguments` is neither an object nor null.
 #[track_caller]
 pub fn refused<S>(
     service: &S,
@@ -111,11 +112,11 @@ where
     }
 }
 
-/// Lists all pages of the service's tools, and returns the tools.
+/// Requests all pages of the service's tool list, and returns all tools.
 ///
 /// # Panics
 ///
-/// Panics if the tools cannot be listed, or if there are more than 1000 pages.
+/// Panics if the service returns an error, or if the list has more than 1000 pages.
 #[track_caller]
 pub fn listed<S>(service: &S) -> impl Future<Output = Vec<Tool>> + use<S>
 where
@@ -145,20 +146,20 @@ where
     }
 }
 
-/// Builds the stack of layers that a configuration file describes, with a scripted server in place
-/// of each backend.
+/// Builds the stack of layers that a configuration file describes, for tests. Scripted servers
+/// replace the backends of the file.
 ///
-/// Calls of a backend time out as configured in the file. Settings for connecting to backends are
-/// ignored.
+/// The timeouts for calls of backends apply as configured in the file. Settings that describe how
+/// to connect to a backend are ignored.
 ///
-/// If the program connects its backends in code, the file has no backends. In this case, the
-/// scripted servers are put below the stack. They can have any names, and their tools have no
-/// prefix. If two servers have a tool of the same name, the first server receives the calls.
+/// A file can have no backends, because the program connects them in code. In this case, all
+/// scripted servers are placed below the stack. Their names have no meaning, and their tools have
+/// no prefix. If two servers have a tool of the same name, the first server receives the calls.
 ///
 /// # Panics
 ///
-/// Panics if `servers` lacks a server for a backend of the file. If the file has backends, also
-/// panics if a server belongs to none of them.
+/// Panics if a backend of the file has no server in `servers`. If the file has backends, also
+/// panics if a server has the name of none of them.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]

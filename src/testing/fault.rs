@@ -1,4 +1,4 @@
-//! The faults that can be injected into tool calls.
+//! Faults for tests, which are injected into tool calls.
 
 use std::{fmt, future, panic, time::Duration};
 
@@ -14,29 +14,30 @@ use tower_service::Service;
 use super::answer::{Given, question};
 use crate::message::{Reply, Request};
 
-/// The message of each injected error, panic and question.
+/// The text that injected errors, panics and questions use as their message.
 const WHY: &str = "a fault";
 
-/// A fault that [`Faults`](super::Faults) injects into a tool call.
+/// A fault that the layer [`Faults`](super::Faults) injects into a tool call.
 ///
-/// The faults [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and
-/// [`Lost`](Self::Lost) call the service, and all of them except `Lost` return its answer. The
-/// other faults replace the answer without calling the service.
+/// Most faults replace the answer of the service without calling it. The exceptions are
+/// [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost), which
+/// call the service. All of these except `Lost` also return its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Calls the service after this delay. If the caller drops the call during the delay, the
-    /// service is not called.
+    /// Waits for this time, and then calls the service. If the caller drops the call while it
+    /// waits, the service is not called.
     Slow(Duration),
-    /// Calls the service immediately, but delays its answer until this time after the start of the
-    /// call. If the caller drops the call before, the service may nevertheless have executed it.
+    /// Calls the service immediately, but returns its answer only when this time has passed since
+    /// the start of the call. If the caller drops the call before, the service may already have
+    /// executed the request.
     Late(Duration),
-    /// Calls the service in a separate task, like a service that ignores cancellation. Even if the
-    /// call is dropped, it runs to completion. A caller that waits for the answer notices no
-    /// difference.
+    /// Calls the service in a separate task, to simulate a service that ignores cancellation. The
+    /// service executes the request even if the caller drops the call. A caller that waits for the
+    /// answer notices no difference.
     Deaf,
-    /// Calls the service, but discards its answer and returns a service error, as if the answer had
-    /// been lost.
+    /// Calls the service and discards its answer. Returns a service error instead, as if the answer
+    /// had been lost on the network.
     Lost,
     /// Returns a service error, as if the service could not be reached.
     Unavailable,
@@ -44,22 +45,23 @@ pub enum Fault {
     Failure,
     /// Returns a JSON-RPC error with the code -32603.
     Error,
-    /// Returns the result of another method, which is not a valid answer to a tool call.
+    /// Returns a result that belongs to another method, so it is not a valid answer to a tool call.
     Malformed,
-    /// Returns a result with a text of this size in bytes.
+    /// Returns a large tool result: a text of this size in bytes.
     Huge(usize),
     /// Asks the user a question with the key `fault`.
     Asks,
     /// Panics.
     Panic,
-    /// Never answers. The call runs until it is dropped.
+    /// Never returns an answer. The call runs until the caller drops it.
     Never,
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// Returns the name of the fault without its time or size, for example `slow`.
+    /// Returns the name of the fault, for example `slow`. The time or size of the fault is not
+    /// included.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,8 +80,8 @@ impl Fault {
         }
     }
 
-    /// Executes a request with this fault. `ready` is a service that is ready, and that some faults
-    /// do not call.
+    /// Answers a request with this fault. `ready` is the inner service, which is ready to be
+    /// called; some faults do not call it.
     pub(super) fn happen<S>(self, mut ready: S, request: Request) -> BoxFuture<'static, Given>
     where
         S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
@@ -136,8 +138,8 @@ impl Fault {
     }
 }
 
-/// Yields to the runtime once, like a real server. Then returns `answer` in place of the service's
-/// answer.
+/// Returns `answer` instead of an answer of the service. Before that, yields to the runtime once,
+/// because a real server would not answer immediately.
 fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'static, Given> {
     Box::pin(async {
         tokio::task::yield_now().await;
@@ -145,7 +147,7 @@ fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'s
     })
 }
 
-/// Prints the name of the fault, followed by its time or size if it has one.
+/// Formats the name of the fault, followed by its time or size if it has one.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;

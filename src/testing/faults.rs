@@ -19,22 +19,22 @@ use crate::{
     readiness::take_ready,
 };
 
-/// A layer that injects faults into some calls of a service. The choice of calls is pseudo-random
-/// but reproducible.
+/// A layer that injects faults into some of the calls of a service. The affected calls are chosen
+/// pseudo-randomly, with a seed that makes the choice reproducible.
 ///
 /// `Faults` can wrap any service: a scripted [`Server`](super::Server), your own server, or a whole
-/// stack. At most one [`Fault`] is injected into each tool call. Whether a call has a fault depends
-/// only on the seed, the tool, and the number of earlier calls of this tool. It does not depend on
-/// concurrent calls, so a failed test fails again with the same seed. If one `Faults` wraps several
+/// stack. At most one [`Fault`] is injected into a tool call. The choice depends only on the seed,
+/// the tool, and the number of earlier calls of this tool. It does not depend on concurrent calls
+/// of other tools, so a failed test fails again with the same seed. If one `Faults` wraps several
 /// services, their calls are counted together.
 ///
-/// Requests that are not tool calls are forwarded unchanged. The service is ready when the inner
-/// service is ready. [`Slow`](Fault::Slow) and [`Late`](Fault::Late) require a Tokio runtime with
-/// the time driver enabled, and [`Deaf`](Fault::Deaf) requires a Tokio runtime.
+/// Only tool calls can have faults. Other requests are forwarded unchanged. The service is ready
+/// when the inner service is ready. [`Slow`](Fault::Slow) and [`Late`](Fault::Late) require a Tokio
+/// runtime whose time driver is enabled, and [`Deaf`](Fault::Deaf) requires a Tokio runtime.
 ///
 /// # Examples
 ///
-/// A fan-out calls a server that loses every third answer:
+/// In this example, a fan-out calls a server of which every third answer is lost:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -76,25 +76,27 @@ struct Shared {
     met: Arc<Mutex<Met>>,
 }
 
-/// A fault and the share of calls into which it is injected.
+/// A fault, together with the share of calls into which it is injected.
 #[derive(Clone)]
 struct Rule {
-    /// The tool whose calls can have the fault. `None` if the calls of all tools can have it.
+    /// The tool into whose calls the fault is injected. `None` if it is injected into the calls of
+    /// all tools.
     tool: Option<String>,
     fault: Fault,
     share: f64,
 }
 
-/// The random generators of the tools, and the numbers of faults that were injected so far.
+/// The state of a [`Faults`] layer, which changes with each call: the random generators and the
+/// numbers of injected faults.
 #[derive(Default)]
 struct Met {
-    /// The random generator of each tool that was called so far, by the name of the tool.
+    /// The random generator of each tool that was called. The key is the name of the tool.
     chance: HashMap<String, Rng>,
-    /// The number of faults that each rule has injected, indexed by rule.
+    /// The number of injected faults for each rule, in the order of the rules.
     counts: Vec<usize>,
 }
 
-/// Middleware created by [`Faults`], which injects faults into some calls.
+/// Middleware that injects faults into some calls. Created by [`Faults`].
 ///
 /// The service is ready when the inner service is ready.
 #[derive(Clone)]
@@ -106,30 +108,30 @@ pub struct Faulty<S> {
 // === impl Faults ===
 
 impl Faults {
-    /// Creates a layer that does not inject any faults yet. `seed` determines the pseudo-random
-    /// choice of calls.
+    /// Creates a layer without faults; add them with [`inject`](Self::inject). `seed` determines
+    /// into which calls they are injected.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Shared { seed, rules: Vec::new(), met: Arc::default() }))
     }
 
-    /// Adds a fault that is injected into the given share of all calls: `0.1` stands for 10
-    /// percent. Faults that were added earlier are still injected.
+    /// Adds a fault that is injected into the calls of all tools. `share` is the fraction of calls
+    /// that have the fault: `0.1` stands for 10 percent. Faults that were added earlier remain.
     ///
     /// # Panics
     ///
-    /// Panics if the share is not between 0 and 1, or if the shares of a tool add up to more than
-    /// 1.
+    /// Panics if `share` is not between 0 and 1, or if all shares that apply to a tool add up to
+    /// more than 1.
     #[track_caller]
     pub fn inject(self, fault: Fault, share: f64) -> Self {
         self.with(Rule { tool: None, fault, share })
     }
 
-    /// Adds a fault that is injected into the given share of one tool's calls. Faults that were
-    /// added earlier are still injected.
+    /// Adds a fault that is injected into the calls of a single tool. `share` is the fraction of
+    /// these calls that have the fault. Faults that were added earlier remain.
     ///
     /// # Panics
     ///
-    /// Panics under the same conditions as [`inject`](Self::inject).
+    /// Panics in the same cases as [`inject`](Self::inject).
     #[track_caller]
     pub fn inject_into(self, tool: &str, fault: Fault, share: f64) -> Self {
         self.with(Rule { tool: Some(tool.to_owned()), fault, share })
@@ -151,8 +153,7 @@ impl Faults {
         self
     }
 
-    /// Returns how many faults of this kind were injected so far. The time or size of `fault` is
-    /// ignored.
+    /// Returns the number of injected faults of one kind. The time or size of `fault` is ignored.
     #[must_use]
     pub fn injected(&self, fault: Fault) -> usize {
         let counts = self.0.met().counts.clone();
@@ -160,7 +161,7 @@ impl Faults {
         rules.filter(|(rule, _)| rule.fault.name() == fault.name()).map(|(_, count)| count).sum()
     }
 
-    /// Returns the fault for the next call of a tool. Returns `None` if the call has no fault.
+    /// Chooses the fault for the next call of a tool. Returns `None` if this call has no fault.
     fn next(&self, tool: &str) -> Option<Fault> {
         let shared = &*self.0;
         let mut met = shared.met();
@@ -205,15 +206,15 @@ impl fmt::Debug for Faults {
 // === impl Shared ===
 
 impl Shared {
-    /// Returns the rules that apply to the calls of a tool, each with its index. If `tool` is
+    /// Returns the rules that apply to the calls of `tool`, each with its index. If `tool` is
     /// `None`, returns only the rules that apply to all tools.
     fn rules_of(&self, tool: Option<&str>) -> impl Iterator<Item = (usize, &Rule)> {
         let is_meant = move |rule: &Rule| rule.tool.is_none() || rule.tool.as_deref() == tool;
         self.rules.iter().enumerate().filter(move |(_, rule)| is_meant(rule))
     }
 
-    /// Creates the random generator of a tool. For the same seed and tool, it generates the same
-    /// numbers in every process.
+    /// Creates the random generator of a tool. It depends only on the seed and the name of the
+    /// tool, so it generates the same numbers in every process.
     fn chance_of(&self, tool: &str) -> Rng {
         let mix = |seed, byte| Rng::with_seed(seed ^ u64::from(byte)).u64(..);
         Rng::with_seed(tool.bytes().fold(self.seed, mix))

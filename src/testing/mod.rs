@@ -1,13 +1,13 @@
 //! Tools for testing configurations, stacks and layers without real servers.
 //!
-//! A [`Server`] is a service with scripted tools. Each tool returns the [`Answer`] that the test
-//! has defined, either immediately, after a delay, or never. The server records each tool call as a
+//! A [`Server`] is a service with scripted tools. The test defines the [`Answer`] of each tool,
+//! which arrives immediately, after a delay, or never. The server records each tool call as a
 //! [`RecordedCall`]. The functions [`call`], [`refused`] and [`listed`] act as a client. A
-//! [`Person`] is a client with a user who answers questions. No connections are opened, and tests
-//! with paused time do not wait.
+//! [`Person`] is a client with a user who answers questions. No connections are opened. Tests that
+//! pause Tokio's time do not have to wait for delays.
 //!
-//! To test failures reproducibly, wrap a service in [`Faults`], a layer that injects faults into
-//! calls.
+//! To test how your code behaves after failures, wrap a service in [`Faults`]. This layer injects
+//! faults into calls, and a failed test can be reproduced.
 //!
 //! # Examples
 //!
@@ -41,8 +41,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! To test your own file, read it with `Config::load("gateway.toml")`. Put the test into a function
-//! with `#[tokio::test(start_paused = true)]`, which pauses time: when no other work is left, time
+//! To test your own file, read it with `Config::load("gateway.toml")`. Run the test with
+//! `#[tokio::test(start_paused = true)]`, which pauses time: whenever all tasks are waiting, time
 //! advances to the next delay or timeout. Paused time requires a feature of Tokio, and this module
 //! requires a feature of this crate:
 //!
@@ -54,8 +54,8 @@
 //!
 //! # Example: a file with backends
 //!
-//! [`stack`] replaces each backend of a configuration file with a scripted server. All layers that
-//! the file configures, including names, filters and timeouts, are applied to these servers:
+//! [`stack`] builds all layers that a configuration file describes, including names, filters and
+//! timeouts. Each backend of the file is replaced with a scripted server:
 //!
 //! ```
 //! # #[cfg(feature = "config")]

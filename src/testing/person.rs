@@ -1,4 +1,4 @@
-//! A scripted user who answers the questions of composites and tools.
+//! A scripted user, who answers the questions that composites and tools ask during a test.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,15 +16,15 @@ use tower_service::Service;
 use super::client::{answer, described, request};
 use crate::message::{CLIENT_CAPABILITIES, Reply, Request, ToolAnswer};
 
-/// The maximum number of rounds of questions in one call.
+/// The maximum number of rounds of questions during one call.
 const MAX_CALL_ROUNDS: usize = 100;
 
-/// A client for tests, with a user who answers the questions of composites and tools.
+/// A client for tests, with a scripted user who answers the questions of composites and tools.
 ///
-/// A test defines the answer to each question by the key of the question, as clients see it. For an
-/// elicitation step, the key is the id of the step. A tool chooses the key of its question itself.
-/// If a composite calls the tool, the name of the branch precedes the key, as in `delete:sure`. The
-/// test fails if a question has no answer.
+/// A test defines an answer for the key of each question. For an elicitation step, the key is the
+/// id of the step. A tool chooses the keys of its questions itself. If a composite calls the tool,
+/// the key begins with the name of the branch, as in `delete:sure`. If a question without a defined
+/// answer is asked, the test fails.
 ///
 /// # Examples
 ///
@@ -52,7 +52,7 @@ pub struct Person {
     rounds: usize,
 }
 
-/// The scripted reaction to a question: an answer, or no answer.
+/// The scripted reaction to a question: the client sends an answer or ignores the question.
 #[derive(Clone, Debug)]
 enum Said {
     Answer(Value),
@@ -67,29 +67,30 @@ impl Person {
         Self::default()
     }
 
-    /// Makes the user accept the next question with this key, and fill in its form with `content`.
+    /// Accepts the next question with this key. `content` contains the values that the user enters
+    /// in the form.
     pub fn accepts(self, key: &str, content: impl Into<Value>) -> Self {
         let content: Value = content.into();
         self.answers(key, json!({ "action": "accept", "content": content }))
     }
 
-    /// Makes the user decline the next question with this key.
+    /// Declines the next question with this key.
     pub fn declines(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "decline" }))
     }
 
-    /// Makes the user cancel the next question with this key.
+    /// Cancels the next question with this key, like a user who closes the form.
     pub fn cancels(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "cancel" }))
     }
 
-    /// Sets the answer to the next question with this key. The answer can be any JSON value, so a
-    /// test can also send invalid answers.
+    /// Answers the next question with this key. `answer` can be any JSON value, so a test can also
+    /// send invalid answers.
     pub fn answers(self, key: &str, answer: Value) -> Self {
         self.says(key, Said::Answer(answer))
     }
 
-    /// Makes the client ignore the next question with this key, and send no answer to it.
+    /// Ignores the next question with this key: the client sends no answer to it.
     pub fn ignores(self, key: &str) -> Self {
         self.says(key, Said::Nothing)
     }
@@ -99,30 +100,30 @@ impl Person {
         self
     }
 
-    /// Returns the key and the message of each question that was asked so far, in order. The
-    /// questions of one round are sorted by key.
+    /// Returns all questions that were asked so far, in order, each as a pair of its key and its
+    /// message. The questions of one round are sorted by key.
     #[must_use]
     pub fn asked(&self) -> &[(String, String)] {
         &self.asked
     }
 
-    /// Returns the number of rounds of questions that took place so far.
+    /// Returns the number of rounds in which questions were asked so far.
     #[must_use]
     pub const fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Calls a tool, answers its questions, and returns its result. The result can be a failure
-    /// (`isError`).
+    /// Calls a tool, answers all questions that are asked during the call, and returns the result.
+    /// The result can be a failure (`isError`).
     ///
     /// `arguments` is an object, or null for a call without arguments.
     ///
     /// # Panics
     ///
     /// Panics if the reply is neither a result nor a question but, for example, a JSON-RPC error.
-    /// Also panics if a question has no answer, or if there is no result after 100 rounds of
-    /// questions. The panic message contains the reason and the location of this call in the test.
-    /// Also panics if `arguments` is neither an object nor null.
+    /// Also panics if a question has no defined answer, or if the call needs more than 100 rounds
+    /// of questions. The panic message contains the reason, and the location in the test from which
+    /// this function was called. Also panics if `arguments` is neither an object nor null.
     #[track_caller]
     pub fn call<S>(
         &mut self,
@@ -166,8 +167,8 @@ impl Person {
         }
     }
 
-    /// Returns the scripted answers to all questions of one round. If a question has no answer,
-    /// returns an error that describes the question.
+    /// Returns the scripted answers to the questions of one round. Returns an error that describes
+    /// the question if no answer is defined for it.
     fn answer_all(&mut self, asks: InputRequests) -> Result<InputResponses, String> {
         let mut said = InputResponses::new();
         for (key, request) in asks {
@@ -184,7 +185,8 @@ impl Person {
     }
 }
 
-/// Returns the `_meta` of a request whose client supports elicitation, sampling and roots.
+/// Returns the `_meta` with which a client declares that it supports elicitation, sampling and
+/// roots.
 fn can_be_asked() -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     let abilities =

@@ -1,4 +1,4 @@
-//! Scripted servers that replay the calls of a recording.
+//! Scripted servers that replay recorded tool calls.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,15 +14,17 @@ use serde_json::{Map, Value};
 
 use super::{Answer, RecordedCall, Server};
 
-/// The value of the member `format` in the header of a recording.
+/// The value of the member `format` in the first line of a recording, which identifies the file as
+/// a recording.
 const FORMAT: &str = "mcp-composite recording";
-/// The supported version of the format of recordings.
+/// The version of the recording format that this module supports.
 const VERSION: u64 = 1;
 
-/// The member that marks an object as the replacement of a value that was too large to record.
+/// The member of a JSON object that replaces a value in a recording, because the value was too
+/// large.
 const OMITTED: &str = "(omitted)";
 
-/// A line of a recording. Only the data that a replay needs is parsed.
+/// A line of a recording. Contains only the data that is needed to replay calls.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Line {
@@ -59,7 +61,7 @@ struct Attempt {
     arguments: Option<Value>,
 }
 
-/// A recorded tool call with the answer that is replayed.
+/// A recorded tool call, with the answer that its replay returns.
 struct Played {
     arguments: Option<Value>,
     answer: Answer,
@@ -69,25 +71,27 @@ struct Played {
 // === impl Server ===
 
 impl Server {
-    /// Creates a server whose tools answer as in a recording. The program `mcp-composite` writes
-    /// recordings with `serve --record FILE --show-data`.
+    /// Creates a server whose tools return recorded results. To record them, run the program
+    /// `mcp-composite` with `serve --record FILE --show-data`.
     ///
-    /// A call receives the result of the first recorded call with the same tool and arguments that
-    /// was not replayed yet. Once all of these were replayed, further calls receive the result of
-    /// the last one. The server waits as long as the recorded call took, so use paused time. A
-    /// recorded call that timed out or was cancelled is never answered. A call with arguments that
-    /// the recording does not contain receives a failed result (`isError`) that says so.
+    /// Calls are matched with recorded calls of the same tool with the same arguments. A call
+    /// receives the result of the first matching recorded call that was not replayed yet. After all
+    /// of them were replayed, further calls receive the result of the last one. The server waits as
+    /// long as the recorded call took, so use paused time. If the recorded call timed out or was
+    /// cancelled, the server never answers. If there is no matching recorded call, the call
+    /// receives a failed result (`isError`) that says so.
     ///
-    /// In the arguments, a recording contains `***` in place of each secret of the configuration.
-    /// Such a place matches only if the replayed call also contains `***`.
+    /// In a recording, `***` replaces each secret of the configuration. If the recorded arguments
+    /// contain `***`, only a call with `***` at the same place matches them.
     ///
-    /// The server has each tool that a recorded composite called, under the name that the composite
-    /// used. Tools that were themselves recorded composites are omitted.
+    /// The server has all tools that the recorded composites called, under the names that the
+    /// composites used. If a recorded composite called another recorded composite, the server has
+    /// no tool for it.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or is not a recording. Incomplete lines are
-    /// ignored, because the program may have been stopped while it wrote them.
+    /// Returns an error if the file cannot be read or is not a recording. An incomplete line is
+    /// ignored, because the program may have been stopped while it wrote the line.
     pub fn replay(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let named =
@@ -117,7 +121,8 @@ impl Server {
     }
 }
 
-/// Returns the last recorded state of each run, in the order in which the runs first appear.
+/// Parses the runs in a recording. If a run was recorded several times, returns its last state. The
+/// runs have the order in which they first appear.
 fn runs(text: &str) -> Result<Vec<Run>, String> {
     let mut lines = text.lines();
     let header = lines.next().and_then(|line| serde_json::from_str(line).ok());
@@ -143,7 +148,7 @@ fn runs(text: &str) -> Result<Vec<Run>, String> {
     Ok(runs)
 }
 
-/// Returns the answer to a call, and marks the replayed call as used.
+/// Finds the recorded call that matches `call`, marks it as replayed, and returns its answer.
 fn next(played: &mut [Played], call: &RecordedCall) -> Answer {
     let arguments = match call.arguments() {
         Value::Null => Value::Object(Map::new()),
@@ -162,8 +167,8 @@ fn next(played: &mut [Played], call: &RecordedCall) -> Answer {
 // === impl Branch ===
 
 impl Branch {
-    /// Returns one attempt of a branch as a call to replay. Only the last attempt has a recorded
-    /// result.
+    /// Converts one attempt of a recorded branch to a call that can be replayed. A recording
+    /// contains only the result of the last attempt.
     fn played(&self, index: usize) -> Played {
         let Attempt { at_ms, ref arguments, .. } = self.attempts[index];
         let following = self.attempts.get(index + 1);

@@ -17,10 +17,10 @@ use tower_service::Service;
 use super::{Answer, RecordedCall, Status, answer::Given};
 use crate::message::{Reply, Request};
 
-/// A server of scripted tools that records its calls.
+/// A server with scripted tools, for tests. It records all calls of these tools.
 ///
-/// The server is a Tower service that is always ready, so it can be put below any layer. Clones
-/// refer to the same server: put one clone into a stack, and inspect the calls with another. Each
+/// The server is a Tower service that is always ready. It can be wrapped in any layer. All clones
+/// refer to the same server: pass one clone to a stack, and use another to inspect the calls. Each
 /// tool call yields to the runtime at least once, like a call of a real server.
 ///
 /// See the [module docs](super) for examples.
@@ -30,7 +30,7 @@ pub struct Server(Arc<Shared>);
 struct Shared {
     made: Instant,
     state: Mutex<State>,
-    /// Notifies [`Server::until`] when a call has arrived or ended.
+    /// Wakes [`Server::until`] whenever a call has arrived or ended.
     changed: watch::Sender<()>,
 }
 
@@ -53,7 +53,8 @@ struct Scripted {
     calls: usize,
 }
 
-/// Records the status of a call when it ends: answered, dropped or panicked.
+/// A guard that belongs to a running call. When the call ends, it records whether the call was
+/// answered, dropped, or has panicked.
 struct Watch {
     server: Server,
     place: usize,
@@ -69,46 +70,50 @@ impl Server {
         Self::default()
     }
 
-    /// Adds a tool whose input schema accepts any object and that has no annotations.
+    /// Adds a tool without annotations, whose input schema accepts any object.
     #[must_use]
     pub fn tool(self, name: &str, answer: impl Into<Answer>) -> Self {
         self.tool_as(Tool::new(name.to_owned(), "A scripted tool", any_object()), answer)
     }
 
-    /// Adds a tool with this definition, for example to set schemas and annotations.
+    /// Adds a tool with a complete definition, for example to set its schemas and annotations.
     ///
-    /// Neither arguments nor results are checked against the schemas.
+    /// The server does not check arguments and results against these schemas.
     #[must_use]
     pub fn tool_as(self, tool: Tool, answer: impl Into<Answer>) -> Self {
         self.add(tool, answer);
         self
     }
 
-    /// Adds a tool that answers with a text. Short for [`Answer::text`].
+    /// Adds a tool that answers with a text. Shorthand for [`tool`](Self::tool) with
+    /// [`Answer::text`].
     #[must_use]
     pub fn says(self, tool: &str, text: impl Into<String>) -> Self {
         self.tool(tool, Answer::text(text))
     }
 
-    /// Adds a tool that answers with structured content. Short for [`Answer::structured`].
+    /// Adds a tool that answers with structured content. Shorthand for [`tool`](Self::tool) with
+    /// [`Answer::structured`].
     #[must_use]
     pub fn gives(self, tool: &str, content: Value) -> Self {
         self.tool(tool, Answer::structured(content))
     }
 
-    /// Adds a tool that answers with the arguments of the call. Short for [`Answer::echo`].
+    /// Adds a tool that answers with the arguments of the call. Shorthand for [`tool`](Self::tool)
+    /// with [`Answer::echo`].
     #[must_use]
     pub fn echoes(self, tool: &str) -> Self {
         self.tool(tool, Answer::echo())
     }
 
-    /// Adds a tool that answers with a failed result (`isError`). Short for [`Answer::failure`].
+    /// Adds a tool that answers with a failed result (`isError`). Shorthand for
+    /// [`tool`](Self::tool) with [`Answer::failure`].
     #[must_use]
     pub fn fails(self, tool: &str, why: impl Into<String>) -> Self {
         self.tool(tool, Answer::failure(why))
     }
 
-    /// Adds a tool that never answers. Short for [`Answer::never`].
+    /// Adds a tool that never answers. Shorthand for [`tool`](Self::tool) with [`Answer::never`].
     #[must_use]
     pub fn hangs(self, tool: &str) -> Self {
         self.tool(tool, Answer::never())
@@ -127,12 +132,12 @@ impl Server {
         self
     }
 
-    /// Adds a tool at the end of the list, and removes an existing tool of the same name. Can be
-    /// called while the server is in use.
+    /// Adds a tool at the end of the tool list. An existing tool with the same name is removed.
+    /// Tools can be added while the server is in use.
     ///
     /// Clients are not notified of the change. To notify them, bump the
-    /// [`Epoch`](crate::changes::Epoch) or [`Changes`](crate::changes::Changes) of the layers above
-    /// the server.
+    /// [`Epoch`](crate::changes::Epoch) or [`Changes`](crate::changes::Changes) of the layers that
+    /// wrap the server.
     pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
         let answer = answer.into();
         self.with(|state| {
@@ -141,14 +146,14 @@ impl Server {
         });
     }
 
-    /// Removes a tool if it exists. Can be called while the server is in use: running calls of the
-    /// tool continue.
+    /// Removes a tool, if it exists. Tools can be removed while the server is in use. Calls of the
+    /// tool that are already running continue.
     pub fn remove(&self, tool: &str) {
         self.with(|state| state.tools.retain(|other| other.tool.name != tool));
     }
 
-    /// Removes a tool from the tool list if it exists. Clients can still call the tool by its name.
-    /// Can be called while the server is in use.
+    /// Removes a tool from the tool list, if it exists. Clients that know its name can still call
+    /// it. Tools can be unlisted while the server is in use.
     pub fn unlist(&self, tool: &str) {
         self.with(|state| {
             for scripted in state.tools.iter_mut().filter(|scripted| scripted.tool.name == tool) {
@@ -157,39 +162,41 @@ impl Server {
         });
     }
 
-    /// Makes requests to list tools fail with a service error until [`mend_list`](Self::mend_list)
-    /// is called.
+    /// Makes all requests for the tool list fail with a service error, until
+    /// [`mend_list`](Self::mend_list) is called.
     pub fn break_list(&self, why: impl Into<String>) {
         let why = why.into();
         self.with(|state| state.list_failure = Some(why));
     }
 
-    /// Makes requests to list tools succeed again, after [`break_list`](Self::break_list).
+    /// Makes requests for the tool list succeed again, after a call of
+    /// [`break_list`](Self::break_list).
     pub fn mend_list(&self) {
         self.with(|state| state.list_failure = None);
     }
 
-    /// Returns all recorded calls, including calls of unknown tools, in the order of their arrival.
+    /// Returns all recorded calls in the order of arrival. Calls of tools that do not exist are
+    /// included.
     #[must_use]
     pub fn calls(&self) -> Vec<RecordedCall> {
         self.with(|state| state.calls.clone())
     }
 
-    /// Returns the name of the called tool for each call, in the order of arrival.
+    /// Returns the tool names of all recorded calls, in the order of arrival.
     #[must_use]
     pub fn called(&self) -> Vec<String> {
         self.tools_of(|_| true)
     }
 
-    /// Returns the name of the called tool for each call that was dropped before it was answered,
-    /// in the order of arrival.
+    /// Returns the tool names of the calls that were dropped before they were answered, in the
+    /// order of arrival.
     #[must_use]
     pub fn dropped(&self) -> Vec<String> {
         self.tools_of(|call| call.status() == Status::Dropped)
     }
 
-    /// Returns the arguments of the last call of a tool. Returns null if the call had no arguments,
-    /// and `None` if the tool was never called.
+    /// Returns the arguments of the last call of a tool, or null if this call had no arguments.
+    /// Returns `None` if the tool was never called.
     #[must_use]
     pub fn arguments(&self, tool: &str) -> Option<Value> {
         self.with(|state| {
@@ -198,7 +205,7 @@ impl Server {
         })
     }
 
-    /// Returns the arrival time of each call of a tool, measured from the creation of the server.
+    /// Returns the arrival times of all calls of a tool, measured from the creation of the server.
     #[must_use]
     pub fn starts(&self, tool: &str) -> Vec<Duration> {
         self.with(|state| {
@@ -206,35 +213,37 @@ impl Server {
         })
     }
 
-    /// Returns the number of calls that are currently running.
+    /// Returns the number of calls that are running at the moment.
     #[must_use]
     pub fn running(&self) -> usize {
         self.with(|state| state.running)
     }
 
-    /// Returns the highest number of calls that were running at the same time.
+    /// Returns the maximum number of calls that were running at the same time.
     #[must_use]
     pub fn most_running(&self) -> usize {
         self.with(|state| state.most_running)
     }
 
-    /// Returns the number of requests that the server has received for pages of the tool list.
+    /// Returns the number of `tools/list` requests that the server has received. Each page of the
+    /// tool list is a separate request.
     #[must_use]
     pub fn lists(&self) -> usize {
         self.with(|state| state.lists)
     }
 
-    /// Returns all requests except those that list tools, in the order of arrival.
+    /// Returns all requests that the server has received, except for `tools/list` requests, in the
+    /// order of arrival.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.with(|state| state.requests.iter().map(|request| (**request).clone()).collect())
     }
 
-    /// Waits until a condition is true. The condition is checked immediately, and again whenever a
-    /// call has arrived or ended.
+    /// Waits until the condition `is_so` is true. The condition is checked immediately, and again
+    /// whenever a call has arrived or ended.
     ///
-    /// For example, a test of cancellation waits until the tool is running, and then until its call
-    /// has ended:
+    /// For example, a test of cancellation can wait until the tool is running, and later until its
+    /// call has ended:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -333,7 +342,7 @@ impl fmt::Debug for Server {
 // === impl State ===
 
 impl State {
-    /// Records a call. Returns the index of the call, and the future of its answer.
+    /// Records a call. Returns the index of the call, and a future that resolves to its answer.
     fn begin(&mut self, call: RecordedCall) -> (usize, BoxFuture<'static, Given>) {
         let scripted = self.tools.iter_mut().find(|scripted| scripted.tool.name == call.tool());
         let given = match scripted {
