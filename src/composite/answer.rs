@@ -32,9 +32,9 @@ use crate::{
 /// client requests the trace by setting this key to `true` in the `_meta` of its request. The
 /// result then contains the trace in its `_meta`, under the same key.
 ///
-/// Results also contain the trace if the composite is defined with [`Trace::Always`]. The result of
-/// a failed run always contains the trace, except for a fan-out without a
-/// [`report`](super::FanOut::report).
+/// The result of a failed run always contains the trace, except for a fan-out without a
+/// [`report`](super::FanOut::report). Other results contain it without being requested if the
+/// composite is defined with [`Trace::Always`].
 ///
 /// The trace is an array with an object for each branch or step, in the order of their declaration.
 /// Each object has the following members:

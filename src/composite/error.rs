@@ -308,7 +308,7 @@ pub enum DefinitionErrorKind {
 /// Prints the names of steps or composites, separated by arrows.
 struct Chain<'a>(&'a [String]);
 
-/// Prints the message of [`DefinitionErrorKind::NoDefault`].
+/// Formats the error message of [`DefinitionErrorKind::NoDefault`].
 struct NoDefault<'a> {
     step: &'a str,
     by: Option<&'a str>,

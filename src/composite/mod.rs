@@ -100,9 +100,9 @@
 //!
 //! # What a run may use
 //!
-//! [`CallLimits`] bound the resources that each composite call may use. Work that would exceed
-//! these limits fails, and the rest of the run continues. The definition of a composite can set
-//! further limits:
+//! [`CallLimits`] bound the resources that each composite call may use. If a branch or step would
+//! exceed these limits, it fails, and the rest of the run continues. The definition of a composite
+//! can set further limits:
 //!
 //! | setting | bounds |
 //! |---|---|
@@ -133,8 +133,8 @@
 //!
 //! The result of a run that ended early is an error (`isError`) in these cases:
 //!
-//! - Nothing has completed.
-//! - The output cannot be built.
+//! - No branch or step has completed.
+//! - The output block cannot be built.
 //! - The partial result does not match an [`output_schema`](CompositeTool::output_schema) of the
 //!   definition.
 //! - A required branch or step has failed for a reason other than the limit.
@@ -223,7 +223,7 @@
 //!   a time.
 //!
 //! The time that the user takes to answer does not count toward the time of the run. The exception
-//! is a target that uses an older version and asks in the middle of its call.
+//! is a target that uses an older protocol version and asks a question while its call is running.
 //!
 //! A client declares that it can ask a user with the capability `elicitation`, either in the
 //! `_meta` of each request or when it initializes. Rust code that calls a composite directly must

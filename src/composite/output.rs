@@ -70,8 +70,8 @@ impl Output {
         self
     }
 
-    /// Sets the names of the required properties. The run fails if a required property is missing
-    /// or null.
+    /// Sets which properties of the object are required, by name. The run fails if a required
+    /// property is missing or null.
     #[must_use]
     pub fn required<I: Into<String>>(mut self, names: impl IntoIterator<Item = I>) -> Self {
         self.required = names.into_iter().map(Into::into).collect();

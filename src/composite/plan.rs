@@ -121,7 +121,7 @@ impl Plan {
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime, or if time is not enabled in the runtime.
+    /// Panics outside a Tokio runtime, or if the time driver of the runtime is not enabled.
     pub async fn run<F, R>(
         &self,
         arguments: JsonObject,

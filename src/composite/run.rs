@@ -65,7 +65,8 @@ where
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
-/// The outcome of a run: a result, or open questions.
+/// The outcome of running a composite: it has ended with a result, or it waits for answers to open
+/// questions.
 pub(super) enum Ended {
     /// The run has ended with a result. `reached` is `true` if the run was ended by a limit, so
     /// that the result may be partial.

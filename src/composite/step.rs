@@ -24,7 +24,7 @@ const ITERATIONS: usize = 100;
 const ITEM: &str = "item";
 
 /// A step of a pipeline or workflow. A step consists of an [`Action`], for example a tool call, and
-/// of settings that are the same for all actions, for example a timeout.
+/// of settings that do not depend on the kind of action, for example a condition.
 ///
 /// Like a [`CompositeTool`](super::CompositeTool), a step is plain data and is not checked when it
 /// is created. Errors in a step are reported when a layer is built from the composite that contains
@@ -234,10 +234,11 @@ pub struct ComputedValue {
 
 /// A step action that ends the run early.
 ///
-/// When the step starts, the run ends immediately with the result of the step. Running steps are
-/// cancelled, open questions to the user are withdrawn, and the remaining steps are skipped. Set a
-/// [condition](Step::condition) to end the run only in some cases. If the composite was called by
-/// another composite, only the inner run ends, and its result is the result of that call.
+/// When a stop step starts, the run ends immediately with the result of this step. Running steps
+/// are cancelled, open questions to the user are withdrawn, and the remaining steps are skipped.
+/// Set a [condition](Step::condition) to end the run only in some cases. If the composite was
+/// called by another composite, only the inner run ends, and its result becomes the result of the
+/// call.
 ///
 /// A stop step has no output, so other steps can only depend on it or refer to its status. Setting
 /// a [timeout](Step::timeout), [default results](Step::default_results) or [`OnError::Retry`] for
@@ -282,7 +283,7 @@ pub enum OnError {
     /// Fails the run, and cancels the steps that are still running.
     #[default]
     Abort,
-    /// Continues the run. Steps that depend on the failed step run too.
+    /// Continues the run. Steps that depend on the failed step also run.
     Continue,
     /// Retries the step. If all retries fail, [`Retry::then`] determines whether the run fails or
     /// continues.

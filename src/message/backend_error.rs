@@ -23,7 +23,7 @@ pub struct BackendError {
 pub enum BackendErrorKind {
     /// The backend is not connected. The request was not sent to it.
     NotConnected,
-    /// The connection was lost before the backend answered.
+    /// The connection to the backend was lost before the backend answered.
     ConnectionLost,
     /// The backend did not answer in time.
     TimedOut,

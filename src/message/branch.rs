@@ -33,7 +33,8 @@ pub(crate) fn branch_of(block: &ContentBlock) -> Option<&str> {
     meta_of(block)?.get(BRANCH)?.as_str()
 }
 
-/// Returns `true` if a content block is the label of a branch.
+/// Returns `true` if a content block is a label, which names the branch of the content blocks after
+/// it.
 pub(crate) fn is_label(block: &ContentBlock) -> bool {
     block.as_text().is_some()
         && meta_of(block).is_some_and(|meta| meta.get(LABEL) == Some(&Value::Bool(true)))

@@ -10,7 +10,8 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Cancels the task with this id, because no client will request its result.
+/// Cancels the task with the id `id` by sending a request to the server, because no client will
+/// request the result of the task.
 pub(crate) async fn cancel_task<S>(service: S, id: String, context: Context)
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>>,

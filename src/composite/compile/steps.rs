@@ -160,8 +160,9 @@ fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {
 // === impl Steps ===
 
 impl<'c> Steps<'c> {
-    /// Returns the names that expressions in the step with the index `step` can refer to. If `step`
-    /// is `None`, returns the names for the output block.
+    /// Returns the names that the expressions of a step can use in references, for example the ids
+    /// of other steps. `step` is the index of the step. If it is `None`, returns the names for the
+    /// output block.
     fn names(&self, step: Option<usize>) -> ScopeNames<'c> {
         let before = step.unwrap_or(self.ids.len());
         let previous = match before.checked_sub(1) {

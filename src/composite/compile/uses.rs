@@ -132,8 +132,8 @@ fn unanswerable(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<Kind> 
     Some(Kind::UnknownAnswer { step: step.id.to_string(), name, near })
 }
 
-/// Creates the error for a reference to a field that only tool results have, such as `content`, in
-/// a step without a tool result, such as a loop.
+/// Creates the error for a reference to a field that only tool results have, such as `content`, if
+/// the referenced step has no tool result.
 fn no_tool_result(field: Field, step: &Step) -> Kind {
     let output = format!("$steps{}.output", PathSegment::Key(step.id.to_string()));
     let near = match step.action.as_elicitation() {
