@@ -31,7 +31,7 @@ pub(crate) enum Action {
 /// A place in a plan where a tool is called.
 #[derive(Debug)]
 pub(crate) struct CallSite {
-    /// The index of this call site in the list of all call sites of the plan.
+    /// The index of this call site in the plan's list of call sites.
     pub(crate) site: usize,
     /// The tool to call.
     pub(crate) tool: Arc<str>,
@@ -39,14 +39,15 @@ pub(crate) struct CallSite {
     pub(crate) arguments: Arguments,
     /// Whether a tool result that consists only of text is parsed as JSON.
     pub(crate) parse_json: bool,
-    /// Whether the next calls at this site are spawned as tasks immediately, or polled first.
+    /// Decides whether the next calls at this site are spawned as Tokio tasks immediately, or first
+    /// polled once in the task of the run.
     pub(crate) hint: SpawnHint,
 }
 
-/// A tool call that an action may make. Not every possible call is made: a switch, for example,
-/// makes only the call of the first case whose condition is true.
+/// A tool call that an action may make, depending on its input. For example, a switch with three
+/// cases has three possible calls, and makes only the one whose condition is true first.
 pub(crate) struct PossibleCall<'a> {
-    /// The path of the call within the definition of its step, such as `cases[0]`.
+    /// The path to the call within the definition of its step, such as `cases[0]`.
     pub(crate) path: Vec<PathSegment>,
     /// The condition of the switch case that contains the call. `None` if the call belongs to no
     /// case.
@@ -59,17 +60,18 @@ pub(crate) struct PossibleCall<'a> {
 pub(crate) enum Arguments {
     /// The input of the run.
     Input,
-    /// A JSON object that is built from the data of the run, such as the outputs of other steps.
+    /// The arguments are a JSON object that is built from data of the run, such as the outputs of
+    /// other steps.
     Mapped(Expression),
 }
 
 #[derive(Debug)]
 pub(crate) struct ForEach {
     pub(crate) collection: Collection,
-    /// The maximum number of elements that are processed at the same time.
+    /// The maximum number of loop elements that are processed at the same time.
     pub(crate) max_parallel: usize,
-    /// The maximum number of elements. If the collection has more elements, the step fails before
-    /// it makes any call.
+    /// The maximum number of loop elements. If the collection has more elements, the step fails
+    /// without making any call.
     pub(crate) max_iterations: usize,
     pub(crate) call: CallSite,
 }
@@ -77,8 +79,7 @@ pub(crate) struct ForEach {
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
-    /// The call to make if none of the conditions is true. If this is `None` too, the step is
-    /// skipped.
+    /// The tool call to make if none of the conditions is true. `None` skips the step in this case.
     pub(crate) default: Option<CallSite>,
 }
 
@@ -87,17 +88,17 @@ pub(crate) struct Switch {
 pub(crate) struct Elicitation {
     /// The text of the question.
     pub(crate) message: Expression,
-    /// The JSON Schema of the form that the user fills in. The strings in the schema, such as
-    /// titles, may contain references to the data of the run.
+    /// The JSON Schema of the form that the user fills in. Its strings, such as titles and
+    /// descriptions, may contain references to the data of the run.
     pub(crate) form: Expression,
-    /// The JSON Schema for validating answers. It equals the schema of the form, except that it
-    /// omits strings that contain references to the data of the run.
+    /// The JSON Schema for validating the user's answers. It equals the schema of the form, but
+    /// omits each string that contains a reference to the data of the run.
     pub(crate) schema: InputSchema,
     pub(crate) on_decline: OnRefusal,
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// The action of a step that ends the run. The result of this step becomes the result of the run.
+/// The action of a step that ends the run early, and that determines the result of the run.
 #[derive(Debug)]
 pub(crate) struct EarlyEnd {
     /// The text or the value of the run's result.
@@ -105,7 +106,7 @@ pub(crate) struct EarlyEnd {
     pub(crate) form: EndForm,
 }
 
-/// The form of the result, if a step ends the run.
+/// The form of the result with which a step ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndForm {
     /// A text.
@@ -127,7 +128,8 @@ pub enum OnRefusal {
     /// The step completes without an answer, and the run continues. The output of the step has only
     /// one member, `action`, whose value is for example `decline`.
     Continue,
-    /// The step completes. Steps that are already running finish, and all other steps are skipped.
+    /// The step completes and the run ends early: steps that are already running finish, and all
+    /// other steps are skipped.
     SkipRemaining,
 }
 
@@ -160,10 +162,10 @@ impl Action {
         })
     }
 
-    /// Returns the references on which the decisions of the action depend, such as the references
-    /// in the conditions of a switch. Excludes references in call arguments. Each reference comes
-    /// with its place in the definition, and with a flag that is `true` if the reference is
-    /// evaluated whenever the step runs.
+    /// Returns the references that the action evaluates to decide what to do, such as the
+    /// references in the conditions of a switch. References in call arguments are not included.
+    /// Each reference comes with its path in the definition, and with a flag that is `true` if the
+    /// reference is evaluated whenever the step runs.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (bool, Use<'_>)> {
         let uses: Vec<(Vec<PathSegment>, _)> = match self {
             Self::Call(_) => Vec::new(),
@@ -187,7 +189,7 @@ impl Action {
         })
     }
 
-    /// Returns `true` if the action calls a tool whenever its step runs.
+    /// Returns `true` if the action always calls a tool when its step runs.
     pub(crate) const fn always_calls(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(Switch { default: Some(_), .. }) => true,
@@ -197,8 +199,8 @@ impl Action {
         }
     }
 
-    /// Returns `true` if a step with this action has the result of a single tool call. Loops,
-    /// questions and computed values have no such result.
+    /// Returns `true` if the output of a step with this action is the result of a single tool call.
+    /// This is not the case for loops, questions and computed values.
     pub(crate) const fn has_tool_result(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(_) => true,
@@ -206,20 +208,21 @@ impl Action {
         }
     }
 
-    /// Returns `true` if this action may skip its step. This applies only to a switch without a
-    /// default, because its conditions can all be false.
+    /// Returns `true` if this action may skip its step. Only a switch without a default can do
+    /// this, when none of its conditions is true.
     pub(super) const fn may_be_skipped(&self) -> bool {
         matches!(self, Self::Switch(Switch { default: None, .. }))
     }
 
-    /// Returns `true` if this action is a question that ends the run and skips the remaining steps
-    /// if the user declines or dismisses it.
+    /// Returns `true` if this action is a question that ends the run early when the user declines
+    /// or dismisses it, so that the remaining steps are skipped.
     pub(crate) fn may_skip_rest(&self) -> bool {
         self.as_elicitation()
             .is_some_and(|ask| [ask.on_decline, ask.on_cancel].contains(&OnRefusal::SkipRemaining))
     }
 
-    /// Returns the lines that describe the action in a diagram, without its tool calls.
+    /// Returns the lines of text that describe the action in a diagram. They do not include its
+    /// tool calls, which are drawn separately.
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
             Self::Call(_) | Self::Switch(_) => Vec::new(),
@@ -306,7 +309,8 @@ impl CallSite {
 // === impl ForEach ===
 
 impl ForEach {
-    /// Returns an error message if the collection has more elements, `count`, than the loop allows.
+    /// Returns an error message if `count`, the number of elements in the collection, exceeds the
+    /// maximum of the loop.
     pub(super) fn reject(&self, count: usize) -> Option<String> {
         let max = self.max_iterations;
         (count > max)
@@ -327,7 +331,7 @@ impl Elicitation {
 // === impl EndForm ===
 
 impl EndForm {
-    /// Returns the key of the result in the definition of the step.
+    /// Returns the key under which the definition of the step contains this result.
     pub(super) const fn key(self) -> &'static str {
         match self {
             Self::Message | Self::Error => "message",

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::message::ToolResult;
 
-/// The JSON-RPC error codes after which a call is not retried, because the retry would fail in the
-/// same way. They report an unknown tool or invalid arguments.
+/// The JSON-RPC error codes for an unknown tool and for invalid arguments. A call that fails with
+/// one of them is not retried, because every retry would fail in the same way.
 const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
 /// A pending tool call of a step or of a loop element, including all of its attempts.
@@ -27,11 +27,11 @@ pub(super) struct Attempts<'p> {
     pub(super) site: &'p CallSite,
     /// The number of attempts that have begun.
     pub(super) count: u32,
-    /// The start of the current attempt. While the call waits for a retry, the end of the last
-    /// attempt.
+    /// The time at which the current attempt started. While the call waits for a retry, the time at
+    /// which the last attempt ended.
     since: Duration,
-    /// The deadline of the current attempt. While the call waits for a retry, the start of the next
-    /// attempt.
+    /// The time by which the current attempt must end. While the call waits for a retry, the time
+    /// at which the next attempt starts.
     pub(super) due: Duration,
     phase: Phase,
     /// The start of the first attempt.
@@ -39,18 +39,18 @@ pub(super) struct Attempts<'p> {
     /// The timeout of each attempt.
     timeout: Duration,
     arguments: JsonObject,
-    /// The user's answers that the next attempt sends to the tool. `None` if the tool has not asked
-    /// questions.
+    /// The user's answers to questions of the tool, which are sent with the next attempt. `None` if
+    /// the tool has not asked questions.
     answered: Option<Box<Answered>>,
-    /// The retry policy, and the error of the last attempt. `None` if the step has no retry policy.
-    /// Boxed because most steps have none.
+    /// The retry policy of the step, and the error of the last attempt. `None` if the step has no
+    /// retry policy. Boxed because most steps have none.
     retry: Option<Box<Retries>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Calling,
-    /// The call waits until the delay before the next attempt has passed.
+    /// The last attempt failed, and the delay before the next attempt has not passed.
     Waiting,
     /// The delay has passed, so that the next attempt can start.
     Due,
@@ -62,14 +62,14 @@ struct Retries {
     error: Option<StepError>,
 }
 
-/// The call arguments of an attempt, and the user's answers to the tool's questions. The answers
-/// are `None` if the tool has not asked questions.
+/// The input of an attempt: the call arguments, and the user's answers to questions that the tool
+/// has asked. The answers are `None` if the tool has not asked questions.
 pub(super) type AttemptInput = (JsonObject, Option<Box<Answered>>);
 
 // === impl Attempts ===
 
 impl<'p> Attempts<'p> {
-    /// Creates a call that belongs to `step` and begins at the time `now`.
+    /// Creates a tool call of `step` that starts at the time `now`.
     #[inline]
     pub(super) fn new(
         id: BranchId,
@@ -94,15 +94,15 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Resumes a call whose last attempt ended with questions of the tool. The next attempt repeats
-    /// it with the answers. `begun` is the start of the first attempt, and `attempts` is the number
-    /// of attempts so far.
+    /// Resumes a call whose last attempt ended because the tool asked questions. The next attempt
+    /// repeats the call with the user's answers. `begun` is the start of the first attempt, and
+    /// `attempts` is the number of attempts so far.
     pub(super) fn resumed(self, begun: Duration, attempts: u32, answered: Box<Answered>) -> Self {
         // The repeated attempt counts only once, and was already counted when it began.
         Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
     }
 
-    /// Begins the next attempt, and returns its input.
+    /// Starts the next attempt, and returns its input.
     #[inline]
     pub(super) fn begin(&mut self, now: Duration) -> AttemptInput {
         self.count += 1;
@@ -116,9 +116,8 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Schedules a retry after a failed attempt. Returns `false` if the call is not retried,
-    /// because it has no retry policy, no retries are left, or a retry would end with the same
-    /// error.
+    /// Schedules a retry after a failed attempt. Returns `false` if the call must not be retried:
+    /// it has no retry policy, no retries are left, or a retry would fail with the same error.
     pub(super) fn wait(&mut self, failed: &mut Outcome, now: Duration, random: &mut Rng) -> bool {
         let lasting = |error: &StepError| {
             // A retry would end with the same error.
@@ -147,7 +146,7 @@ impl<'p> Attempts<'p> {
         self.phase != Phase::Calling
     }
 
-    /// Marks the next attempt as due. Returns `false` if it was already marked as due.
+    /// Marks the next attempt as due, so that it can start. Returns `false` if it was already due.
     pub(super) fn make_due(&mut self) -> bool {
         mem::replace(&mut self.phase, Phase::Due) != Phase::Due
     }
@@ -168,8 +167,8 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the error of a call that a limit prevents from being retried. The error message
-    /// contains the reason `why` and the error of the last attempt.
+    /// Returns the error of a call whose next retry a limit prevents. The error message combines
+    /// the reason `why` with the error of the last attempt.
     pub(super) fn not_again(&self, why: StepError) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(last) => {
@@ -214,7 +213,8 @@ impl Retry {
     }
 }
 
-/// Returns the timeout error of a call without a reply within the time `within`.
+/// Returns the error of a call that timed out because no reply arrived within the duration
+/// `within`.
 pub(super) fn no_answer(within: Duration) -> StepError {
     // Rounded to milliseconds, so that error messages do not show durations such as `4.999812s`.
     let within = Duration::from_millis(milliseconds(within));
@@ -224,8 +224,8 @@ pub(super) fn no_answer(within: Duration) -> StepError {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Creates the outcome of a step whose only attempt started at `since` and ended at `at` with
-    /// `result`. Both times are durations since the start of the run.
+    /// Creates the outcome of a step that ended after its first attempt. `since` and `at` are the
+    /// start and the end, as durations since the start of the run.
     #[inline]
     pub(super) fn answered(
         since: Duration,
@@ -243,7 +243,8 @@ impl Outcome {
         Self { result, ..Self::ended(since, at, status, error) }
     }
 
-    /// Creates the outcome of a step that started at `since` and ended at `at` without a result.
+    /// Creates the outcome of a step that ended without a tool result. `since` and `at` are the
+    /// start and the end, as durations since the start of the run.
     #[inline]
     pub(super) fn ended(
         since: Duration,
@@ -268,8 +269,8 @@ impl Outcome {
     }
 }
 
-/// Returns the error message of a failed tool: the texts of its error result. If the result has no
-/// text, returns a message from its structured content.
+/// Returns the error message of a tool that returned an error result: the texts in the result. If
+/// it contains no text, returns a message from its structured content.
 fn failure_text(result: &CallToolResult) -> String {
     let texts = step_output::texts(result);
     if !texts.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! The running branches of a run: tool calls and loop elements.
+//! Polls the parallel branches of a run: its tool calls and loop elements.
 
 use std::{
     collections::VecDeque,
@@ -18,80 +18,81 @@ use tokio::{
 };
 use tracing::Instrument;
 
-/// The maximum time that the first poll of a branch may take. If the poll takes longer, the
-/// branches after it are spawned as tasks, so that other threads can run them.
+/// The time after which the first poll of a branch counts as long. The branches after it are then
+/// spawned as tasks, so that other threads can run them.
 pub(super) const LONG: Duration = Duration::from_micros(50);
-/// The number of calls of a tool that are spawned as tasks without a first poll, after the first
-/// poll of a call of this tool took longer than [`LONG`].
+/// The number of upcoming calls of a tool that are spawned as tasks without a first poll, once the
+/// first poll of a call of this tool took longer than [`LONG`].
 const CALLS_IN_TASKS: u8 = 32;
-/// The number of calls of a tool that are spawned as tasks without a first poll, after a call of
-/// this tool was pending at its first poll. The number doubles each time another call is pending at
-/// its first poll. It is reset when a call ends at its first poll.
+/// The number of upcoming calls of a tool that are spawned as tasks without a first poll, once a
+/// call of this tool was pending after its first poll. The number doubles each time this happens
+/// again, and is reset when a call ends at its first poll.
 const CALLS_AFTER_WAIT: u8 = 2;
 
 /// The running branches of a run.
 ///
 /// A branch is a running step or a running loop element. If a run never has two branches at the
-/// same time, its branches run in the task of the run. Otherwise, each branch is first polled once
-/// in the task of the run, and is spawned as a separate task if it is pending after this poll.
-/// Polling first is faster, because many tools end in less time than it takes to spawn a task.
-/// Panics are caught in both cases.
+/// same time, its branches are polled in the task of the run. Otherwise, each branch is first
+/// polled once in the task of the run, and is spawned as a separate task if it is still pending.
+/// Polling first is faster for tools that end in less time than spawning a task takes. Panics are
+/// caught in both cases.
 ///
-/// A branch that computes without yielding delays the branches after it. On a multi-threaded
-/// runtime, a first poll of more than 50 µs therefore has two effects. The branches after it, and
-/// the next calls of the same tool, are spawned as tasks without a first poll. The next calls of a
-/// tool that was pending at its first poll are spawned as tasks too; see [`SpawnHint`]. On a
-/// single-threaded runtime, [`poll_next`] returns after a first poll of more than 50 µs, so that
-/// its caller can check deadlines.
+/// A branch that computes for a long time without yielding delays the branches after it. On a
+/// multi-threaded runtime, a first poll of more than 50 µs therefore makes the run spawn the
+/// following branches, and the next calls of the same tool, as tasks without a first poll. The next
+/// calls are also spawned if a call of the tool was pending after its first poll; see
+/// [`SpawnHint`]. On a single-threaded runtime, [`poll_next`] returns after a first poll of more
+/// than 50 µs, so that its caller can check deadlines.
 ///
 /// Dropping this value aborts all branches.
 ///
 /// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
     place: Executor,
-    /// The runtime in which the run was created. Tasks are spawned on this runtime, even if another
-    /// executor polls the run. `None` if the run needs no tasks, or was created outside a runtime.
+    /// The runtime in which the run was created. Tasks are spawned on this runtime even if another
+    /// executor polls the run. `None` if the run needs no tasks, or if it was created outside a
+    /// runtime.
     runtime: Option<Handle>,
-    /// Whether new branches are spawned as tasks without a first poll, because the first poll of
-    /// another branch took long.
+    /// Whether new branches are spawned as tasks without a first poll. This is set when the first
+    /// poll of a branch took longer than [`LONG`].
     spawns: bool,
-    /// The pending branches of the run. `None` until a branch is pending for the first time,
-    /// because runs of fast tools often have no such branch.
+    /// The pending branches of the run. `None` until a branch is pending for the first time, which
+    /// never happens in many runs whose tools are fast.
     started: Option<Box<Started<T>>>,
 }
 
-/// The pending branches of a run: those whose first poll returned `Pending`, and new branches that
-/// were not polled yet.
+/// The pending branches of a run: branches whose first poll returned `Pending`, and new branches
+/// that have not been polled yet.
 struct Started<T> {
-    /// The tasks of the branches. Created when the first task is spawned.
+    /// The tasks in which branches run. Created when the first task is spawned.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
-    /// The branches that are polled in the task of the run. These are new branches before their
-    /// first poll or, if the run never has parallel branches, its only branch.
+    /// The branches that are polled in the task of the run: new branches before their first poll
+    /// or, if the run never has parallel branches, its only branch.
     here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
-    /// The branches that ended in the task of the run, and that [`poll_next`](Branches::poll_next)
+    /// The branches that ended in the task of the run, but that [`poll_next`](Branches::poll_next)
     /// has not returned yet.
     ended: VecDeque<(BranchId, Result<T, Lost>)>,
-    /// The step of the last branch whose first poll took longer than [`LONG`]. `None` after the
-    /// value was read.
+    /// The step of the last branch whose first poll took longer than [`LONG`]. Reset to `None` when
+    /// the value is read.
     long: Option<usize>,
-    /// Whether polling stopped after a poll that took longer than [`LONG`], although some new
-    /// branches were not polled yet.
+    /// Whether polling was interrupted after a first poll that took longer than [`LONG`], so that
+    /// some new branches have not been polled yet.
     is_interrupted: bool,
 }
 
-/// Decides whether the next calls of a tool are spawned as tasks without a first poll in the task
-/// of the run. The hint is set after a call whose first poll took long or returned `Pending`.
-/// Polling the next calls of this tool first would then only delay other branches.
+/// Decides whether the next calls of a tool are spawned as tasks immediately, without a first poll
+/// in the task of the run. This is the case after a call whose first poll took long or returned
+/// `Pending`, because polling the next calls first would only delay other branches.
 #[derive(Debug)]
 pub(crate) struct SpawnHint {
-    /// The number of upcoming calls that are spawned as tasks.
+    /// The number of upcoming calls that are spawned as tasks without a first poll.
     left: AtomicU8,
-    /// The number to which `left` is set when the next call is pending at its first poll.
+    /// The value that `left` gets the next time a call is pending after its first poll.
     after_wait: AtomicU8,
 }
 
-/// The ID of a branch within a run: the index of its step and of its loop element.
+/// The ID of a branch within a run: the index of its step and, in a loop, the index of its element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
@@ -99,26 +100,25 @@ pub(crate) struct BranchId {
     pub(crate) element: usize,
 }
 
-/// The place where the branches of a run are polled.
+/// The way in which the branches of a run are polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
-    /// Branches run in the task of the run. Used if the run never has two branches at the same
-    /// time.
+    /// Polls branches only in the task of the run. Used if the run never has two branches at the
+    /// same time.
     Here,
-    /// Each branch is first polled in the task of the run, and spawned as a separate task if it is
-    /// pending after that. Used on a runtime with a single thread.
+    /// Polls each branch once in the task of the run, and spawns it as a separate task if it is
+    /// still pending. Used on a single-threaded runtime.
     HereFirst,
-    /// Each branch is first polled in the task of the run, and spawned as a separate task if it is
-    /// pending after that. The runtime has several threads, so branches can also be spawned without
-    /// a first poll.
+    /// Like [`HereFirst`](Self::HereFirst), but can also spawn branches without a first poll. Used
+    /// on a multi-threaded runtime.
     HereFirstOfThreads,
 }
 
 /// The reason why a branch ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The branch panicked. The panic message is dropped, because it may contain data that clients
-    /// must not see. The panic hook has already printed it.
+    /// The branch panicked. The panic message is not stored, because it may contain data that
+    /// clients must not see. The panic hook has already printed it.
     Panicked,
     /// The runtime is shutting down and has stopped the branch.
     Stopped,
@@ -127,7 +127,7 @@ pub(super) enum Lost {
 // === impl Branches ===
 
 impl<T: Send + 'static> Branches<T> {
-    /// Creates an empty set of branches. `alone` states that the run never has two branches at the
+    /// Creates an empty set of branches. `alone` is `true` if the run never has two branches at the
     /// same time.
     pub(super) fn new(alone: bool) -> Self {
         let runtime = if alone { None } else { Handle::try_current().ok() };
@@ -141,20 +141,20 @@ impl<T: Send + 'static> Branches<T> {
 
     /// Returns `true` if a new branch can be polled immediately. Returns `false` if earlier
     /// branches still wait for their first poll, or if the branch must be spawned as a task because
-    /// of `hint` or an earlier long poll.
+    /// of its `hint` or because an earlier poll took long.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
         let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
         self.started.as_ref().is_none_or(|started| started.here.is_empty()) && !in_task
     }
 
-    /// Records that the first poll of a branch took long. Returns `true` if later branches are
-    /// spawned as tasks from then on, so that other threads can run them.
+    /// Records that the first poll of a branch took long. Returns `true` if all later branches are
+    /// spawned as tasks, so that other threads can run them.
     pub(super) fn note_long(&mut self) -> bool {
         self.spawns = self.place == Executor::HereFirstOfThreads;
         self.spawns
     }
 
-    /// Adds a branch that was already polled once and is pending.
+    /// Adds a branch that has already been polled once and is still pending.
     pub(super) fn resume(
         &mut self,
         id: BranchId,
@@ -167,9 +167,9 @@ impl<T: Send + 'static> Branches<T> {
         }
     }
 
-    /// Starts a branch. On a multi-threaded runtime, spawns the branch as a task if its hint is set
-    /// or the first poll of an earlier branch took long. Otherwise, leaves the first poll of the
-    /// branch to [`poll_next`](Self::poll_next).
+    /// Starts a branch. On a multi-threaded runtime, spawns it as a task if `hint` demands it or if
+    /// the first poll of an earlier branch took long. Otherwise, the next
+    /// [`poll_next`](Self::poll_next) polls the branch for the first time.
     pub(super) fn start(
         &mut self,
         id: BranchId,
@@ -197,20 +197,20 @@ impl<T: Send + 'static> Branches<T> {
     }
 
     /// Takes the step of the last branch whose first poll took long. Returns `None` if no first
-    /// poll took long since the previous call of this function.
+    /// poll took long since the previous call of this method.
     pub(super) fn took_long(&mut self) -> Option<usize> {
         self.started.as_mut()?.long.take()
     }
 
-    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll, although new
-    /// branches still wait for their first poll. Returns `false` while `poll_next` can return a
-    /// branch that has already ended.
+    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll, and new branches
+    /// still wait for their first poll. Returns `false` as long as `poll_next` can return branches
+    /// that have already ended.
     pub(super) fn is_interrupted(&self) -> bool {
         let started = self.started.as_ref();
         started.is_some_and(|started| started.is_interrupted && started.ended.is_empty())
     }
 
-    /// Aborts a branch. After that, [`poll_next`](Self::poll_next) does not return this branch.
+    /// Aborts a branch. [`poll_next`](Self::poll_next) then never returns this branch.
     pub(super) fn abort(&mut self, id: BranchId) {
         let Some(started) = &mut self.started else { return };
         if let Some(place) = started.handles.iter().position(|(other, _)| *other == id) {
@@ -282,9 +282,9 @@ impl<T: Send + 'static> Started<T> {
         Poll::Pending
     }
 
-    /// Polls each new branch once, and spawns those that are pending as tasks. After a poll that
-    /// took long, spawns all remaining branches without polling them or, on a single-threaded
-    /// runtime, returns early.
+    /// Polls each new branch once, and spawns the branches that are still pending as tasks. If a
+    /// poll took long, spawns all remaining branches without polling them, or returns early on a
+    /// single-threaded runtime.
     fn poll_here(&mut self, place: Executor, runtime: Option<&Handle>, cx: &mut Context<'_>) {
         self.is_interrupted = false;
         if self.here.is_empty() {
@@ -330,7 +330,7 @@ impl<T> Default for Started<T> {
     }
 }
 
-/// Wraps a branch so that a panic becomes the error [`Lost::Panicked`].
+/// Wraps the future of a branch so that a panic becomes the error [`Lost::Panicked`].
 fn caught<T>(
     branch: impl Future<Output = T> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, Lost>> {
@@ -341,12 +341,12 @@ fn caught<T>(
 // === impl SpawnHint ===
 
 impl SpawnHint {
-    /// Records that the first poll of a call took long.
+    /// Records that the first poll of a tool call took long.
     pub(super) fn note_long(&self) {
         self.left.store(CALLS_IN_TASKS, Ordering::Relaxed);
     }
 
-    /// Records that a call was pending at its first poll.
+    /// Records that a tool call was pending after its first poll.
     pub(super) fn note_wait(&self) {
         let calls = self.after_wait.load(Ordering::Relaxed);
         self.left.store(calls, Ordering::Relaxed);
@@ -366,8 +366,8 @@ impl SpawnHint {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns `true` if the next call must be spawned as a task, and decrements the number of such
-    /// calls.
+    /// Returns `true` if the next call must be spawned as a task without a first poll, and reduces
+    /// the number of such calls by one.
     fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {

@@ -1,4 +1,4 @@
-//! The interface through which runs call their tools.
+//! The trait through which runs call their tools.
 
 use std::{
     sync::Arc,
@@ -16,10 +16,9 @@ use super::{
 };
 use crate::message::{Context, ToolResult, client::Abilities, content_size};
 
-/// Calls tools for the engine. This trait is the engine's only connection to services.
+/// Makes tool calls for a run. This trait is the only connection from the engine to services.
 ///
-/// It is implemented for closures that take a [`Call`] and return a future with the reply of the
-/// tool.
+/// Implemented for closures that accept a [`Call`] and return a future of the tool's reply.
 pub(crate) trait Caller: Send {
     /// Prepares the evaluated arguments of a tool call, for example by coercing them to the tool's
     /// input schema. Called once per call, and not again before retries.
@@ -32,42 +31,41 @@ pub(crate) trait Caller: Send {
         Ok(arguments)
     }
 
-    /// Returns `true` if the tool at the call site `site` is another composite. The call is then a
-    /// nested run.
+    /// Returns `true` if the tool at the call site `site` is another composite, so that calling it
+    /// starts a nested run.
     fn is_nested(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns `true` if the tool at the call site `site` is read-only. A read-only tool may be
-    /// called even if a later question to the user is certain to fail, because the call changes
+    /// Returns `true` if the tool at the call site `site` is read-only. If a later question of the
+    /// run is certain to fail, only read-only tools may still be called, because they change
     /// nothing.
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns the kinds of questions that the tools may ask the client. `context` is the context
-    /// of the run. An implementation that knows the answer by itself ignores `context`.
+    /// Returns the kinds of questions that tools may ask the client. By default, they are read from
+    /// `context`, the context of the run.
     fn abilities(&self, context: &Context) -> Abilities {
         context.abilities()
     }
 
-    /// Returns the steps that are known to ask the user, either directly or in a nested run.
-    /// Excludes steps whose failure does not fail the run.
+    /// Returns the steps that are known to ask the user a question, either directly or in a nested
+    /// run. Steps whose failure does not fail the run are not included.
     fn asking(&self) -> StepSet {
         StepSet::default()
     }
 
-    /// Starts a tool call without waiting for it. The returned future waits for the reply.
+    /// Starts a tool call. Returns a future that resolves to the reply of the tool.
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static;
 
     /// Starts a tool call and polls it once.
     ///
-    /// Most calls to tools in the same process end at this first poll. The scope is passed by
-    /// reference, so that such calls need no clone of it. The context is a separate parameter, and
-    /// not part of a [`Call`], because it is large, and moving it into a [`Call`] would copy it
-    /// once more.
+    /// Most calls to tools in the same process end at this first poll. Such calls need no clone of
+    /// the scope, because it is passed by reference. The context is large, so it is passed as a
+    /// separate parameter to avoid moving it into a [`Call`].
     fn call_here(
         &mut self,
         site: &CallSite,
@@ -86,22 +84,24 @@ pub(crate) trait Caller: Send {
     }
 }
 
-/// The result of polling a tool call for the first time.
+/// The state of a tool call after its first poll.
 pub(crate) enum FirstPoll {
     Ended(Called),
-    /// The call is pending. It must be polled again, because the first poll registered no waker.
+    /// The call is pending. The caller must poll it again, because the first poll registered no
+    /// waker.
     Waits(BoxFuture<'static, Called>),
 }
 
-/// The reply of a tool, or the error of a tool call that failed.
+/// The outcome of a tool call: the reply of the tool, or an error if the call failed without a
+/// reply.
 pub(crate) type Called = Result<ToolReply, StepError>;
 
 /// The reply of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToolReply {
-    /// A tool result, which may be an error (`isError`).
+    /// A tool result, which may be an error result (`isError`).
     Result(ToolResult),
-    /// Questions. The tool returns a result only after they are answered.
+    /// The tool asks questions. It returns a result only after the client has answered them.
     Asks(Box<Questions>),
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Call {
     pub(crate) tool: Arc<str>,
     /// The arguments, evaluated and prepared.
     pub(crate) arguments: JsonObject,
-    /// The context of the branch that makes the call.
+    /// The request context of the branch that makes the call.
     pub(crate) context: Context,
     /// The deadline, limits and observers of the nested run, if the tool is a composite.
     pub(crate) scope: Scope,
@@ -143,7 +143,8 @@ impl From<CallToolResult> for ToolReply {
 // === impl Scope ===
 
 impl Scope {
-    /// Counts the size of a tool reply toward the limits of the run.
+    /// Counts the size of a tool reply toward the limits of the run, so that a run cannot collect
+    /// too much data.
     ///
     /// # Errors
     ///

@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::{outcome::StepError, state::RunState};
 use crate::expr::{Data, Root};
 
-/// The data for expressions in a loop: the state of the run, and the current loop element.
+/// The data that expressions in a loop can read: the state of the run, and the current loop
+/// element.
 struct Element<'a> {
     state: &'a RunState,
     items: &'a [Value],
@@ -21,7 +22,7 @@ struct Element<'a> {
 // === impl RunState ===
 
 impl RunState {
-    /// Evaluates an expression. `evaluate` receives the data of the run.
+    /// Evaluates an expression by calling `evaluate` with the data of the run.
     pub(crate) fn evaluate<R, E: fmt::Display>(
         &self,
         evaluate: impl FnOnce(&dyn Data) -> Result<R, E>,
@@ -29,8 +30,8 @@ impl RunState {
         caught(|| evaluate(self))
     }
 
-    /// Evaluates an expression in a loop. `evaluate` receives the data of the run, with
-    /// `items[index]` as the current loop element.
+    /// Evaluates an expression in a loop by calling `evaluate` with the data of the run and the
+    /// current loop element, `items[index]`.
     pub(super) fn evaluate_at<R, E: fmt::Display>(
         &self,
         items: &[Value],
@@ -68,7 +69,7 @@ impl Data for Element<'_> {
     }
 }
 
-/// Calls `evaluate`, and converts its error or panic to a [`StepError`].
+/// Calls `evaluate`. Converts an error or a panic to a [`StepError`].
 fn caught<R, E: fmt::Display>(evaluate: impl FnOnce() -> Result<R, E>) -> Result<R, StepError> {
     // A panic would be a bug in this crate. It must fail only the step, because the run would
     // otherwise be lost.

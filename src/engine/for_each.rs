@@ -17,15 +17,15 @@ pub(super) struct Loop<'p> {
     pub(super) step: usize,
     pub(super) definition: &'p ForEach,
     pub(super) items: Vec<Value>,
-    /// The results of the elements. `None` for an element that has not ended.
+    /// The results of the elements, in order. `None` for elements that have not ended.
     iterations: Vec<Option<Iteration>>,
     /// The index of the first element that has not started.
     next: usize,
     /// The number of elements that have started but not ended.
     running: usize,
-    /// The number of tool calls for elements that have ended, including retries.
+    /// The number of tool calls that were made for elements that have ended, including retries.
     pub(super) attempts: u32,
-    /// The start of the loop, as a duration since the start of the run.
+    /// The time at which the loop started, as a duration since the start of the run.
     pub(super) since: Duration,
 }
 
@@ -43,16 +43,16 @@ impl<'p> Loop<'p> {
         Self { step, definition, iterations, next: 0, running: 0, attempts: 0, since, items }
     }
 
-    /// Creates the loop of a run that resumes. `asked` is the number of elements that wait for
-    /// answers of the user.
+    /// Creates the loop of a run that resumes after a suspension. `asked` is the number of elements
+    /// that wait for answers of the user.
     pub(super) fn resumed(state: LoopState, definition: &'p ForEach, asked: usize) -> Self {
         let LoopState { step, items, iterations, next, attempts, started_ms } = state;
         let since = Duration::from_millis(started_ms);
         Self { step, definition, items, iterations, next, running: asked, attempts, since }
     }
 
-    /// Converts the loop to the state that is stored while the run is suspended. At that time, all
-    /// running elements wait for answers of the user.
+    /// Converts the loop to the state that is stored while the run is suspended. The run is
+    /// suspended only when all running elements wait for answers of the user.
     pub(super) fn into_state(self) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
         LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
@@ -64,13 +64,13 @@ impl<'p> Loop<'p> {
         ended.map(|(element, _)| element)
     }
 
-    /// Returns `true` if the next element may start. This is the case if elements are left, and
-    /// fewer than the maximum are running.
+    /// Returns `true` if the next element may start: elements are left, and fewer than the maximum
+    /// number of parallel elements are running.
     pub(super) fn may_begin(&self) -> bool {
         self.next < self.items.len() && self.running < self.definition.max_parallel
     }
 
-    /// Starts the next element if it may start, and returns its index.
+    /// Starts the next element and returns its index. Returns `None` if no element may start now.
     pub(super) fn begin_next(&mut self) -> Option<usize> {
         self.may_begin().then(|| {
             self.running += 1;
@@ -79,8 +79,8 @@ impl<'p> Loop<'p> {
         })
     }
 
-    /// Skips all elements that have not started, and records `why` as their error. Returns their
-    /// indexes.
+    /// Skips all elements that have not started, and stores `why` as their error. Returns the
+    /// indexes of these elements.
     pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
         let left = self.next..self.items.len();
         for element in left.clone() {
@@ -90,7 +90,7 @@ impl<'p> Loop<'p> {
         left
     }
 
-    /// Skips an element that was about to start, and records `why` as its error.
+    /// Skips an element that was about to start, and stores `why` as its error.
     pub(super) fn hold_back(&mut self, element: usize, why: StepError) {
         self.running -= 1;
         self.skip(element, why);
@@ -130,8 +130,8 @@ impl<'p> Loop<'p> {
         self.running == 0 && self.next == self.items.len()
     }
 
-    /// Returns the output of a loop that is ended early. The status is `cancelled` for elements
-    /// that were running, and `skipped` for elements that have not started.
+    /// Returns the output of a loop that ends early. Elements that were running get the status
+    /// `cancelled`, and elements that have not started get the status `skipped`.
     pub(super) fn into_partial_output(mut self) -> Value {
         for (element, iteration) in self.iterations.iter_mut().enumerate() {
             let has_begun = element < self.next;
@@ -141,8 +141,8 @@ impl<'p> Loop<'p> {
         self.into_output()
     }
 
-    /// Returns the output of the loop. It contains a JSON object for each element, in the order of
-    /// the elements.
+    /// Returns the output of the loop, which contains a JSON object for each element, in the order
+    /// of the elements.
     pub(super) fn into_output(mut self) -> Value {
         let [mut completed, mut skipped] = [0; 2];
         let count = self.items.len();
@@ -180,8 +180,8 @@ impl<'p> Loop<'p> {
 // === impl RunState ===
 
 impl RunState {
-    /// Preserves the output of a loop that is ended early, for the report of a failed run. Does
-    /// nothing if no element has ended, or if all elements that have ended were skipped.
+    /// Stores the output of a loop that ends early, so that the report of a failed run can contain
+    /// it. Does nothing if no element has ended, or if all elements that have ended were skipped.
     pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
         if each.has_ended_any() {
             self.preserved.add(each.step, each.into_partial_output());

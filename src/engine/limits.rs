@@ -7,19 +7,20 @@ use tokio::time::Instant;
 /// A duration that no run reaches: 100 years.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The default maximum number of tool calls per call of a composite.
+/// The default maximum number of tool calls that one call of a composite makes.
 const MAX_RUN_CALLS: usize = 10_000;
-/// The default maximum total size of the tool results per call of a composite, in bytes.
+/// The default maximum total size of the tool results in one call of a composite, in bytes.
 const MAX_RUN_RESULT_BYTES: usize = 4 << 20;
-/// The default maximum number of rounds of questions per call of a composite.
+/// The default maximum number of rounds of questions in one call of a composite.
 const MAX_ROUNDS: usize = 10;
-/// The default time without progress after which a run sends the client a heartbeat notification.
+/// The default interval after which a run without progress sends the client a heartbeat: a progress
+/// notification that keeps the request from timing out.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The resource limits of one call of a composite, including all nested runs: the number of tool
 /// calls, the total size of their results, and the rounds of questions to the user.
 ///
-/// If a step or loop element would exceed a limit, it fails with an error message that names the
+/// A step or loop element that would exceed a limit fails with an error message that names the
 /// limit. All other steps and elements continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
@@ -28,17 +29,17 @@ pub struct CallLimits {
     max_rounds: usize,
 }
 
-/// Returns the deadline of a timeout that begins at `start`. If the sum overflows, returns a
-/// deadline 100 years later, which no run reaches.
+/// Returns the time at which a timeout that starts at `start` expires. If this time cannot be
+/// represented, returns a time 100 years after `start`.
 pub(super) fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + A_LIFETIME)
 }
 
 /// The limits that the definition of a composite sets for each of its runs, such as `max_calls`.
-/// Usage by nested runs counts toward these limits too.
+/// Tool calls in nested runs count toward these limits too.
 ///
-/// If a run reaches one of these limits, the run ends. In contrast, a limit of [`CallLimits`] fails
-/// only the step that would exceed it.
+/// A run that reaches one of these limits ends. A limit of [`CallLimits`], in contrast, fails only
+/// the step that would exceed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunLimits {
     pub(crate) max_calls: Option<usize>,
@@ -59,7 +60,7 @@ impl CallLimits {
     /// Sets the maximum total size of the tool results, in bytes: the size of their texts, binary
     /// data and JSON values. Defaults to 4 MiB.
     ///
-    /// The result of the composite itself can be larger than this limit. Its report repeats the
+    /// The result of the composite can be larger than this limit, because its report repeats the
     /// texts of tools that return no structured content.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
@@ -88,13 +89,13 @@ impl Default for CallLimits {
 }
 
 impl CallLimits {
-    /// Returns the maximum total size of the tool results of a run. A limit in `own`, the limits of
-    /// this run alone, can lower the maximum of the whole call.
+    /// Returns the maximum total size of the tool results of a run: the limit of the whole call, or
+    /// the limit of this run in `own` if it is lower.
     pub(crate) fn result_bytes(self, own: RunLimits) -> usize {
         own.max_result_bytes.map_or(self.max_result_bytes, |max| max.min(self.max_result_bytes))
     }
 
-    /// Returns an error if `rounds` exceeds the maximum number of rounds of questions.
+    /// Returns an error if `rounds` exceeds the maximum number of rounds of questions to the user.
     pub(crate) fn check_rounds(self, rounds: usize) -> Result<(), String> {
         let max = self.max_rounds;
         if rounds <= max {

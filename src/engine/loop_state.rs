@@ -17,7 +17,7 @@ pub(crate) struct LoopState {
     pub(super) iterations: Vec<Option<Iteration>>,
     pub(super) next: usize,
     pub(super) attempts: u32,
-    /// The start of the loop, in milliseconds after the start of the run.
+    /// The time at which the loop started, in milliseconds after the start of the run.
     pub(super) started_ms: u64,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct Iteration {
 // === impl LoopState ===
 
 impl LoopState {
-    /// Returns `true` if this element has started but not ended.
+    /// Returns `true` if this loop element has started but not ended.
     pub(super) fn is_running(&self, element: usize) -> bool {
         element < self.next && matches!(self.iterations.get(element), Some(None))
     }
 
-    /// Returns `true` if this state is consistent with the plan of the run. `waiting` is the number
-    /// of loop elements with pending questions.
+    /// Returns `true` if this loop state is consistent with the plan of the run. `waiting` is the
+    /// number of loop elements with pending questions. Used to reject invalid stored states.
     pub(super) fn fits(&self, plan: &Plan, waiting: usize) -> bool {
         let each = plan.steps().get(self.step).and_then(|step| step.action.as_loop());
         let is_loop = each.is_some_and(|each| each.reject(self.items.len()).is_none());

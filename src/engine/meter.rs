@@ -1,4 +1,4 @@
-//! Counts the resource usage of tool calls, and compares it with the limits of runs.
+//! Counts the tool calls of runs and the size of their results, and enforces the limits on them.
 
 use std::{
     iter,
@@ -11,13 +11,13 @@ use std::{
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
 
-/// A limit of a run that was reached. It ends the run, and steps and loop elements that have not
-/// started are skipped.
+/// A limit of a run that was reached, so that the run ends. Steps and loop elements that have not
+/// started are then skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) setting: Setting,
     pub(crate) limit: u64,
-    /// The name of the run to which the limit belongs.
+    /// The name of the run whose limit was reached.
     pub(crate) of: Arc<str>,
 }
 
@@ -33,39 +33,39 @@ pub(crate) enum Setting {
     Cost,
 }
 
-/// Counts the resource usage of tool calls. One meter counts all tool calls within a call of a
-/// client. In addition, each run with limits of its own has a separate meter.
+/// Counts the tool calls of a composite call and the size of their results. One meter counts all of
+/// them. Each run with its own limits has an additional meter.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) max_calls: usize,
     pub(super) max_result_bytes: usize,
     pub(super) calls: AtomicUsize,
     pub(super) result_bytes: AtomicUsize,
-    /// The memory of values that were parsed from text results, in bytes. Counted only in the
-    /// outermost meter, which belongs to the whole composite call.
+    /// The memory of the JSON values that were parsed from text results, in bytes. Counted only in
+    /// the outermost meter, which belongs to the whole composite call.
     pub(super) parsed_bytes: AtomicUsize,
-    /// A lock that is held while an amount is added to several nested meters. It ensures that no
-    /// other thread sees an amount in one meter that another meter then rejects. All nested meters
+    /// A lock that is held while an amount is added to a meter and to its outer meters. If one of
+    /// the meters rejects the amount, no other thread has seen it in the others. All nested meters
     /// share the lock of the outermost meter.
     pub(super) counting: Mutex<()>,
-    /// The run that ends when a limit of this meter is reached. If `None`, a reached limit fails
-    /// only the call that exceeds it.
+    /// The run that ends when a limit of this meter is reached. If `None`, reaching a limit fails
+    /// only the tool call that would exceed it.
     pub(super) run: Option<Metered>,
     pub(super) outer: Option<Arc<Self>>,
 }
 
-/// A run that ends when one of the limits of its meter is reached.
+/// A run that ends when it reaches one of the limits of its meter.
 #[derive(Debug)]
 pub(super) struct Metered {
     pub(super) name: Arc<str>,
-    /// The maximum cost of the run, and the account to which the actual costs are charged. `None`
-    /// if the cost is unlimited.
+    /// The maximum cost of the run, and the account to which the costs of its tool calls are
+    /// charged. `None` if the cost is unlimited.
     pub(super) cost: Option<(u64, Arc<Account>)>,
-    /// The first limit that was reached. It is reported as the reason for the end of the run.
+    /// The first limit that the run reached. It is reported as the reason why the run ended.
     pub(super) reached: OnceLock<Setting>,
 }
 
-/// The resources that a meter counts itself. An [`Account`] counts costs instead.
+/// The quantities that a meter counts itself. Costs are counted by an [`Account`] instead.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     Calls,
@@ -80,8 +80,8 @@ fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
 // === impl Reached ===
 
 impl Reached {
-    /// Returns a message that names the limit, for a result of the run `to`. If the limit belongs
-    /// to another run, the message names that run too.
+    /// Returns a message that names the limit, for the result of the run named `to`. If the limit
+    /// belongs to a different run, the message also names that run.
     pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
@@ -92,7 +92,8 @@ impl Reached {
         }
     }
 
-    /// Returns the error of a step or call in the run `to` that this limit rejects.
+    /// Returns the error of a step or tool call that this limit rejects. The step or call belongs
+    /// to the run named `to`.
     pub(crate) fn refusal(&self, to: &str) -> StepError {
         StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.message(to)) }
     }
@@ -114,14 +115,13 @@ impl Setting {
 // === impl Meter ===
 
 impl Meter {
-    /// Iterates over this meter and the meters of its outer runs, from the innermost to the
-    /// outermost.
+    /// Iterates over this meter and its outer meters, from the innermost to the outermost.
     pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
         iter::successors(Some(self), |meter| meter.outer.as_deref())
     }
 
-    /// Returns `true` if a limit of this meter or of an outer meter can end a run. Otherwise,
-    /// limits fail only single calls.
+    /// Returns `true` if reaching a limit of this meter or of an outer meter can end a run. Returns
+    /// `false` if limits fail only single tool calls.
     pub(super) const fn can_end_runs(&self) -> bool {
         self.run.is_some() || self.outer.is_some()
     }
@@ -130,8 +130,9 @@ impl Meter {
         self.chain().last().unwrap_or(self)
     }
 
-    /// Adds an amount to this meter and to all outer meters. If one of these meters would exceed
-    /// its limit, adds nothing, marks that limit as reached, and returns that meter as the error.
+    /// Adds an amount to this meter and to all outer meters. If this would exceed a limit of one of
+    /// them, adds nothing, marks the limit as reached, and returns the meter with this limit as the
+    /// error.
     pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         // Most calls belong to a run without limits of its own, and need no lock.
         if self.outer.is_none() {
@@ -142,7 +143,7 @@ impl Meter {
     }
 
     /// Adds an amount to this meter and to all outer meters, like [`count`](Self::count). Called
-    /// only for a meter that has an outer meter.
+    /// only if an outer meter exists.
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
         let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +163,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Adds an amount to this meter, and not to its outer meters.
+    /// Adds an amount only to this meter, and not to its outer meters.
     fn count_here(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let (used, max) = self.counter(counter);
         let add = |used| sum(used, amount, max);
@@ -189,7 +190,7 @@ impl Meter {
     }
 
     /// Returns the limit of this meter that was reached and ends the run. Returns `None` if no
-    /// limit was reached, or if the limits of this meter fail only single calls.
+    /// limit was reached, or if reaching a limit fails only single tool calls.
     pub(super) fn reached(&self) -> Option<Reached> {
         let run = self.run.as_ref()?;
         let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();
@@ -203,8 +204,8 @@ impl Meter {
         Some(Reached { setting, limit, of: run.name.clone() })
     }
 
-    /// Returns a limit of this meter that is used up, so that no further call may start. Returns
-    /// `None` if no limit is used up.
+    /// Returns a limit of this meter that is used up, so that no further tool call may start.
+    /// Returns `None` if every limit has room for another call.
     pub(super) fn used_up(&self) -> Option<Setting> {
         let is_used_up = |counter: &Counter| {
             let (used, max) = self.counter(*counter);

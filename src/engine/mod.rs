@@ -16,8 +16,8 @@
 //! `branches`, `progress` and `run` (the driver of the scheduler on Tokio). `output` builds the
 //! answer of a plan. `preview` lists the tool calls of a plan without making them.
 //!
-//! A run owns all tasks and calls that it starts. Dropping a run aborts its running steps. There is
-//! no other way to cancel a run.
+//! A run owns all tasks and tool calls that it starts. Dropping a run aborts its running steps.
+//! There is no other way to cancel a run.
 
 mod action;
 mod attempts;

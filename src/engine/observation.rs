@@ -1,4 +1,4 @@
-//! Reports the events, spans and metrics of a run.
+//! Reports the events of a run to observers, and records the run in spans and metrics.
 
 use std::{
     fmt, mem,
@@ -25,27 +25,27 @@ use crate::{
     spans::{self, End},
 };
 
-/// The observation of a run, which reports its events to observers and records its spans and
-/// metrics.
+/// Observes a run: reports its events to observers, and records its tracing spans and metrics.
 ///
-/// If this value is dropped before the run has ended, it reports the run as dropped.
+/// If an `Observation` is dropped before the run has ended, it reports the run as dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     observed: ObservedRun,
     phase: Phase,
-    /// Whether the run is about to end, so that no further step begins.
+    /// Whether the run is about to end, so that no further step starts.
     is_ending: bool,
-    /// Whether spans record the contents of tool results.
+    /// Whether the tracing spans contain the results of tools.
     traces_contents: bool,
 }
 
-/// The observers of a run, and the data of the run that is reported to them.
+/// The observers of a run, and the data about the run that events and metrics contain.
 struct ObservedRun {
     observers: Observers,
     run: RunId,
     /// The name of the composite.
     name: Arc<str>,
-    /// The branch of the outer run that calls this run. `None` if no observed outer run exists.
+    /// The branch of the outer run that called this run. `None` if the run is not nested, or if its
+    /// outer run is not observed.
     place: Option<Arc<BranchPlace>>,
     /// The view in which the run was called.
     view: Option<Arc<str>>,
@@ -57,33 +57,35 @@ struct ObservedRun {
     open: Vec<Open>,
 }
 
-/// The observation of a run that is suspended in this process until its questions are answered.
+/// The observation of a run that waits, in the memory of this process, until its questions are
+/// answered.
 ///
-/// Clones share the same suspended run. When the last clone is dropped, the run is reported to
-/// observers as dropped, unless [`release`](Self::release) was called before.
+/// Clones share the same suspended run. Dropping the last clone reports the run to observers as
+/// dropped, unless [`release`](Self::release) was called before.
 #[derive(Clone, Default)]
 pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
 
-/// A suspended run, and the time for which it was active before the suspension. `None` after the
-/// run was released.
+/// A suspended run, and the duration for which it was active before the suspension. `None` after
+/// the run was released.
 struct SuspendedRun(Mutex<Option<(ObservedRun, Duration)>>);
 
 /// A branch that has started but not ended.
 struct Open {
     place: BranchPlace,
-    /// The start of the branch, as a duration since the start of the run.
+    /// The time at which the branch started, as a duration since the start of the run.
     started: Duration,
     /// The number of tool calls that were made for the branch.
     attempts: u32,
-    /// The current tool call to a server. `None` if the branch makes no such call at the moment.
+    /// The tool call to a server that the branch is making. `None` if the branch is not calling a
+    /// server.
     call: Option<OpenCall>,
-    /// Whether a cache provided the result of the last call to a server. `None` before the first
-    /// call.
+    /// A flag that is `true` if a cache provided the result of the branch's last call to a server.
+    /// `None` before the first call.
     cached: Option<Arc<AtomicBool>>,
 }
 
-/// A tool call to a server that has started. If this value is dropped before the call has ended,
-/// the call is reported as cancelled.
+/// A pending tool call to a server. Dropping this value before the call has ended reports the call
+/// as cancelled.
 struct OpenCall {
     tool: Arc<str>,
     begun: Instant,
@@ -104,7 +106,7 @@ pub(crate) struct BranchPlace {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The run has not started, or it was suspended and has not resumed.
+    /// The run has not started yet, or it was suspended and has not been resumed.
     Before {
         was_put_away: bool,
     },
@@ -115,12 +117,11 @@ enum Phase {
 // === impl Observation ===
 
 impl<'p> Observation<'p> {
-    /// Creates the observation of a run. If the run resumes, `known_by` is the ID under which
-    /// observers already know it. If the run is nested, `place` is the branch of the outer run that
-    /// calls it.
+    /// Creates the observation of a run. If the run resumes, `known_by` is the ID that observers
+    /// already know. If the run is nested, `place` is the branch of the outer run that called it.
     ///
-    /// Returns `None` if the run has no observers and its metrics are not recorded, because nothing
-    /// is to be reported then.
+    /// Returns `None` if there is nothing to report, because the run has no observers and its
+    /// metrics are not recorded.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,
@@ -155,15 +156,15 @@ impl<'p> Observation<'p> {
         Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
     }
 
-    /// Adds a branch that started before the run was suspended, and that waits for answers of the
-    /// user.
+    /// Adds a branch of a run that resumes. The branch started before the run was suspended, and
+    /// waits for answers of the user.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.phase = Phase::Before { was_put_away: true };
         let (step, element) = self.element(id);
         self.push(self.place(step, element), started_ms, attempts);
     }
 
-    /// Adds a loop that started before the run was suspended.
+    /// Adds a loop of a run that resumes. The loop started before the run was suspended.
     pub(super) fn resume_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
         self.push(self.place(step, None), started_ms, attempts);
     }
@@ -173,8 +174,8 @@ impl<'p> Observation<'p> {
         self.observed.open.push(Open { place, started, attempts, call: None, cached: None });
     }
 
-    /// Returns the span of the run. The span is disabled if no `tracing` subscriber is interested
-    /// in it.
+    /// Returns the tracing span of the run. The span is disabled if no `tracing` subscriber is
+    /// interested in it.
     pub(super) const fn span(&self) -> &Span {
         &self.observed.span
     }
@@ -187,14 +188,14 @@ impl<'p> Observation<'p> {
         self.notify(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
     }
 
-    /// Reports that a step starts, if the step is a loop or a question. The start of a tool call is
-    /// reported by [`attempt`](Self::attempt) instead.
+    /// Reports that a loop or a question has started. For a step that calls a tool,
+    /// [`attempt`](Self::attempt) reports the start instead.
     pub(super) fn begin_step(&mut self, step: usize) {
         self.open(step, None);
     }
 
-    /// Reports an attempt to call a tool. Before the first attempt of a branch, also reports that
-    /// the branch starts.
+    /// Reports that a branch starts an attempt to call its tool. Before the first attempt, also
+    /// reports that the branch has started.
     pub(super) fn attempt(
         &mut self,
         id: BranchId,
@@ -213,8 +214,8 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Records that an attempt calls a tool of a server, and not a nested run. Returns the span of
-    /// the call.
+    /// Records that a branch calls a tool of a server, as opposed to a nested run. Returns the
+    /// tracing span of this call.
     pub(super) fn call(
         &mut self,
         place: &BranchPlace,
@@ -231,8 +232,8 @@ impl<'p> Observation<'p> {
         span
     }
 
-    /// Returns a flag for the next call of a branch to a server. The cache sets the flag if it
-    /// provides the result of the call. Returns `None` in builds without the cache.
+    /// Returns a flag that the cache sets if it provides the result of a branch's next call to a
+    /// server. Returns `None` in builds without the cache.
     pub(super) fn cached(&mut self, place: &BranchPlace) -> Option<Arc<AtomicBool>> {
         if cfg!(not(feature = "cache")) {
             return None;
@@ -241,8 +242,8 @@ impl<'p> Observation<'p> {
         Some(open.cached.insert(Arc::default()).clone())
     }
 
-    /// Ends the span of a branch's tool call to a server. Does nothing if the branch makes no such
-    /// call.
+    /// Ends the tracing span of a branch's tool call to a server. Does nothing if the branch is not
+    /// calling a server.
     pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome) {
         let Some(call) = self.take_call(id) else { return };
         if self.traces_contents
@@ -286,14 +287,15 @@ impl<'p> Observation<'p> {
         self.notify(What::BranchSkipped { branch: place.branch(), reason });
     }
 
-    /// Records that the run is about to end, so that no further step begins.
+    /// Records that the run is about to end. Steps that have not started are then reported as
+    /// skipped because of the end.
     pub(super) const fn end_run(&mut self) {
         self.is_ending = true;
     }
 
     /// Reports that the run is suspended until its questions are answered. Returns the ID under
-    /// which observers know the run, and a guard to store in the state of the run. If the run never
-    /// resumes, dropping the guard reports the run as dropped.
+    /// which observers know the run, and a guard that is stored in the state of the run. If the run
+    /// is never resumed, dropping the guard reports the run as dropped.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
@@ -317,7 +319,7 @@ impl<'p> Observation<'p> {
         (id, Suspended(Some(Arc::new(SuspendedRun(Mutex::new(Some((observed, took))))))))
     }
 
-    /// Reports that the run has ended with an answer.
+    /// Reports that the run has ended and has returned an answer.
     pub(crate) fn finish(&mut self, result: &CallToolResult, limit: LimitName) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
@@ -360,7 +362,7 @@ impl<'p> Observation<'p> {
         });
     }
 
-    /// Reports that a branch starts, unless its start was already reported.
+    /// Reports that a branch has started, unless this was already reported.
     fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
         if !self.observed.open.iter().any(|open| open.place == place) {
@@ -373,7 +375,7 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Returns the reason why a step or loop element is skipped.
+    /// Returns the reason why a step or loop element is skipped, as observers see it.
     const fn reason(&self, limit: LimitName) -> &'static str {
         match limit {
             // After a limit was reached, conditions are not evaluated, so the limit is the only
@@ -416,7 +418,7 @@ impl Drop for Observation<'_> {
 // === impl ObservedRun ===
 
 impl ObservedRun {
-    /// Reports the run as dropped, and all of its running branches as cancelled.
+    /// Reports the run as dropped. Reports all of its running branches as cancelled.
     fn end_all(&mut self) {
         // In reverse order of their start, so that loop elements end before their loops.
         for open in mem::take(&mut self.open).iter().rev() {
@@ -482,8 +484,8 @@ impl Drop for OpenCall {
 // === impl Suspended ===
 
 impl Suspended {
-    /// Drops the observation of the run without a report, because the run has resumed or was moved
-    /// to a store.
+    /// Drops the observation of the run without a report. Called when the run has resumed or its
+    /// state was moved to a store.
     pub(super) fn release(&mut self) {
         if let Some(run) = self.0.take() {
             run.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -505,7 +507,7 @@ impl Drop for SuspendedRun {
     }
 }
 
-/// Two values are equal if they share the same suspended run, or if neither contains a run.
+/// Two values are equal if they share the same suspended run, or if both contain no run.
 impl PartialEq for Suspended {
     fn eq(&self, other: &Self) -> bool {
         self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)

@@ -13,26 +13,28 @@ use crate::{message::ToolResult, spans::End};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// The result of the tool, kept only while it may become the answer of the run. If the answer
-    /// consists of all outcomes ([`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes)), every
-    /// result is kept, even an error result (`isError`).
+    /// The tool result of the step, stored only while it may become the answer of the run. If the
+    /// answer consists of the outcomes of all steps
+    /// ([`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes)), every result is stored,
+    /// including error results (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<ToolResult>,
-    /// The data of the step that expressions read, such as its output. Each field is kept only as
-    /// long as a later expression may read it.
+    /// The data of the step that expressions can read, such as its output. Each field is dropped
+    /// when no later expression can read it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
     /// The error of the step. `None` if the step has no error. Boxed because a run stores an
     /// outcome for each step, and most steps have no error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
-    /// The index of the call site that was chosen, if the step is a switch. `None` for other steps.
+    /// The index of the call site that the step has chosen, if the step is a switch. `None` for
+    /// other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
     /// The number of tool calls that were made for the step, including retries.
     pub(crate) attempts: u32,
-    /// The start of the step, in milliseconds after the start of the run. Zero if the step never
-    /// started.
+    /// The time at which the step started, in milliseconds after the start of the run. Zero if the
+    /// step never started.
     pub(crate) started_ms: u64,
     /// The duration of the step in milliseconds.
     pub(crate) duration_ms: u64,
@@ -51,8 +53,7 @@ pub(crate) enum Status {
     /// The step never started: its condition was false, its switch chose no case, or the run had
     /// already ended.
     Skipped,
-    /// The step was stopped before it ended, for example because another step had already failed
-    /// the run.
+    /// The step was stopped before it ended, for example because the run failed at another step.
     Cancelled,
 }
 
@@ -68,8 +69,8 @@ pub(crate) struct StepError {
     /// The error data, if the tool replied with a JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
-    /// Whether the step was rejected by a limit that ends the run with a partial result. Such an
-    /// error does not fail the run.
+    /// Whether a limit that ended the run rejected the step. The run then returns a partial result,
+    /// and this error does not fail the run.
     #[serde(skip)]
     pub(crate) ends_run: bool,
 }
@@ -88,7 +89,7 @@ pub(crate) enum ErrorKind {
     Panic,
     /// The tool or the user did not reply in time.
     Timeout,
-    /// A limit was reached, for example the maximum number of calls.
+    /// A limit was reached, for example the maximum number of tool calls.
     Limit,
     /// An expression in the definition cannot be evaluated, for example because it refers to a
     /// value that does not exist.
@@ -102,7 +103,8 @@ pub(crate) enum ErrorKind {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns the status and the error of the step, in the form that spans and metrics record.
+    /// Returns the status and the error of the step in the form in which spans and metrics record
+    /// them.
     pub(crate) fn end(&self) -> End {
         let error = self.error.as_ref().filter(|_| self.status != Status::Cancelled);
         let code = error.and_then(|error| error.code);
@@ -137,7 +139,7 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if the step was rejected by a limit that ends the run.
+    /// Returns `true` if a limit that ended the run rejected the step.
     pub(crate) fn is_refused(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.ends_run)
     }
@@ -174,12 +176,13 @@ impl StepError {
         }
     }
 
-    /// Creates an error for an expression in the definition that cannot be evaluated.
+    /// Creates the error of a step whose definition contains an expression that cannot be
+    /// evaluated.
     pub(super) fn definition(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Definition, message)
     }
 
-    /// Prefixes the error message with the place of the error in the definition.
+    /// Prefixes the error message with `place`, the part of the definition that caused the error.
     pub(super) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
@@ -191,7 +194,7 @@ impl StepError {
         }
     }
 
-    /// Returns the error without its data if a failed tool returned this data.
+    /// Returns the error, but without its data if this data was returned by a failed tool.
     pub(crate) fn without_details(&self) -> Cow<'_, Self> {
         match self.kind {
             ErrorKind::Tool if self.data.is_some() => {
@@ -202,7 +205,7 @@ impl StepError {
         }
     }
 
-    /// Returns the error as the JSON object that expressions read and reports contain.
+    /// Converts the error to the JSON object that expressions can read and that reports contain.
     pub(crate) fn to_value(&self) -> Value {
         let mut value = Map::with_capacity(2);
         value.insert("kind".to_owned(), self.kind.name().into());

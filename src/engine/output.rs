@@ -1,4 +1,4 @@
-//! The output block of a plan, which defines the answer of a run.
+//! The output block of a plan, which defines the answer of a run as a JSON object.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::{
     schema::json_type::JsonType,
 };
 
-/// The output block of a plan. At the end of a run, it builds the run's answer, a JSON object, from
-/// the input and the results of the steps.
+/// The output block of a plan. At the end of a run, it builds the answer of the run, a JSON object,
+/// from the input and the data of the steps.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
@@ -23,7 +23,7 @@ pub(crate) struct Output {
 pub(crate) struct Property {
     pub(crate) kind: JsonType,
     pub(crate) source: Source,
-    /// The value of the property if its source yields no value, or a value of another type.
+    /// The value that the property gets if its source yields no value or a value of another type.
     pub(crate) default: Option<Value>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Source {
     Properties(Vec<(String, Property)>),
 }
 
-/// The path of a property, such as `output.summary.count`.
+/// The path to a property of the output block, such as `output.summary.count`.
 #[derive(Clone, Copy)]
 struct PropertyPath<'o> {
     within: Option<&'o Self>,
@@ -49,9 +49,9 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// Returns an error if the value of a property without a default cannot be evaluated or does
-    /// not have the declared type. Also returns an error if a required property is null or missing.
-    /// The message names the property and may be shown to clients.
+    /// Returns an error if a property without a default has a value that cannot be evaluated or is
+    /// not of the declared type, or if a required property is null or missing. The error message
+    /// names the property and may be shown to clients.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Value, String> {
         let output = PropertyPath { within: None, name: "output" };
         let object = object(&self.properties, data, &output)?;
@@ -67,9 +67,9 @@ impl Output {
         Ok(Value::Object(object))
     }
 
-    /// Returns all references of the output block, each with its place in the block.
+    /// Returns all references in the output block. Each comes with its path within the block.
     ///
-    /// References in a property with a default are marked as optional.
+    /// References in properties with a default value are marked as optional.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         uses(&self.properties)
     }
@@ -111,8 +111,8 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 
 impl Property {
     /// Returns the value of the property. If the value is null, missing or of another type, returns
-    /// the default instead. If the property has no default, returns `None` for null and for an
-    /// optional reference without a value, and an error in all other cases.
+    /// the default instead. Without a default, returns `None` if the value is null or an optional
+    /// reference has no value, and otherwise an error.
     fn evaluate(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),
@@ -125,9 +125,9 @@ impl Property {
         Ok(Some(default.clone()))
     }
 
-    /// Returns the reason why a required property has no value, for the error message: a step to
-    /// which it refers did not complete, its value is null, or its evaluation failed. Returns
-    /// `None` if none of these applies.
+    /// Returns the reason why a required property has no value, for the error message. Possible
+    /// reasons are that a referenced step did not complete, that the value is null, and that its
+    /// evaluation failed. Returns `None` in all other cases.
     fn why_empty(&self, data: &dyn Data) -> Option<String> {
         let Source::Value(expression) = &self.source else { return None };
         let uses = expression.uses();
@@ -168,7 +168,7 @@ impl Property {
     }
 }
 
-/// Describes a value that does not have the declared type, for error messages.
+/// Describes a value that does not have the declared type, as part of an error message.
 fn found(value: &Value, declared: JsonType) -> &'static str {
     match (declared, value) {
         (JsonType::Object | JsonType::Array, Value::String(text)) if json::is_too_large(text) => {
@@ -189,8 +189,8 @@ impl fmt::Display for PropertyPath<'_> {
     }
 }
 
-/// Prepends a path to the place of each reference. `place` is the path from the definition to the
-/// part that contains the references.
+/// Prepends `place` to the path of each reference in `uses`. `place` is the path from the whole
+/// definition to the part that contains the references.
 pub(super) fn placed<'e, P: Into<PathSegment>>(
     place: impl IntoIterator<Item = P>,
     uses: Vec<Use<'e>>,

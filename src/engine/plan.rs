@@ -24,7 +24,7 @@ pub(crate) const MAX_PLAN_STEPS: usize = 100;
 /// A plan is validated when it is created.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The name of the plan, which expressions read as `workflow.name`.
+    /// The name of the plan. Expressions can read it as `workflow.name`.
     pub(crate) name: Arc<str>,
     steps: Vec<Step>,
     /// The concurrency limit: the maximum number of steps that run at the same time.
@@ -32,17 +32,17 @@ pub(crate) struct Plan {
     /// The event that ends a run early, before all of its steps have run.
     pub(crate) stop: Stop,
     pub(crate) answer: RunOutput,
-    /// The names of the steps in progress notifications.
+    /// The names of the steps, as progress notifications show them.
     pub(super) labels: Arc<Labels>,
-    /// The dependencies of each step, in the order of `steps`.
+    /// The dependencies of each step. The order is that of `steps`.
     links: Vec<Links>,
     /// The steps that ask the user.
     pub(crate) questions: StepSet,
-    /// The stops: steps that end the run as soon as they start.
+    /// The stops: steps that end the run early as soon as they start.
     stops: StepSet,
-    /// The steps that call no tool. They do not count toward the concurrency limit.
+    /// The steps that call no tool. They do not count toward the concurrency limit of the plan.
     pub(super) without_calls: StepSet,
-    /// The steps that make at most one tool call, and whose failure does not stop other running
+    /// The steps that make at most one tool call, and whose failure does not affect other running
     /// steps.
     single_calls: StepSet,
     /// Whether any step has a retry policy.
@@ -50,11 +50,11 @@ pub(crate) struct Plan {
     /// The steps that read the input of the run.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
-    /// Whether any expression of the plan reads the ID of the run.
+    /// Whether at least one expression of the plan reads the ID of the run.
     pub(super) reads_id: bool,
-    /// Whether any expression of the plan reads the name of the run.
+    /// Whether at least one expression of the plan reads the name of the run.
     pub(super) reads_name: bool,
-    /// Whether any expression of the plan reads the start time of the run.
+    /// Whether at least one expression of the plan reads the start time of the run.
     pub(super) reads_started_at: bool,
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct Step {
     /// The name of the step, which is unique within the plan.
     pub(crate) id: Arc<str>,
     pub(crate) action: Action,
-    /// The steps that must finish before this step starts. Steps to which the expressions of this
-    /// step refer are not necessarily included.
+    /// The steps that must finish before this step starts, as declared in its definition. Steps
+    /// that the expressions of this step refer to may be missing.
     pub(crate) depends_on: StepSet,
     /// The condition under which the step runs. `None` if the step always runs.
     pub(crate) condition: Option<Condition>,
@@ -73,7 +73,7 @@ pub(crate) struct Step {
     pub(crate) timeout: Duration,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_failure: OnFailure,
-    /// The output of the step if it is skipped or fails.
+    /// The default output of the step, used if the step is skipped or fails.
     pub(crate) default_results: Option<Value>,
 }
 
@@ -83,20 +83,20 @@ pub(crate) struct Retry {
     /// The maximum number of retries.
     pub(crate) count: u32,
     /// The upper bound of the random delay before the first retry. The bound doubles with each
-    /// further retry, up to `max_delay`.
+    /// retry, up to `max_delay`.
     pub(crate) delay: Duration,
     /// The maximum upper bound of the retry delay.
     pub(crate) max_delay: Duration,
 }
 
-/// The effect on the run if a step fails after all of its retries.
+/// Determines what happens to the run if a step fails after all of its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Continue,
     Abort,
 }
 
-/// The event that ends a run early, before all of its steps have run.
+/// Determines whether a run can end before all of its steps have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The run ends when all steps have ended. It ends earlier only if a failed step aborts the
@@ -115,22 +115,22 @@ pub(crate) enum RunOutput {
     Outcomes,
     /// The result of the last completed step, in the order of the plan.
     Last,
-    /// A JSON object that the output block builds from the data of the run at its end.
+    /// A JSON object that the output block of the plan builds at the end of the run.
     Output(Output),
 }
 
-/// The dependencies between a step and other steps, derived from the references in their
-/// expressions. "Record" means the data of a step that expressions can read.
+/// The dependencies of a step on other steps and vice versa, derived from its definition and from
+/// the references in expressions. The *record* of a step is its data that expressions can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
-    /// The steps that must finish before this step starts.
+    /// All steps that must finish before this step starts.
     pub(super) needs: StepSet,
     /// The steps that read the record of this step.
     pub(super) readers: StepSet,
     /// The steps whose records this step reads.
     pub(super) reads: StepSet,
     /// Whether the answer of the run reads the record of this step. If so, the record is kept until
-    /// the end of the run.
+    /// the run ends.
     pub(super) answers: bool,
     /// The fields of this step's record that at least one expression reads.
     pub(super) fields: Fields,
@@ -138,8 +138,8 @@ pub(super) struct Links {
     pub(super) may_be_last: bool,
 }
 
-/// The fields of a step's record that at least one expression reads. The other fields need not be
-/// kept.
+/// The fields of a step's record that at least one expression reads. The other fields are not
+/// stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) output: bool,
@@ -148,18 +148,19 @@ pub(super) struct Fields {
     pub(super) error: bool,
 }
 
-/// A cycle of steps that wait for each other, as step indexes. The last index repeats the first.
+/// A cycle of steps that wait for each other. Contains the indexes of these steps; the last index
+/// repeats the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cycle(pub(crate) Vec<usize>);
 
 // === impl Plan ===
 
 impl Plan {
-    /// Creates a plan from its steps, which refer to each other by index.
+    /// Creates a plan from its steps. Steps refer to each other by their index in `steps`.
     ///
     /// # Errors
     ///
-    /// Returns a cycle of steps that wait for each other if such a cycle exists.
+    /// Returns an error if some steps wait for each other. The error contains one such cycle.
     pub(crate) fn new(
         name: Arc<str>,
         steps: Vec<Step>,
@@ -214,7 +215,7 @@ impl Plan {
         }
     }
 
-    /// Adds a step to the step sets of the plan, such as the set of questions. Also links the step
+    /// Adds a step to the plan's sets of steps, such as the set of questions. Also links the step
     /// with the steps whose data it reads.
     fn index(&mut self, at: usize, step: &Step) {
         self.links[at].needs = step.depends_on;
@@ -240,8 +241,8 @@ impl Plan {
         }
     }
 
-    /// Records that an expression refers to `root`. The expression belongs to the step `reader`. If
-    /// `reader` is `None`, it belongs to the answer of the plan.
+    /// Records that an expression of the step `reader` refers to `root`. If `reader` is `None`, the
+    /// expression belongs to the answer of the plan.
     fn link(&mut self, reader: Option<usize>, root: Root) {
         match (root, reader) {
             (Root::Step { step, field }, reader) => {
@@ -264,8 +265,9 @@ impl Plan {
         }
     }
 
-    /// Allows the run to end after any step, because a limit may end it. Each step then keeps its
-    /// result while it is the last completed step, because the result may become the answer.
+    /// Prepares the plan for a limit that can end the run after any step. The result of each step
+    /// can then become the answer of the run, so that it is stored while the step is the last
+    /// completed step.
     pub(crate) fn may_end_anywhere(&mut self) {
         let may_be_last = matches!(self.answer, RunOutput::Last);
         for links in &mut self.links {
@@ -281,7 +283,7 @@ impl Plan {
         &self.links[step]
     }
 
-    /// Returns the steps that must finish before a step starts.
+    /// Returns the steps that must finish before the step starts.
     pub(crate) fn needs(&self, step: usize) -> StepSet {
         self.links[step].needs
     }
@@ -291,15 +293,15 @@ impl Plan {
         self.links[step].answers
     }
 
-    /// Returns `true` if the end of a step's tool call affects no other call: the call is not
-    /// retried, and its end stops no other running step. Such a step can end at the first poll of
-    /// its call.
+    /// Returns `true` if the end of the step's tool call affects no other call: the call is not
+    /// retried, and its end stops no other running step. The step can then end immediately if the
+    /// first poll of its call returns `Ready`.
     pub(super) fn is_direct(&self, step: usize) -> bool {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }
 
-    /// Returns `true` if a step other than the last can end the run early, because it is a
-    /// [stop](Action::Stop) or a question that the user may refuse.
+    /// Returns `true` if a step other than the last can end the run early: a [stop](Action::Stop),
+    /// or a question that the user may refuse.
     pub(crate) fn may_end_early(&self) -> bool {
         let before = self.steps.split_last().map_or(&[][..], |(_, before)| before);
         before
@@ -317,27 +319,27 @@ impl Plan {
         !self.stops.is_empty()
     }
 
-    /// Returns `true` if no [stop](Action::Stop) can end the run before this step has finished,
-    /// because all stops wait for the step.
+    /// Returns `true` if every [stop](Action::Stop) waits for this step, so that no stop can end
+    /// the run before the step has finished.
     pub(crate) fn precedes_stops(&self, step: usize) -> bool {
         self.stops.is_empty() || self.stops.is_subset(self.with_dependents(step))
     }
 
-    /// Returns the questions that the user must answer for a run to succeed, unless a condition
-    /// skips them.
+    /// Returns the questions that the user must answer for a run to succeed. A condition may still
+    /// skip them.
     pub(crate) fn certain_questions(&self) -> StepSet {
         let is_certain = |&step: &usize| !self.steps[step].may_fail() && self.precedes_stops(step);
         self.questions.filter(is_certain).collect()
     }
 
-    /// Returns `true` if the plan has a loop that processes several elements in parallel.
+    /// Returns `true` if the plan contains a loop that can process several elements in parallel.
     pub(super) fn has_parallel_loop(&self) -> bool {
         let is_parallel =
             |step: &Step| step.action.as_loop().is_some_and(|each| each.max_parallel > 1);
         self.steps.iter().any(is_parallel)
     }
 
-    /// Iterates over all call sites of the plan in order. Each comes with the ID of its step.
+    /// Iterates over all call sites of the plan, in order. Each comes with the ID of its step.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&str, &CallSite)> {
         let steps = self.steps.iter();
         steps.flat_map(|step| step.action.sites().map(|call| (&*step.id, call)))
@@ -348,7 +350,7 @@ impl Plan {
         self.steps.iter().flat_map(|step| step.action.sites())
     }
 
-    /// Returns a cycle of steps that wait for each other if such a cycle exists.
+    /// Returns one cycle of steps that wait for each other. Returns `None` if no cycle exists.
     fn cycle(&self) -> Option<Cycle> {
         let mut left = StepSet::first(self.steps.len());
         while let Some(free) =
@@ -374,7 +376,8 @@ impl Plan {
 // === impl Step ===
 
 impl Step {
-    /// Returns all references in the step, each with its place in the step's definition.
+    /// Returns all references in the step. Each comes with its path within the definition of the
+    /// step.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let condition = self.condition.iter().flat_map(Condition::uses);
         let mut uses: Vec<_> = placed(["condition"], condition.collect()).collect();
@@ -388,14 +391,15 @@ impl Step {
         uses
     }
 
-    /// Returns `true` if a tool call of the step passes the input of the run on as its arguments.
+    /// Returns `true` if the step calls a tool with the unchanged input of the run as the
+    /// arguments.
     fn passes_input(&self) -> bool {
         self.action.sites().any(|call| matches!(call.arguments, Arguments::Input))
     }
 
-    /// Returns `true` if the run continues after a failure of the step.
+    /// Returns `true` if a failure of the step does not fail the run.
     ///
-    /// A loop with [`OnFailure::Continue`] does not fail if its elements fail. It fails only if it
+    /// A loop with [`OnFailure::Continue`] does not fail if its elements fail, but only if it
     /// cannot start. In this case, the run continues only if the loop has default results.
     pub(crate) fn may_fail(&self) -> bool {
         self.on_failure == OnFailure::Continue
@@ -406,8 +410,8 @@ impl Step {
         self.action.as_loop().is_some()
     }
 
-    /// Returns `true` if the run can continue without the step: the step can be skipped, or its
-    /// failure does not fail the run.
+    /// Returns `true` if the run can continue without a result of the step, because the step may be
+    /// skipped or because its failure does not fail the run.
     pub(crate) fn may_be_skipped(&self) -> bool {
         self.condition.is_some() || self.may_fail() || self.action.may_be_skipped()
     }

@@ -1,5 +1,5 @@
-//! Predicts whether the answer to one question ends the run at a stop. The other questions can then
-//! be withdrawn before the user answers them.
+//! Predicts whether the answer to one question ends the run at a stop. If so, the other pending
+//! questions can be withdrawn before the user answers them.
 
 use std::time::Duration;
 
@@ -14,17 +14,18 @@ use super::{
     state::RunState,
 };
 
-/// The effects of a prediction, which are ignored. A prediction must not change anything outside
-/// it.
+/// Ignores all effects of a scheduler, because a prediction must not change the state of the real
+/// run or report anything.
 struct NoEffects;
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns `true` if the response to the question `key` is certain to end the run at a stop,
-    /// whatever the responses to other questions are, and without waiting for a tool call.
+    /// Returns `true` if `response` to the question `key` is certain to end the run at a stop. This
+    /// must hold for all possible responses to other questions, and without waiting for a tool
+    /// call.
     ///
-    /// To find out, resumes a copy of the suspended run, in which no tool call ever ends.
+    /// To find out, resumes a copy of the suspended run. In this copy, no tool call ever ends.
     pub(super) fn is_stopped_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut state = Box::new(self.clone());
         state.answer(plan, [(key.to_owned(), response.clone())].into());

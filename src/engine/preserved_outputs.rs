@@ -1,4 +1,4 @@
-//! The outputs of completed steps that a failed run reports in its answer.
+//! The outputs of completed steps that are preserved for the error report of a failed run.
 
 use std::{collections::BTreeMap, mem};
 
@@ -7,14 +7,15 @@ use serde_json::{Map, Value};
 
 use crate::message::content_size;
 
-/// The maximum total size of the outputs that a run preserves, in bytes.
+/// The maximum total size of the outputs that are preserved for the report of a failed run, in
+/// bytes.
 const MAX_PRESERVED_BYTES: usize = 64 * 1024;
-/// The maximum length, in bytes, of the prefix that is preserved of an output if the whole output
-/// is too large.
+/// If an output is too large to be preserved, the maximum length of the prefix that is preserved
+/// instead, in bytes.
 const MAX_PRESERVED_PREFIX: usize = 1024;
 
-/// The preserved outputs of a run: outputs of completed steps that no expression reads any more.
-/// They are kept so that the run can report them if it fails.
+/// Preserved outputs of completed steps that no expression reads any more. A run keeps them so that
+/// it can report them if it fails.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<usize, Preservation>", into = "BTreeMap<usize, Preservation>")]
 pub(crate) struct Preserved {
@@ -29,8 +30,8 @@ pub(crate) struct Preserved {
 pub(crate) enum Preservation {
     Output(Value),
     /// A part of an output that was too large. For a loop, it is the output without some members of
-    /// its elements. For any other output, or if the output of the loop is still too large, it is a
-    /// prefix of the output's text.
+    /// its elements. If this is still too large, and for all other outputs, it is a prefix of the
+    /// output's text.
     Truncated(Value),
     /// The output was dropped, because not even a part of it fits into the maximum size.
     TooLarge,
@@ -60,7 +61,7 @@ impl Preservation {
     }
 }
 
-/// Truncates an output to at most `max` bytes. Returns `None` if not even a part of it fits.
+/// Truncates an output to at most `max` bytes. Returns `None` if not even a prefix of it fits.
 fn shortened(mut output: Value, max: usize) -> Option<Value> {
     // In the output of a loop, the outputs of the elements are removed first, then their items,
     // then their errors.
@@ -84,8 +85,8 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     (end > 0 && content_size::of_value(&prefix) <= max).then_some(prefix)
 }
 
-/// Returns the objects in `iterations` if `output` is the output of a loop. Returns `None` for any
-/// other output.
+/// Returns the objects in the array `iterations` of a loop's output. Returns `None` if `output` is
+/// not the output of a loop.
 fn elements_mut(output: &mut Value) -> Option<impl Iterator<Item = &mut Map<String, Value>>> {
     let is_element = |element: &Value| element.get("index").is_some_and(Value::is_u64);
     let elements = output.get_mut("iterations")?.as_array_mut()?;
@@ -113,7 +114,8 @@ impl Preserved {
         self.outputs.is_empty()
     }
 
-    /// Preserves the output of a step. Does nothing if an output of this step is already preserved.
+    /// Preserves the output of a step for the report of a failed run. Does nothing if an output of
+    /// this step is already preserved.
     pub(super) fn add(&mut self, step: usize, output: Value) {
         if self.outputs.contains_key(&step) {
             return;
@@ -128,8 +130,8 @@ impl Preserved {
         self.outputs.remove(&step)
     }
 
-    /// Truncates the preserved outputs to at most `left` bytes in total. The outputs of later steps
-    /// are truncated first. Subtracts the remaining total size from `left`.
+    /// Truncates the preserved outputs to at most `left` bytes in total, beginning with the outputs
+    /// of the last steps. Then subtracts the remaining size of the outputs from `left`.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {
@@ -140,8 +142,8 @@ impl Preserved {
         }
     }
 
-    /// Returns `true` if the outputs do not exceed the maximum size, and all of them belong to one
-    /// of the first `steps` steps.
+    /// Returns `true` if this value can belong to a plan with `steps` steps: the outputs do not
+    /// exceed the maximum size, and all of them belong to steps of the plan.
     pub(super) fn fits(&self, steps: usize) -> bool {
         self.bytes <= MAX_PRESERVED_BYTES && self.outputs.keys().all(|&step| step < steps)
     }

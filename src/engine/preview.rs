@@ -1,4 +1,4 @@
-//! A preview of a run: the steps and tool calls that can be determined from the input alone.
+//! Previews of runs: the steps and tool calls that can be determined from the input alone.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -12,8 +12,7 @@ use super::{
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
-/// A group of steps that may start at the same time, because no step in the group waits for
-/// another.
+/// A group of steps that may run at the same time, because no step in the group waits for another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wave {
@@ -36,19 +35,19 @@ pub struct StepPreview {
     /// The question to the user. `None` if the step does not ask the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
-    /// The value that the step computes. Parts that are determined only during the run are shown as
-    /// their source text. `None` if the step computes no value.
+    /// The value that the step computes. Parts that are known only during a run are shown as their
+    /// source text. `None` if the step computes no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
     /// The result with which the step ends the run. `None` if the step does not end the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stops: Option<StopPreview>,
-    /// The error that is certain to occur when the step computes its value or its result. `None` if
-    /// no such error is known before the run.
+    /// The error with which the step is certain to fail when it computes its value or its result.
+    /// `None` if no error is predictable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The tool calls that the step may make. A switch makes at most one of these calls. A loop has
-    /// one call, and makes it once for each element.
+    /// The tool calls that the step may make. A switch makes at most one of them. A loop has a
+    /// single call, which it makes once for each element.
     pub calls: Vec<CallPreview>,
 }
 
@@ -58,11 +57,12 @@ pub struct StepPreview {
 pub struct ConditionPreview {
     /// The source text of the condition.
     pub written: String,
-    /// Whether the condition is true. `None` if this depends on values that are determined only
-    /// during the run, or if the evaluation fails.
+    /// Whether the condition is true. `None` if this depends on values that are known only during a
+    /// run, or if the evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// The error that is certain to fail the step. `None` if no such error is known before the run.
+    /// The error with which the condition is certain to fail the step. `None` if no error is
+    /// predictable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -77,11 +77,12 @@ pub struct CallPreview {
     pub when: Option<ConditionPreview>,
     /// The name of the tool.
     pub tool: String,
-    /// The arguments of the call. Values that are determined only during the run are shown as their
-    /// source text, such as `$steps.scan.output`.
+    /// The arguments of the call. Values that are known only during a run are shown as their source
+    /// text, such as `$steps.scan.output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// The error that is certain to fail the step. `None` if no such error is known before the run.
+    /// The error with which the arguments are certain to fail the step. `None` if no error is
+    /// predictable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -92,16 +93,17 @@ pub struct CallPreview {
 pub struct LoopPreview {
     /// The source text of the collection.
     pub collection: String,
-    /// The elements of the collection. `None` if they are determined only during the run, or if the
+    /// The elements of the collection. `None` if they are known only during a run, or if the
     /// evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<Value>>,
-    /// The error that is certain to fail the step. `None` if no such error is known before the run.
+    /// The error with which the collection is certain to fail the step. `None` if no error is
+    /// predictable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The maximum number of elements that are processed at the same time.
+    /// The maximum number of loop elements that are processed at the same time.
     pub max_parallel: usize,
-    /// The maximum number of elements. If the collection has more, the step fails.
+    /// The maximum number of loop elements. If the collection has more, the step fails.
     pub max_iterations: usize,
 }
 
@@ -109,13 +111,14 @@ pub struct LoopPreview {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ElicitationPreview {
-    /// The text of the question. Shown as its source text if it depends on values that are
-    /// determined only during the run.
+    /// The text of the question. Shown as its source text if it depends on values that are known
+    /// only during a run.
     pub message: Value,
-    /// The schema of the form that the user fills in. Strings that depend on values of the run are
-    /// shown as their source text.
+    /// The schema of the form that the user fills in. Strings that depend on values that are known
+    /// only during a run are shown as their source text.
     pub schema: Value,
-    /// The error that is certain to fail the step. `None` if no such error is known before the run.
+    /// The error with which the question is certain to fail the step. `None` if no error is
+    /// predictable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The effect on the run if the user declines.
@@ -132,16 +135,17 @@ pub struct ElicitationPreview {
 pub struct StopPreview {
     /// Whether the stop makes the run fail.
     pub is_error: bool,
-    /// The text or the structured content of the run's result. Parts that are determined only
-    /// during the run are shown as their source text.
+    /// The text or the structured content of the run's result. Parts that are known only during a
+    /// run are shown as their source text.
     pub result: Value,
 }
 
-/// A function that validates and prepares the arguments of a tool call. Its first parameter is the
-/// index of the call site. Returns an error if the arguments are invalid.
+/// A function that prepares the arguments of a tool call like a run does, and validates them. Takes
+/// the index of the call site and the arguments. Returns an error if the arguments are invalid.
 pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, StepError> + 'p;
 
-/// The data from which a preview is built. It is available before the run.
+/// The data from which a preview is built: the part of a run's data that is available before the
+/// run starts.
 struct Before<'p> {
     data: &'p dyn Data,
     prepare: &'p Prepare<'p>,
@@ -151,8 +155,9 @@ struct Before<'p> {
 
 impl Plan {
     /// Returns the steps of a run with this input, grouped into waves. A step belongs to the first
-    /// wave after the waves of all steps that it waits for. Call arguments that are fully known are
-    /// prepared for their tools like in a run.
+    /// wave that comes after all steps that it waits for. If the plan's concurrency limit is 1,
+    /// each wave contains a single step. Call arguments that are fully known are also prepared for
+    /// their tools, as in a run.
     pub(crate) fn preview(&self, input: &Value, prepare: &Prepare<'_>) -> Vec<Wave> {
         let before = Before { data: input, prepare };
         let mut waiting = StepSet::first(self.steps().len());
@@ -213,7 +218,7 @@ impl Step {
 // === impl StepPreview ===
 
 impl StepPreview {
-    /// Returns the lines that describe the step in a printed preview.
+    /// Returns the step as lines of text, for a printed preview.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(condition) = &self.condition {
@@ -253,7 +258,7 @@ fn would_fail(error: &str) -> String {
 // === impl ConditionPreview ===
 
 impl ConditionPreview {
-    /// Returns the source text of the condition, followed by its value if it is known.
+    /// Returns the source text of the condition and, if known, its value.
     fn text(&self) -> String {
         let Self { written, holds, error } = self;
         match (holds, error) {
@@ -305,7 +310,7 @@ impl CallSite {
         CallPreview { when, tool: self.tool.to_string(), arguments, error }
     }
 
-    /// Returns the arguments of the call. Parts that are unknown before the run are shown as their
+    /// Returns the arguments of the call. Parts that are known only during a run are shown as their
     /// source text.
     fn arguments_before(&self, before: &Before<'_>) -> Result<Option<Value>, String> {
         let data = before.data;
@@ -374,7 +379,8 @@ fn condition(condition: &Condition, data: &dyn Data) -> ConditionPreview {
     ConditionPreview { written: condition.to_string(), holds, error }
 }
 
-/// Evaluates an expression. Returns `None` if it refers to a value that is unknown before the run.
+/// Evaluates an expression. Returns `None` if the expression refers to a value that is known only
+/// during a run.
 fn known<T>(
     uses: &[Use<'_>],
     evaluate: impl FnOnce() -> Result<T, EvaluationError>,
@@ -388,7 +394,8 @@ fn known<T>(
     }
 }
 
-/// Returns `true` if the value of a root is known before the run. Only the input is known.
+/// Returns `true` if values of this kind are known before the run. This is the case only for the
+/// input.
 fn is_known(root: Root) -> bool {
     root == Root::Input
 }

@@ -13,16 +13,16 @@ use super::{
 };
 use crate::message::{Labels, Parts, Progress};
 
-/// The progress of a run. Exists only if the client sent a progress token.
+/// Reports the progress of a run to the client. Exists only if the client sent a progress token.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
-    /// For each loop, the step of the loop and the progress of its elements.
+    /// For each running loop, the index of its step and the progress of its elements.
     loops: Vec<(usize, Arc<Parts>)>,
     beat: Option<Beat>,
 }
 
-/// The heartbeat of the outermost run: a progress notification that is repeated while no step makes
-/// progress, so that the client does not time out.
+/// The heartbeat of the outermost run: a progress notification that is sent repeatedly while no
+/// step makes progress, so that the client's request does not time out.
 struct Beat {
     every: Duration,
     due: Instant,
@@ -31,7 +31,8 @@ struct Beat {
 // === impl RunProgress ===
 
 impl RunProgress {
-    /// Creates the progress of a run that starts or resumes. Steps in `finished` count as done.
+    /// Creates the progress of a run that starts or resumes. The steps in `finished` are counted as
+    /// done.
     pub(super) fn new(
         plan: &Plan,
         progress: &Progress,
@@ -56,7 +57,7 @@ impl RunProgress {
         }
     }
 
-    /// Adds the elements of a loop that begins or resumes.
+    /// Adds the elements of a loop to the progress when the loop starts or resumes.
     pub(super) fn split(&mut self, each: &Loop<'_>) {
         let labels = Labels::Numbered("element", each.items.len());
         let elements = self.steps.part(each.step).split(labels.into());
@@ -80,7 +81,7 @@ impl RunProgress {
         self.loops.iter().find(|(other, _)| *other == step).map(|(_, elements)| elements)
     }
 
-    /// Returns the progress of a step, or of an element of a loop.
+    /// Returns the progress of a step or of a loop element.
     pub(super) fn part(&self, id: BranchId) -> Progress {
         match self.elements(id.step) {
             Some(elements) => elements.part(id.element),
@@ -111,7 +112,7 @@ impl RunProgress {
     }
 }
 
-/// Returns the name of a status in progress notifications.
+/// Returns the words for a status that progress notifications contain.
 const fn in_words(status: Status) -> &'static str {
     match status {
         Status::TimedOut => "timed out",

@@ -1,4 +1,4 @@
-//! A question to a client, and the response to it.
+//! A question to a client, and the client's response to it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,28 +12,29 @@ use super::milliseconds::unix_ms;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) request: InputRequest,
-    /// The time by which the question must be answered, as Unix time in milliseconds. `None` if the
-    /// user has unlimited time.
+    /// The time by which the user must answer the question, as Unix time in milliseconds. `None` if
+    /// the question has no deadline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) until: Option<u64>,
 }
 
-/// The responses to questions, by the keys of the questions.
+/// The client's responses to questions. The keys are those of the questions.
 pub(crate) type Responses = BTreeMap<String, Response>;
 
 /// The response to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Response {
-    /// The result that the client sent. It has not been validated yet.
+    /// The result with which the client answered the question. It has not been validated yet.
     Answer(Value),
     /// The answer did not arrive in time.
     Late,
-    /// The question was not asked, or the client did not answer it. Contains the reason as a
-    /// message that may be shown to the client.
+    /// The question was not asked, or the client did not answer it. Contains the reason, which may
+    /// be shown to the client.
     Refused(String),
 }
 
-/// Converts questions to requests for the client. The requests omit the deadlines of the questions.
+/// Converts questions to the input requests that are sent to the client. The requests do not
+/// contain the deadlines of the questions.
 pub(crate) fn requests(questions: BTreeMap<String, Question>) -> InputRequests {
     questions.into_iter().map(|(key, question)| (key, question.request)).collect()
 }
@@ -46,14 +47,15 @@ impl Question {
         Self { request, until: None }
     }
 
-    /// Returns the time that is left to answer the question. Returns `None` if the time is not
-    /// limited.
+    /// Returns the time that is left to answer the question. Returns `None` if the question has no
+    /// deadline.
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until?;
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))
     }
 
-    /// Returns `true` if the question has a deadline, and it has passed at the Unix time `unix_ms`.
+    /// Returns `true` if the deadline of the question has passed at the Unix time `unix_ms`.
+    /// Returns `false` if the question has no deadline.
     pub(super) fn is_late(&self, unix_ms: u64) -> bool {
         self.until.is_some_and(|until| until <= unix_ms)
     }

@@ -20,18 +20,17 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The reply of a tool that asks questions. The tool returns a result only after it receives the
-/// answers.
+/// The reply of a tool that asks the client questions before it returns a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Questions {
-    /// The questions, by their keys. Empty if the tool asks nothing, and only requests to be called
-    /// again with the state that it sent.
+    /// The questions, indexed by their keys. Empty if the tool asks nothing, but requests to be
+    /// called again with the state that it sent.
     pub(crate) asked: BTreeMap<String, Question>,
-    /// The state to return to the tool together with the answers.
+    /// The state that must be returned to the tool together with the answers.
     pub(crate) resume: Resume,
 }
 
-/// The answers to the questions of a tool. They are sent with the next call of the tool.
+/// The client's answers to the questions of a tool, which are sent with the next call of the tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
     /// The responses, by the keys of the questions.
@@ -42,7 +41,7 @@ pub(crate) struct Answered {
 /// The user's response to the question of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
-    /// The user accepted the question. Contains the content of the answer, which matches the schema
+    /// The user answered the question. Contains the content of the answer, which matches the schema
     /// of the form.
     Accept(JsonObject),
     /// The user declined the question.
@@ -51,18 +50,18 @@ pub(super) enum Said {
     Cancel,
     /// The answer did not arrive before the deadline.
     Late,
-    /// The answer does not match the schema of the form. Contains the reason.
+    /// The answer does not match the schema of the form. Contains the validation error.
     Misfit(String),
     /// No response has arrived yet.
     NotYet,
-    /// The question was not asked or not answered. Contains the reason.
+    /// The question was not asked, or the client did not answer it. Contains the reason.
     Refused(String),
 }
 
 // === impl Said ===
 
 impl Said {
-    /// Returns the value of `action` in the output of the question's step, such as `decline`.
+    /// Returns the action that the output of the step reports for this response, such as `decline`.
     pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Accept(_) => "accept",
@@ -72,8 +71,8 @@ impl Said {
         }
     }
 
-    /// Returns the error of a step whose question the user did not accept. `timeout` is the time
-    /// that the user had to answer.
+    /// Returns the error of a step whose question was not answered or was declined. `timeout` is
+    /// the time that the user had to answer.
     pub(super) fn error(&self, timeout: Duration) -> StepError {
         match self {
             Self::Decline => StepError::new(ErrorKind::Declined, "the user declined"),
@@ -89,8 +88,8 @@ impl Said {
 // === impl Questions ===
 
 impl Questions {
-    /// Returns the size of the questions: the bytes of their texts and values. This size counts
-    /// toward the maximum size of the run's tool results.
+    /// Returns the size of the questions in bytes: their keys, texts and values. This size counts
+    /// toward the maximum size of the tool results in a run.
     pub(super) fn size(&self) -> usize {
         let of = |(key, question): (&String, &Question)| {
             let request = serde_json::to_value(&question.request).unwrap_or_default();
@@ -108,8 +107,8 @@ impl Questions {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Evaluates the text and the form of the question. `until` is the time by which the user must
-    /// answer, as Unix time in milliseconds.
+    /// Evaluates the expressions in the text and the form of the question. `until` is the time by
+    /// which the user must answer, as Unix time in milliseconds.
     ///
     /// # Errors
     ///
@@ -133,7 +132,7 @@ impl Elicitation {
         Ok(Question { request, until: Some(until) })
     }
 
-    /// Parses and validates an answer to this question.
+    /// Parses the answer of the client, and validates it against the form of this question.
     fn read(&self, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
             return Said::Misfit("the answer is not an object".to_owned());
@@ -161,7 +160,7 @@ impl Elicitation {
         }
     }
 
-    /// Adds the defaults of the form for all members that the answer omits, because clients are not
+    /// Adds the default values of the form for all members that the answer omits. Clients are not
     /// required to show defaults to the user.
     fn fill_in(&self, content: &mut Map<String, Value>) {
         let properties = self.schema.schema().get("properties").and_then(Value::as_object);
@@ -174,7 +173,7 @@ impl Elicitation {
         }
     }
 
-    /// Returns the effect on the run if the response does not accept the question.
+    /// Returns what happens to the run after a response that does not accept the question.
     pub(super) const fn on(&self, said: &Said) -> OnRefusal {
         match said {
             Said::Decline => self.on_decline,
@@ -199,7 +198,7 @@ impl PendingQuestion {
         }
     }
 
-    /// Creates the pending questions of a tool call.
+    /// Creates the pending questions of a tool call to which the tool has replied with questions.
     pub(super) fn call(
         id: BranchId,
         attempts: u32,
@@ -211,8 +210,8 @@ impl PendingQuestion {
         Self { id, attempts, started_ms, site, questions, resume, responses }
     }
 
-    /// Takes the responses for the next call of the tool. Returns `None` if none of the tool's
-    /// questions has a response yet.
+    /// Removes and returns the responses that the next call of the tool must contain. Returns
+    /// `None` if no question of the tool has a response yet.
     pub(super) fn take_answers(&mut self) -> Option<Box<Answered>> {
         if self.responses.is_empty() && !self.questions.is_empty() {
             return None;
@@ -221,8 +220,9 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
-    /// Takes the user's response to the question of a step. Returns [`Said::Late`] if the deadline
-    /// has passed at the Unix time `unix_ms`, unless the user has declined.
+    /// Removes and returns the user's response to the question of a step. If the deadline has
+    /// passed at the Unix time `unix_ms`, returns [`Said::Late`] instead, except if the user has
+    /// declined.
     pub(super) fn take_said(&mut self, elicitation: &Elicitation, unix_ms: u64) -> Said {
         let is_late = self.questions.get(OWN).is_some_and(|question| question.is_late(unix_ms));
         match self.responses.remove(OWN) {
@@ -249,8 +249,8 @@ impl PendingQuestion {
         self.responses = responses;
     }
 
-    /// Asks the question of a step again, because the last answer is invalid. `why` is the reason,
-    /// which is added to the text of the question. The new deadline is the Unix time `until`.
+    /// Asks the question of a step again after an invalid answer. Appends the reason `why` to the
+    /// text of the question. The new deadline is the Unix time `until`, in milliseconds.
     pub(super) fn ask_again(&mut self, why: &str, until: u64) {
         self.attempts += 1;
         let Some(question) = self.questions.get_mut(OWN) else { return };
@@ -267,15 +267,15 @@ impl PendingQuestion {
     }
 }
 
-/// The text between a repeated question and the reason for its repetition.
+/// The text that is inserted between a question and the reason why it is asked again.
 const AGAIN: &str = "\n\nThe last answer cannot be used: ";
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns all pending questions of the run, by their keys. The key of a step's question is the
-    /// ID of the step. The key of a tool's question is `branch:key`, where `branch` names the step
-    /// or loop element that called the tool.
+    /// Returns all pending questions of the run, indexed by their keys. The key of a step's
+    /// question is the ID of the step. The key of a tool's question is `branch:key`, where `branch`
+    /// is the name of the step or loop element that called the tool.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
         let of = |asked: &PendingQuestion| {
             let branch = branch(plan, asked.id);
@@ -293,8 +293,8 @@ impl RunState {
         self.asked.iter().map(|asked| asked.questions.len()).sum()
     }
 
-    /// Stores responses with their pending questions. Ignores responses that belong to no pending
-    /// question.
+    /// Adds the client's responses to the pending questions with the same keys. Ignores all other
+    /// responses.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
         for asked in &mut self.asked {
             let branch = branch(plan, asked.id);
@@ -306,8 +306,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if the response to the question `key` ends the run, regardless of the
-    /// responses to other questions.
+    /// Returns `true` if `response` to the question `key` is certain to end the run, regardless of
+    /// the responses to other questions.
     pub(crate) fn is_ended_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut asked = self.asked.iter().filter(|asked| !asked.is_call());
         let Some(asked) = asked.find(|asked| &*plan.steps()[asked.id.step].id == key) else {
@@ -327,7 +327,7 @@ impl RunState {
                 && self.is_stopped_by(plan, key, response))
     }
 
-    /// Marks all pending questions as unanswered. `why` is the reason, which may be shown to the
+    /// Marks all pending questions as not answered. `why` is the reason, which may be shown to the
     /// client.
     pub(crate) fn refuse(&mut self, why: &str) {
         for asked in &mut self.asked {
@@ -337,14 +337,14 @@ impl RunState {
     }
 }
 
-/// Returns the key of a branch's question in messages to the client.
+/// Returns the key that identifies a branch's question in messages to the client.
 ///
-/// Keys are unique, because colons in the names of branches are escaped.
+/// Different questions have different keys, because colons in the names of branches are escaped.
 fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
-/// Returns the name of a branch for the keys of its questions, with escaped colons.
+/// Returns the name of a branch, with escaped colons, for use in the keys of its questions.
 fn branch(plan: &Plan, id: BranchId) -> String {
     let step = &plan.steps()[id.step];
     // Targets are named after their tools, and the names of tools can contain any character.

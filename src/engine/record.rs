@@ -3,14 +3,14 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// The data of a step that expressions can read, except for its status.
+/// The data of a step that expressions can read. Excludes the status, which is stored separately.
 ///
-/// If the tool result of the step is stored too, the record omits the fields that can be read from
-/// that result.
+/// If the tool result of the step is stored too, the record contains only fields that cannot be
+/// read from that result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The output of the step. `None` if no expression reads the output, or if the output can be
-    /// read elsewhere: from the structured content of the stored result, or from `content`.
+    /// The output of the step. `None` if no expression reads the output, or if it can be read
+    /// elsewhere: from the structured content of the stored tool result, or from `content`.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub(super) output: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -18,21 +18,21 @@ pub(crate) struct Record {
     /// The text of the step. `None` if no expression reads the text, or if `content` contains it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) text: Option<Value>,
-    /// The error of the step, as the JSON value that expressions read. Stored in this form so that
-    /// reading the error copies no data.
+    /// The error of the step, already converted to the JSON value that expressions read. Reading
+    /// the error therefore copies no data.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) error: Option<Value>,
 }
 
-/// Deserializes a field that is present. Returns `Some(Value::Null)` for the value null, where
-/// serde would return `None`.
+/// Deserializes an optional field that is present. Returns `Some(Value::Null)` for the JSON value
+/// null, where serde would return `None`.
 pub(super) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Joins lines to a single text. Returns `None` if the text is empty.
+/// Joins lines to a single string. Returns `None` if the result is empty.
 pub(super) fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
     let lines: Vec<_> = lines.collect();
     Some(lines.join("\n")).filter(|text| !text.is_empty()).map(Value::from)
@@ -41,8 +41,8 @@ pub(super) fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
 // === impl Record ===
 
 impl Record {
-    /// Returns the output of the step. If the record has no output, returns the texts of the
-    /// content, with a placeholder such as `[image_0]` for each part that is not text.
+    /// Returns the output of the step. If the record has no output, returns the texts in `content`,
+    /// with a placeholder such as `[image_0]` for each part that is not text.
     pub(super) fn into_output(self) -> Option<Value> {
         let texts = || {
             let content = self.content?;

@@ -1,5 +1,5 @@
-//! Runs plans on Tokio by driving the [scheduler](super::scheduler): calls tools, waits for them,
-//! and reads the clock.
+//! Runs plans on Tokio. Drives the [scheduler](super::scheduler), which decides what to do: calls
+//! tools, waits for them, and reads the clock.
 
 mod calling;
 mod effects;
@@ -35,20 +35,19 @@ use super::{
 };
 use crate::message::{BranchParts, Context};
 
-/// A run of a plan. It runs those steps that are not marked as finished in its initial
-/// [`RunState`].
+/// A run of a plan. It runs all steps that its initial [`RunState`] does not mark as finished.
 ///
-/// A run owns its branches, which are its pending calls. Dropping the run aborts them.
+/// A run owns its branches, which are its pending tool calls. Dropping the run aborts them.
 pub(crate) struct Run<'p, C> {
     context: &'p Context,
     branch_parts: BranchParts,
     scope: &'p Scope,
     caller: C,
     scheduler: Scheduler<'p, RunEffects<'p>>,
-    /// The start of the run, moved forward by the time during which the run was suspended. The time
-    /// that users take to answer therefore does not count toward the deadline.
+    /// The time at which the run started, moved forward by the duration of its suspensions. The
+    /// time that users take to answer questions therefore does not count toward the deadline.
     begun: Instant,
-    /// The time at which the clock was last read, as a duration since the start of the run.
+    /// The result of the last clock reading, as a duration since the start of the run.
     now: Duration,
     pause: Pause,
 }
@@ -57,14 +56,15 @@ pub(crate) struct Run<'p, C> {
 enum Next {
     /// A branch has ended.
     Finished(BranchId, Result<Ended, Lost>),
-    /// The deadline of a call or of the run has passed, or a heartbeat is due.
+    /// The deadline of a tool call or of the run has passed, or a heartbeat must be sent.
     Due(Instant),
 }
 
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Creates a run of a plan. `state` is either a new state or that of a suspended run.
+    /// Creates a run of a plan. `state` is a new state, or the state of a suspended run that
+    /// resumes.
     pub(crate) fn new(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -75,7 +75,8 @@ impl<'p, C: Caller> Run<'p, C> {
         Self::new_at(plan, state, context, scope, caller, Instant::now())
     }
 
-    /// Creates a run like [`new`](Self::new), with `now` as the current time.
+    /// Creates a run like [`new`](Self::new), but uses `now` as the current time instead of reading
+    /// the clock.
     pub(crate) fn new_at(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -133,17 +134,17 @@ impl<'p, C: Caller> Run<'p, C> {
         *self.scheduler.state
     }
 
-    /// Returns the state of the run, and the observation, which can report the answer of the run to
-    /// observers.
+    /// Returns the state of the run and its observation. The caller uses the observation to report
+    /// the final answer to observers.
     ///
-    /// If the run is suspended, because only questions are pending, a new run can resume from this
+    /// If the run was suspended because only questions are pending, a new run can resume from this
     /// state.
     pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.scheduler.state, self.scheduler.effects.watching)
     }
 
-    /// Starts the first steps of the run. Returns `true` if the run has ended or is suspended after
-    /// that.
+    /// Starts the first steps of the run. Returns `true` if the run has already ended or is
+    /// suspended when this method returns.
     ///
     /// # Panics
     ///
@@ -162,12 +163,12 @@ impl<'p, C: Caller> Run<'p, C> {
         })
     }
 
-    /// Runs until all steps are finished, or until only questions to the user are pending. In the
-    /// latter case, the state of the run contains the questions. If the deadline of the scope
-    /// passes, or the plan ends the run early, all running steps are stopped.
+    /// Runs until all steps have finished, or until only questions to the user are pending. In the
+    /// latter case, the state of the run contains the questions. All running steps are stopped if
+    /// the deadline of the scope passes or the plan ends the run early.
     ///
-    /// The future is boxed, so that a run that ends in [`begin_run`](Self::begin_run) reserves no
-    /// memory for it.
+    /// The future is boxed only for runs that must wait. A run that already ends in
+    /// [`begin_run`](Self::begin_run) reserves no memory for it.
     pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
     where
         C: 'p,
@@ -180,7 +181,7 @@ impl<'p, C: Caller> Run<'p, C> {
         ended.instrument(span).boxed()
     }
 
-    /// Runs until the end, without boxing the future.
+    /// Runs until the end of the run, without boxing the future.
     #[cfg(test)]
     pub(crate) async fn drive(&mut self) {
         if !self.begin_run() {
@@ -252,13 +253,13 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Ends the run if a limit of this run or of an outer run was reached.
+    /// Ends the run early if a limit of this run or of an outer run was reached.
     fn note_limit(&mut self) {
         let reached = self.scope.reached();
         self.scheduler.reach(reached, self.now);
     }
 
-    /// Waits for branches and deadlines until the run ends.
+    /// Waits for the ends of branches and for deadlines until the run has ended or is suspended.
     async fn wait(&mut self) {
         // A single timer fires at the earliest deadline.
         let mut timer = pin!(None);
@@ -289,9 +290,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Records the outcomes of the branches that have already ended, without waiting for the
-    /// others. A branch that has ended counts as in time, even if its deadline has passed since
-    /// then.
+    /// Records the outcomes of all branches that have already ended, without waiting for the
+    /// others. These branches are in time, even if their deadlines have passed in the meantime.
     async fn collect(&mut self) {
         while !self.scheduler.is_over() {
             let branches = &mut self.scheduler.effects.branches;
@@ -303,7 +303,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Processes all deadlines up to the time `due`: sends a heartbeat if one is due, times out
-    /// attempts, and makes waiting retries due.
+    /// attempts, and marks retries whose delay has passed as due.
     fn pass(&mut self, due: Instant) {
         self.note_limit();
         let running = self.scheduler.running();
@@ -313,8 +313,9 @@ impl<'p, C: Caller> Run<'p, C> {
         self.scheduler.pass(due.saturating_duration_since(self.begun), self.now);
     }
 
-    /// Returns the next event: the end of a branch or a deadline. Polls branches before the timer,
-    /// so that a branch that ends right at the deadline is still in time.
+    /// Returns the next event: a branch that has ended, or a deadline that has passed. Branches are
+    /// polled before the timer, so that a branch that ends exactly at its deadline is still in
+    /// time.
     fn poll_next(
         &mut self,
         mut timer: Pin<&mut Option<Sleep>>,
@@ -356,8 +357,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns the time until which the run can wait: the earliest deadline of a call or of the
-    /// run, or the time of the next heartbeat.
+    /// Returns the time until which the run can wait if no branch ends: the earliest deadline of a
+    /// call or of the run, or the time of the next heartbeat.
     fn due(&self) -> Instant {
         let beat = self.scheduler.effects.progress.as_deref().and_then(RunProgress::due);
         let due = after(self.begun, self.scheduler.due()).min(self.scope.deadline);
@@ -365,7 +366,8 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 }
 
-/// Returns the scheduler settings of a run that began at `begun`. `now` is the time since `begun`.
+/// Returns the settings for the scheduler of a run that started at `begun`. `now` is the duration
+/// since then.
 #[inline]
 fn settings<'p>(
     plan: &Plan,

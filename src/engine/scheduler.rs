@@ -2,10 +2,9 @@
 //!
 //! The scheduler receives events (a call has ended, a deadline has passed, a limit was reached) and
 //! returns [commands](Command) (call a tool, wait, suspend the run). It calls no tools, reads no
-//! clock and has no timer; all of this is the task of its driver, which on Tokio is
-//! [`Run`](super::run::Run). Random numbers are generated from a seed that the driver provides. The
-//! scheduler is therefore deterministic: the same events at the same times result in the same
-//! commands.
+//! clock and has no timer. Its driver does all of this: on Tokio, [`Run`](super::run::Run). Random
+//! numbers are generated from a seed that the driver provides. The scheduler is therefore
+//! deterministic: the same events at the same times result in the same commands.
 //!
 //! All times are durations since the start of the run.
 
@@ -39,50 +38,52 @@ use super::{
 };
 use crate::expr::{Condition, Expression};
 
-/// The maximum number of expressions that a run evaluates before its task yields. The limit exists
-/// because evaluations can take long and would otherwise block other tasks.
+/// The maximum number of expressions that a run evaluates before it yields to other tasks. Without
+/// this limit, a run with many slow expressions would block other tasks.
 const EVALUATIONS: u8 = 32;
 
-/// A run as a state machine. Decides the next [`Command`] from the state of the run.
+/// A run as a state machine. Decides which [`Command`] the driver executes next, based on the state
+/// of the run.
 pub(super) struct Scheduler<'p, E> {
     pub(super) plan: &'p Plan,
     /// The deadline of the run.
     deadline: Duration,
-    /// Whether a limit can end the run. If so, the scheduler requests a permit from its driver
-    /// before each call.
+    /// Whether a limit can end the run. If so, the driver must permit each tool call before it
+    /// starts.
     is_limited: bool,
-    /// The settings for questions to the user. `None` if no step can ask questions. Boxed because
-    /// most plans have no questions.
+    /// The settings for questions to the user. `None` if no step of the plan asks questions. Boxed
+    /// because most plans have no questions.
     asking: Option<Box<Asking<'p>>>,
     /// The state of the run. Boxed because it is large and moved often.
     pub(super) state: Box<RunState>,
     pub(super) effects: E,
     /// The steps that have not started.
     waiting: StepSet,
-    /// The steps that are running. Includes steps that wait for the user.
+    /// The steps that are running, including steps that wait for the user.
     running: StepSet,
     /// The steps that have ended.
     finished: StepSet,
-    /// The pending calls of steps and of loop elements.
+    /// The pending tool calls of steps and of loop elements.
     calls: Vec<Attempts<'p>>,
     loops: Vec<Loop<'p>>,
-    /// The loops that may be able to start their next element.
+    /// The loops that may be able to start their next element, and must be checked for it.
     advancing: StepSet,
-    /// The number of calls that have waited for a retry whose time has come.
+    /// The number of calls whose retry delay has passed, so that their next attempt is due.
     retrying: u32,
-    /// The number of questions that are still to be processed while a suspended run resumes. They
+    /// The number of questions that have not been processed since a suspended run was resumed. They
     /// are the first questions in the state of the run.
     resuming: u32,
-    /// The call that waits for a permit. `None` if no permit was requested. Boxed because most runs
-    /// have no limits that require permits.
+    /// The call that cannot start before the driver permits it. `None` if no permit was requested.
+    /// Boxed because most runs have no limits that require permits.
     requested: Option<Box<Start<'p>>>,
-    /// The earliest deadline that was set since the driver last took this value.
+    /// The earliest deadline that was set since the driver last called
+    /// [`take_soonest`](Self::take_soonest).
     soonest: Option<Duration>,
-    /// The number of expressions that may still be evaluated before the task yields.
+    /// The number of expressions that the run may still evaluate before it yields to other tasks.
     evaluations: u8,
-    /// Whether the input of the run is kept after the last step has read it. This is necessary if
-    /// tools may ask questions, because a tool that has asked is called again with the same
-    /// arguments.
+    /// Whether the input of the run is kept after the last step has read it. If tools may ask
+    /// questions, the input is still needed, because a tool is called again with the same arguments
+    /// after the user has answered.
     keeps_arguments: bool,
     random: Rng,
 }
@@ -91,34 +92,36 @@ pub(super) struct Scheduler<'p, E> {
 pub(super) struct Settings<'p> {
     /// The deadline of the run.
     pub(super) deadline: Duration,
-    /// Whether a limit can end the run. If so, the scheduler requests a permit from its driver
-    /// before each call.
+    /// Whether a limit can end the run. If so, the driver must permit each tool call before it
+    /// starts.
     pub(super) is_limited: bool,
-    /// Whether the client has declared that it can answer at least one kind of question.
+    /// Whether tools may ask questions: the client has declared that it can answer at least one
+    /// kind of question.
     pub(super) tools_may_ask: bool,
     /// The seed of the random retry delays.
     pub(super) seed: u64,
-    /// The settings for questions to the user. `None` if no step can ask questions.
+    /// The settings for questions to the user. `None` if no step of the plan asks questions.
     pub(super) asking: Option<Box<Asking<'p>>>,
 }
 
-/// The settings for questions to the user, for a run whose steps can ask.
+/// The settings of a run for the questions that its steps ask the user.
 pub(super) struct Asking<'p> {
     /// The start of the run, as Unix time in milliseconds.
     pub(super) started_unix_ms: u64,
-    /// Whether the client supports forms, with which it asks the user a question.
+    /// Whether the client supports forms, in which it presents questions to the user.
     pub(super) has_forms: bool,
-    /// The reason why the run must not ask questions. `None` if it may ask.
+    /// The reason why the run must not ask questions. `None` if questions are allowed.
     pub(super) closed: Option<&'p str>,
-    /// The maximum size of the run's state, in bytes, at which the run can be suspended.
+    /// The maximum size of the run's state, in bytes. A run with a larger state cannot be
+    /// suspended.
     pub(super) room: usize,
-    /// The steps that ask the user, except for those whose failure does not fail the run.
+    /// The steps that ask the user, excluding steps whose failure does not fail the run.
     pub(super) steps: StepSet,
     /// The call sites whose tools are read-only.
     pub(super) read_only: Vec<usize>,
 }
 
-/// A call, a loop or a loop element that is about to start.
+/// A tool call, a loop or a loop element that is about to start.
 enum Start<'p> {
     Call(usize, &'p CallSite),
     Loop(usize, &'p ForEach, Vec<Value>),
@@ -131,15 +134,15 @@ enum Begin<'p> {
     Skip,
     Start(Start<'p>),
     Ask(&'p Elicitation),
-    /// The step completes with this output, without a tool call.
+    /// The step completes immediately with this output, without a tool call.
     Output(Value),
 }
 
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Creates the scheduler of a run. The run starts from a new state or resumes from a suspended
-    /// one.
+    /// Creates the scheduler of a run. `state` is a new state, or the state of a suspended run that
+    /// resumes.
     #[inline(always)]
     pub(super) fn new(
         plan: &'p Plan,
@@ -177,7 +180,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the next command for the driver. `now` is the current time.
+    /// Returns the next command that the driver must execute. `now` is the current time.
     #[inline]
     pub(super) fn next(&mut self, now: Duration) -> Command<'p> {
         if self.is_over() {
@@ -212,7 +215,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.running
     }
 
-    /// Makes the task yield before the next step or loop element starts.
+    /// Makes the run yield to other tasks before it starts the next step or loop element.
     #[inline]
     pub(super) const fn yield_next(&mut self) {
         self.evaluations = 0;
@@ -229,9 +232,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.evaluations = self.evaluations.saturating_sub(1);
     }
 
-    /// Returns `true` if the outcome of the run is decided, so that all other steps are stopped.
-    /// This is the case if a step has failed the run, or if the plan stops at the first success and
-    /// a step has succeeded.
+    /// Returns `true` if the outcome of the run is decided, so that all other steps must be
+    /// stopped. This is the case if a failed step has failed the run, or if a step of a plan that
+    /// stops at the first success has succeeded.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.state.failed.is_some()
@@ -243,15 +246,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// Returns `true` if the user, a stop or a limit has ended the run. After that, no further step
-    /// starts, but running steps finish.
+    /// Returns `true` if the user, a stop or a limit has ended the run. No further step starts
+    /// then, but running steps finish.
     #[inline]
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
     }
 
-    /// Returns the waiting steps that the concurrency limit allows to start. Does not check their
-    /// dependencies.
+    /// Returns the waiting steps that may start without exceeding the concurrency limit. Does not
+    /// check their dependencies.
     #[inline]
     fn startable(&self) -> StepSet {
         if self.has_ended() {
@@ -268,7 +271,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     }
 
     /// Returns the first step, in the order of the plan, that may start now: its dependencies have
-    /// finished, and the concurrency limit allows another step.
+    /// finished, and the concurrency limit is not reached.
     #[inline]
     fn next_ready(&self) -> Option<usize> {
         let mut startable = self.startable();
@@ -304,8 +307,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Decides what a step does: call a tool, begin a loop, ask the user, complete with a computed
-    /// output, or skip.
+    /// Evaluates the condition of a step and decides what the step does: call a tool, start a loop,
+    /// ask the user, complete with a computed output, or skip.
     ///
     /// # Errors
     ///
@@ -346,16 +349,16 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.evaluate(|data| condition.evaluate(data))
     }
 
-    /// Evaluates the expression of a step that calls no tool. `key` is the key of the expression in
-    /// the step's definition.
+    /// Evaluates the expression of a step that calls no tool. `key` is the name of the expression
+    /// in the step's definition, for error messages.
     fn compute(&mut self, expression: &Expression, key: &str) -> Result<Value, StepError> {
         self.count_evaluation();
         let value = self.state.evaluate(|data| expression.evaluate_in(data));
         value.map(Option::unwrap_or_default).map_err(|error| error.at(key))
     }
 
-    /// Returns the call of the first case whose condition is true. If there is no such case,
-    /// returns the default call of the switch, if any.
+    /// Returns the tool call of the first case whose condition is true. If no condition is true,
+    /// returns the default call of the switch, or `None` if it has no default.
     fn case(&mut self, switch: &'p Switch) -> Result<Option<&'p CallSite>, StepError> {
         for (at, (when, site)) in switch.cases.iter().enumerate() {
             if self.holds(when).map_err(|error| error.at(&format!("case {at}")))? {
@@ -365,8 +368,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(switch.default.as_ref())
     }
 
-    /// Starts a call or a loop. If this calls a tool and a limit can end the run, first requests a
-    /// permit from the driver.
+    /// Starts a tool call or a loop. If a limit can end the run, first requests a permit for tool
+    /// calls from the driver.
     #[inline]
     fn request(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         if self.is_limited && start.calls() {
@@ -419,8 +422,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns `true` if the current call can take the input of the run instead of copying it. This
-    /// is the case if neither the answer, a waiting step nor a running loop reads the input.
+    /// Returns `true` if the current tool call may move the input of the run instead of cloning it.
+    /// This is the case if neither the answer, a waiting step nor a running loop still reads the
+    /// input.
     #[inline]
     fn is_last_to_read_input(&self) -> bool {
         let readers = self.plan.input_readers;
@@ -429,15 +433,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         !self.plan.answer_reads_input && readers.intersection(self.waiting).is_empty() && !loops()
     }
 
-    /// Returns the outcome of a step that failed before it called its tool.
+    /// Returns the outcome of a step that failed without calling its tool.
     fn uncalled(&mut self, error: StepError, now: Duration) -> Outcome {
         // Preparing the arguments may have taken as long as evaluating an expression.
         self.count_evaluation();
         Outcome { attempts: 0, ..Outcome::answered(now, now, Err(error)) }
     }
 
-    /// Records the outcome of a step. Fails the run if the step has failed and the plan does not
-    /// allow the run to continue after this failure.
+    /// Records the outcome of a step. Fails the run if the step has failed, unless the plan lets
+    /// the run continue after this failure.
     #[inline]
     pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
         // If a limit rejected the step, the limit has already ended the run, and the run does not
@@ -458,8 +462,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.finish(self.plan, step, outcome, self.finished);
     }
 
-    /// Processes a question that the user declined or did not answer. Depending on `on_refusal`,
-    /// the run fails, ends early or continues.
+    /// Records that the user declined or did not answer a question. Depending on `on_refusal`, the
+    /// run fails, ends early or continues.
     fn note_refusal(&mut self, step: usize, on_refusal: OnRefusal) {
         let state = &mut self.state;
         match on_refusal {
@@ -477,13 +481,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 // === impl Start ===
 
 impl Start<'_> {
-    /// Returns `true` if this start calls a tool. All do, except for a loop without elements.
+    /// Returns `true` if this start calls a tool. Only a loop without elements calls no tool.
     const fn calls(&self) -> bool {
         !matches!(self, Self::Loop(_, _, items) if items.is_empty())
     }
 
-    /// Returns the index of the call site of a call or a loop. Returns `None` for a loop element,
-    /// because the call site was already checked when the loop started.
+    /// Returns the index of the call site of a tool call or a loop. Returns `None` for a loop
+    /// element, because its call site was already checked when the loop started.
     const fn site(&self) -> Option<usize> {
         match self {
             Self::Call(_, site) => Some(site.site),
@@ -493,7 +497,7 @@ impl Start<'_> {
     }
 }
 
-/// Returns evaluated arguments as a JSON object. Returns an error if they are another value.
+/// Converts evaluated arguments to a JSON object. Returns an error if they are any other value.
 #[inline]
 fn object(arguments: Result<Option<Value>, StepError>) -> Result<JsonObject, StepError> {
     match arguments? {

@@ -1,4 +1,4 @@
-//! The deadline, limits and observers that a run shares with its nested runs.
+//! Scopes: the deadline, limits and observers that apply to a run and its nested runs.
 
 use std::{
     sync::{
@@ -23,52 +23,52 @@ use crate::{
     observe::Observers,
 };
 
-/// The maximum memory of all JSON values that are parsed from text results, as a multiple of
-/// `max_result_bytes`.
+/// The maximum memory of all JSON values that a composite call parses from text results, as a
+/// multiple of `max_result_bytes`.
 const PARSED_TIMES: usize = 16;
 
-/// The state that a run and its nested runs share, such as the deadline, the limits and the
-/// observers.
+/// The deadline, limits and observers of a run. The scope of a nested run is derived from the scope
+/// of its outer run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     meter: Arc<Meter>,
     /// The account to which the costs of the run's tool calls are charged. `None` until the scope
-    /// belongs to a run.
+    /// is assigned to a run.
     account: Option<Arc<Account>>,
-    /// Whether this run created the meter and the account, instead of sharing them with an outer
+    /// Whether this run has its own meter and its own account, instead of using those of an outer
     /// run.
     owns: Owns,
     /// The start time of this run.
     pub(crate) started: Instant,
-    /// The time at which the run must end. A nested run cannot have a later deadline than its outer
-    /// run.
+    /// The time at which the run must end. A nested run must end no later than its outer run.
     pub(crate) deadline: Instant,
-    /// The time without progress after which the client receives a heartbeat. Zero disables
+    /// The time without progress after which a heartbeat is sent to the client. Zero disables
     /// heartbeats.
     pub(super) heartbeat: Duration,
     /// Whether the client may be asked questions.
     asking: Asking,
-    /// The observers of the run, which receive its events.
+    /// The observers that receive the events of the run.
     pub(super) observers: Observers,
-    /// The branch of the outer run that calls this run. `None` if no observed outer run exists.
+    /// The branch of the outer run that calls this run. `None` if the run is not nested, or if its
+    /// outer run is not observed.
     pub(super) place: Option<Arc<BranchPlace>>,
-    /// The ID of a nested run, which is the same for all attempts to call that run. `None` if the
-    /// run is not nested.
+    /// The ID of a nested run, which stays the same if the call to that run is retried. `None` if
+    /// the run is not nested.
     pub(super) run_id: Option<Arc<str>>,
 }
 
 /// Whether the run may ask the client questions.
 #[derive(Clone, Debug)]
 enum Asking {
-    /// Questions are allowed. The outermost run can be suspended for a question if its state has at
-    /// most `room` bytes. If the run stays in memory while it is suspended, `room` is `usize::MAX`.
+    /// Questions are allowed. The outermost run can be suspended for a question if the size of its
+    /// state is at most `room` bytes. `room` is `usize::MAX` if a suspended run stays in memory.
     Open { room: usize },
     /// Questions are not allowed. Contains the reason.
     Closed(Arc<str>),
 }
 
-/// Resource usage of a suspended composite call, including all of its nested runs. Saved so that
-/// the limits of the whole call still apply after the run resumes.
+/// Resource usage of a composite call, including all nested runs. Saved while the call is
+/// suspended, so that its limits still apply after it resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     calls: usize,
@@ -76,8 +76,8 @@ pub(crate) struct Used {
     parsed_bytes: usize,
 }
 
-/// Resource usage of a single suspended run. Saved so that the run continues counting from it after
-/// it resumes.
+/// Resource usage of a single run. Saved while the run is suspended, so that the run continues
+/// counting from these values after it resumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -103,7 +103,7 @@ impl Scope {
     }
 
     /// Creates the scope of an outermost run that resumes. `used` is its resource usage before the
-    /// suspension. The run started at `started` and may run for `timeout` from then on.
+    /// suspension. The run may last for `timeout` after `started`, the time at which it started.
     pub(crate) fn resumed(
         limits: CallLimits,
         timeout: Duration,
@@ -134,14 +134,15 @@ impl Scope {
         }
     }
 
-    /// Forbids all further questions to the client. `why` is the reason.
+    /// Forbids all further questions to the client. `why` is the reason, which is reported as the
+    /// error of a question.
     pub(crate) fn close(mut self, why: Arc<str>) -> Self {
         self.asking = Asking::Closed(why);
         self
     }
 
-    /// Sets the maximum size of the outermost run's state, in bytes. If the state is larger, the
-    /// run cannot be suspended for a question.
+    /// Sets the maximum size of the outermost run's state, in bytes. A run with a larger state
+    /// cannot be suspended for a question.
     pub(crate) fn state_room(mut self, bytes: usize) -> Self {
         self.asking = Asking::Open { room: bytes };
         self
@@ -155,7 +156,8 @@ impl Scope {
         }
     }
 
-    /// Returns the maximum size of the run's state, in bytes, at which the run can be suspended.
+    /// Returns the maximum size of the run's state, in bytes. A run with a larger state cannot be
+    /// suspended for a question.
     pub(super) const fn room(&self) -> usize {
         match self.asking {
             Asking::Open { room } => room,
@@ -174,7 +176,7 @@ impl Scope {
         self
     }
 
-    /// Returns the resource usage of the whole composite call, including all nested runs.
+    /// Returns the resource usage of the whole composite call, including its nested runs.
     pub(crate) fn used(&self) -> Used {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         let meter = self.meter.outermost();
@@ -185,17 +187,17 @@ impl Scope {
         }
     }
 
-    /// Returns the scope of a nested run that starts now. Its deadline is `timeout` from now, but
-    /// not later than the deadline of this scope.
+    /// Returns the scope of a nested run that starts now. Its deadline is `timeout` from now, or
+    /// the deadline of this scope if that is earlier.
     pub(crate) fn nested(&self, timeout: Duration) -> Self {
         let started = Instant::now();
         let deadline = self.deadline.min(after(started, timeout));
         Self { started, deadline, ..self.clone() }
     }
 
-    /// Converts this scope to the scope of the run `name`. `limits` are the limits of this run
-    /// alone, and `context` is the context of the call. `spent` is the resource usage of the run
-    /// before its suspension, if it was suspended.
+    /// Assigns this scope to the run `name`. `limits` are the limits of this run alone, and
+    /// `context` is the request context. If the run was suspended before, `spent` is its resource
+    /// usage until then.
     pub(crate) fn of_run(
         mut self,
         name: &Arc<str>,
@@ -234,9 +236,9 @@ impl Scope {
         self
     }
 
-    /// Returns the resource usage of the run. Includes calls and result bytes only if the run has
-    /// its own meter, and charged amounts only if it has its own account. Returns `None` if all
-    /// included values are zero.
+    /// Returns the resource usage of this run alone, to be saved while the run is suspended.
+    /// Includes calls and result bytes only if the run has its own meter, and costs only if it has
+    /// its own account. Returns `None` if all of these values are zero.
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {
@@ -262,8 +264,8 @@ impl Scope {
     /// Returns the limit that was reached in this run or in an outer run. Returns `None` if no
     /// limit was reached.
     ///
-    /// If the limits of several runs were reached, returns that of the outermost of them, because
-    /// the end of the outermost run also ends the inner runs.
+    /// If limits of several runs were reached, returns the limit of the outermost of these runs,
+    /// because its end also ends all inner runs.
     pub(crate) fn reached(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -271,8 +273,8 @@ impl Scope {
         self.meter.chain().filter_map(Meter::reached).last()
     }
 
-    /// Like [`reached`](Self::reached), but also returns a limit that is used up without being
-    /// exceeded. Called before a tool call, which would exceed this limit.
+    /// Like [`reached`](Self::reached), but also returns a limit that is used up and that the next
+    /// tool call would exceed. Called before a tool call.
     pub(super) fn reached_by_call(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -291,7 +293,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns an error if the call exceeds a limit.
+    /// Returns an error if the call would exceed a limit.
     pub(super) fn count_call(&self) -> Result<(), StepError> {
         if let Some(reached) = self.reached_by_call() {
             return Err(self.refusal(&reached));
@@ -310,34 +312,34 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns an error if the reply exceeds a limit.
+    /// Returns an error if the reply would exceed a limit.
     pub(super) fn keep_answer(&self, bytes: usize) -> Result<(), StepError> {
         self.count_bytes(&self.meter, "an answer", bytes)
     }
 
-    /// Counts a value that the run computes and keeps until it ends. The value counts toward the
-    /// same limits as a tool result.
+    /// Counts the size of a value that the run computes without a tool call. It counts toward the
+    /// same limits as a tool result, because it is kept in memory too.
     ///
     /// # Errors
     ///
-    /// Returns an error if the value exceeds a limit.
+    /// Returns an error if the value would exceed a limit.
     pub(crate) fn keep_made(&self, value: &Value) -> Result<(), StepError> {
         self.count_bytes(&self.meter, "a value", content_size::of_value(value))
     }
 
-    /// Counts the value that the run builds from the results of its calls. The value counts toward
-    /// the limits of the whole composite call. It does not count toward the limits of a single run,
+    /// Counts the size of a value that the run builds from the results of its calls. It counts
+    /// toward the limits of the whole composite call, but not toward the limits of a single run,
     /// because it is not a tool result.
     ///
     /// # Errors
     ///
-    /// Returns an error if the value exceeds a limit.
+    /// Returns an error if the value would exceed a limit.
     pub(crate) fn keep_given(&self, value: &Value) -> Result<(), StepError> {
         self.count_bytes(self.meter.outermost(), "a value", content_size::of_value(value))
     }
 
-    /// Counts `bytes` of memory for a JSON value that is parsed from a text result. Returns an
-    /// error if the memory of all such values would exceed `max_result_bytes` times
+    /// Counts the memory, `bytes`, of a JSON value that is parsed from a text result. Returns an
+    /// error if all of these values would need more memory than `max_result_bytes` times
     /// [`PARSED_TIMES`].
     pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
         let meter = self.meter.outermost();
@@ -370,12 +372,12 @@ impl Scope {
         Err(StepError { ends_run: reached.is_some(), ..error })
     }
 
-    /// Returns the error of a step or call that this limit rejects.
+    /// Returns the error of a step or tool call that the limit `reached` rejects.
     fn refusal(&self, reached: &Reached) -> StepError {
         reached.refusal(self.name())
     }
 
-    /// Returns the name of the run. Returns an empty string if the run has no limits of its own.
+    /// Returns the name of the run. Returns an empty string if the run has no meter of its own.
     fn name(&self) -> &str {
         let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
         run.map_or("", |run| &run.name)

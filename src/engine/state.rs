@@ -19,111 +19,114 @@ use super::{
 };
 use crate::message::Context;
 
-/// The maximum number of calls in a stored state. No run makes this many calls, and adding numbers
-/// up to this maximum cannot overflow.
+/// The maximum number of tool calls in a stored state. No run makes this many calls, and sums of
+/// smaller numbers cannot overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
 
-/// The key of a question that a step asks itself, in contrast to the questions of a tool. A step
-/// asks only one question, so its key can be empty.
+/// The key of the question that a step asks by itself, as opposed to the questions of a tool. The
+/// key can be empty, because a step asks only one question.
 pub(super) const OWN: &str = "";
 
 /// The state of a run: its input, the outcomes of its finished steps, and its pending questions.
 ///
-/// The state is a plain, serializable value, so that a run can be suspended in one process and
+/// The state is a plain, serializable value. A run can therefore be suspended in one process and
 /// resumed in another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// The validated input of the run. Null after the last step that reads the input has finished,
-    /// to save memory.
+    /// The validated input of the run. Replaced by null after the last step that reads the input
+    /// has finished, to save memory.
     pub(crate) input: Value,
     /// The outcome of each step, in the order of the plan. `None` for a step that has not finished.
     pub(crate) outcomes: Vec<Option<Outcome>>,
     /// The finished steps, in the order in which they finished.
     pub(crate) finished: Vec<usize>,
-    /// The step whose failure failed the run; `None` if the run has not failed.
+    /// The step whose failure made the run fail. `None` if the run has not failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) failed: Option<usize>,
     /// Whether the run timed out.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
-    /// The step that ended the run early, because the user refused its question or because it is a
-    /// stop.
+    /// The step that ended the run early: a stop, or a question that the user refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
-    /// The limit that ended the run early. Not serialized, because such a run waits for no answers
-    /// and is therefore never suspended.
+    /// The limit that ended the run early. Not serialized, because such a run asks no more
+    /// questions and is therefore never suspended.
     #[serde(skip)]
     pub(crate) reached: Option<Reached>,
     /// The loop elements that never started, because a limit ended the run.
     #[serde(skip)]
     pub(crate) skipped_elements: Vec<BranchId>,
-    /// The outputs of completed steps that no step reads any more. Kept because a failed run
-    /// reports them.
+    /// The outputs of completed steps that no other step reads any more. They are preserved so that
+    /// the run can report them if it fails.
     #[serde(skip_serializing_if = "Preserved::is_empty", default)]
     pub(crate) preserved: Preserved,
     /// The pending questions, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<PendingQuestion>,
-    /// The running loops of a suspended run. Empty while the run is active.
+    /// The unfinished loops of a suspended run. Empty while the run is active.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) loops: Vec<LoopState>,
-    /// The time in milliseconds for which the run was active. Excludes the time spent waiting for
-    /// the user.
+    /// The duration for which the run was active, in milliseconds. Excludes the time for which it
+    /// waited for the user.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
-    /// Resource usage of a suspended run. Saved so that the run continues counting from it after it
-    /// resumes.
+    /// Resource usage of the run. Saved while the run is suspended, so that the run continues
+    /// counting from these values after it resumes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
-    /// The ID under which observers know a suspended run. Saved so that they recognize the run when
-    /// it resumes.
+    /// The ID under which observers know the run. Saved while the run is suspended, so that
+    /// observers recognize the run after it resumes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) watched: Option<u64>,
-    /// Reports a suspended run to observers as dropped if it is never resumed. Declared after
-    /// `asked`, so that nested runs in `asked` are dropped, and therefore reported, before this
-    /// run.
+    /// A guard of a suspended run. If the run is never resumed, dropping the guard reports the run
+    /// to observers as dropped. Declared after `asked`, so that nested runs in `asked` are dropped
+    /// and reported first.
     #[serde(skip)]
     pub(super) suspended: Suspended,
-    /// The ID of the run. `None` if neither an expression nor a nested run needs it.
+    /// The ID of the run. `None` if neither an expression nor a nested run needs the ID.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) id: Option<String>,
-    /// The name of the run. `None` if no expression reads it.
+    /// The name of the run. `None` if no expression reads the name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) name: Option<String>,
-    /// The time at which the run started, in RFC 3339 format. `None` if no expression reads it.
+    /// The time at which the run started, in RFC 3339 format. `None` if no expression reads this
+    /// time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) started_at: Option<String>,
 }
 
-/// The pending questions of a tool call or of a step. The branch waits until the user answers them.
+/// The pending questions of a branch: of its tool call, or of a step that asks the user. The branch
+/// waits until the user answers them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
-    /// For a tool call, the number of attempts so far. For the question of a step, the number of
-    /// invalid answers so far.
+    /// For the questions of a tool, the number of tool calls so far. For the question of a step,
+    /// the number of invalid answers so far.
     pub(super) attempts: u32,
-    /// The start of the call or step, in milliseconds after the start of the run.
+    /// The time at which the tool call or step started, in milliseconds after the start of the run.
     pub(super) started_ms: u64,
-    /// The index of the call site that was chosen, if the step is a switch. `None` for other steps.
+    /// The index of the call site that the step has chosen, if the step is a switch. `None` for
+    /// other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) site: Option<usize>,
     /// The questions by their keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(super) questions: BTreeMap<String, Question>,
-    /// The state to return to the tool together with the answers. `None` if a step asked the
-    /// question.
+    /// The state that must be returned to the tool together with the answers. `None` if a step
+    /// asked the question.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) resume: Option<Resume>,
-    /// The responses that have arrived, by the keys of their questions.
+    /// The responses that the client has already sent, indexed by the keys of their questions.
     #[serde(skip)]
     pub(super) responses: Responses,
 }
 
-/// The state to return to the tool or nested run that asked the questions.
+/// The state of a tool or nested run that asked questions. It is returned together with the
+/// answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Resume {
-    /// The state that a tool sent with its questions. `None` if the tool sent no state.
+    /// The state that the tool sent with its questions. `None` if the tool sent none.
     Tool(Option<String>),
     /// The state of a suspended nested run.
     Run(Box<RunState>),
@@ -132,7 +135,7 @@ pub(crate) enum Resume {
 // === impl RunState ===
 
 impl RunState {
-    /// Creates the state of a run that has not begun.
+    /// Creates the state of a run that has not started.
     pub(crate) fn new(input: Value, steps: usize) -> Self {
         Self {
             input,
@@ -142,8 +145,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if this state, new or suspended, is consistent with the plan. Used to reject
-    /// a stored state that belongs to another plan or an earlier version of the plan.
+    /// Returns `true` if this state can belong to a run of the plan. Used to reject a stored state
+    /// of another plan, or of an earlier version of the plan.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let steps = plan.steps().len();
         let Some(finished) = set(&self.finished, steps) else { return false };
@@ -169,27 +172,27 @@ impl RunState {
             && self.attempts() <= MAX_ATTEMPTS
     }
 
-    /// Marks this run and its suspended nested runs as stored elsewhere. After that, dropping this
-    /// state does not report the runs as dropped.
+    /// Marks this run and its suspended nested runs as stored elsewhere, so that dropping this
+    /// state does not report them to observers as dropped.
     pub(crate) fn hand_over(&mut self) {
         self.suspended.release();
         self.asked.iter_mut().filter_map(PendingQuestion::run_mut).for_each(Self::hand_over);
     }
 
-    /// Returns the number of tool calls that were made for steps that have not ended yet.
+    /// Returns the number of tool calls that were made so far for steps that have not ended.
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
         asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
-    /// Returns the time for which the run was active, excluding the time spent waiting for the
-    /// user.
+    /// Returns the duration for which the run was active. Excludes the time for which it waited for
+    /// the user.
     pub(crate) const fn active(&self) -> Duration {
         Duration::from_millis(self.active_ms)
     }
 
-    /// Returns the last completed step, in the order of the plan. Returns `None` if no step has
-    /// completed.
+    /// Returns the last step, in the order of the plan, that has completed. Returns `None` if no
+    /// step has completed.
     pub(crate) fn last_completed(&self) -> Option<usize> {
         let completed = |outcome: &Option<Outcome>| {
             outcome.as_ref().is_some_and(|outcome| outcome.is_success())
@@ -197,9 +200,9 @@ impl RunState {
         self.outcomes.iter().rposition(completed)
     }
 
-    /// Truncates the outputs that are preserved for the report of a failure, to at most `left`
-    /// bytes in total. Includes the outputs of suspended nested runs. Subtracts the remaining size
-    /// of the outputs from `left`.
+    /// Truncates the outputs that are preserved for the report of a failed run to at most `left`
+    /// bytes in total, including the outputs of suspended nested runs. Then subtracts the remaining
+    /// size of the outputs from `left`.
     pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }
@@ -213,7 +216,8 @@ impl RunState {
         }
     }
 
-    /// Preserves the output of a step for the report of a failed run. Omits answers of the user.
+    /// Preserves the output of a step, so that the run can report it if it fails. Removes the
+    /// user's answer from the output of a question, because it is not meant for the caller.
     pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
         // The answers of the user are meant for the run, and not for the caller of the run.
         if let (Some(_), Value::Object(answer)) =
@@ -224,9 +228,9 @@ impl RunState {
         self.preserved.add(step, output);
     }
 
-    /// Takes the output of a step for the report of a failed run. If the step is a loop that ended
-    /// early, the output contains the elements that had started. Returns `None` if there is no
-    /// output.
+    /// Removes and returns the output of a step, for the report of a failed run. If a loop ended
+    /// early, the output contains only the elements that had started. Returns `None` if the step
+    /// has no output.
     pub(crate) fn take_output(&mut self, plan: &Plan, step: usize) -> Option<Preservation> {
         if let Some(output) = self.outcomes[step].as_mut().and_then(|it| it.take_any_output()) {
             self.preserve(plan, step, output);
@@ -240,7 +244,8 @@ impl RunState {
         self.reached.as_ref().map(|reached| reached.setting.name())
     }
 
-    /// Starts to observe a run that starts or resumes. Returns `None` if the run is not observed.
+    /// Creates the observation of a run that starts or resumes. Returns `None` if the run is not
+    /// observed.
     pub(super) fn watch<'p>(
         &self,
         plan: &'p Plan,
@@ -270,7 +275,7 @@ impl RunState {
 
 impl PendingQuestion {
     /// Returns the state of the nested run that asked the questions. Returns `None` if a tool or a
-    /// step asked the questions.
+    /// step asked them.
     pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
         match &mut self.resume {
             Some(Resume::Run(run)) => Some(run),
@@ -278,12 +283,12 @@ impl PendingQuestion {
         }
     }
 
-    /// Returns `true` if this pending question is consistent with the plan.
+    /// Returns `true` if this pending question can belong to a run of the plan. Used to reject
+    /// invalid stored states.
     ///
-    /// The step of the question must exist, and must be able to ask: it asks the user or calls a
-    /// tool. If the step is a switch, the call site that the switch has chosen must exist. If the
-    /// step is a loop, `loops` must contain the state of the loop, and the element that asks must
-    /// be running.
+    /// The step of the question must exist, and must ask the user or call a tool. If it is a
+    /// switch, the call site that the switch has chosen must exist. If it is a loop, `loops` must
+    /// contain its state, and the loop element that waits for the answer must be running.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;
         let Some(definition) = plan.steps().get(step) else { return false };
@@ -303,19 +308,20 @@ impl PendingQuestion {
             }
     }
 
-    /// Returns the start of the call or step, as a duration since the start of the run.
+    /// Returns the time at which the tool call or step started, as a duration since the start of
+    /// the run.
     pub(super) const fn begun(&self) -> Duration {
         Duration::from_millis(self.started_ms)
     }
 
-    /// Returns `true` if a tool call asked the questions, and `false` if a step did.
+    /// Returns `true` if a tool call asked the questions. Returns `false` if a step asked them.
     pub(super) const fn is_call(&self) -> bool {
         self.resume.is_some()
     }
 }
 
-/// Converts a list of step indexes to a set. Returns `None` if `steps` contains an index twice, or
-/// an index that is not less than `count`.
+/// Converts a list of step indexes to a set. Returns `None` if the list contains duplicates, or an
+/// index that is not less than `count`.
 fn set(steps: &[usize], count: usize) -> Option<StepSet> {
     if steps.iter().any(|&step| step >= count) {
         return None;

@@ -1,4 +1,4 @@
-//! Access to the stored results of steps, and which parts of them a run keeps.
+//! Reads the stored results of steps, and drops the parts of them that the run no longer needs.
 
 use std::{borrow::Cow, mem};
 
@@ -16,14 +16,14 @@ use crate::{
     message::{ToolResult, branch::is_label},
 };
 
-/// The `_meta` key that holds the step reports in the result of a failed run.
+/// The key in `_meta` under which the result of a failed run contains reports about its steps.
 pub(crate) const STEPS: &str = "mcp-composite/steps";
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns a field of the step's record, such as the output. Returns `None` if the field was
-    /// not kept.
+    /// Returns a field of the step's record, such as the output. Returns `None` if the record does
+    /// not contain this field.
     pub(super) fn field(&self, field: Field) -> Option<Cow<'_, Value>> {
         let record = self.record.as_deref();
         let content = || record.and_then(|record| record.content.as_ref());
@@ -50,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// Takes the output of a step that has no tool result, such as the output of a loop.
+    /// Removes and returns the output of a step that has no tool result, such as a loop.
     pub(crate) fn take_output(&mut self) -> Option<Value> {
         self.record.as_mut()?.output.take()
     }
@@ -59,10 +59,10 @@ impl Outcome {
         self.record.get_or_insert_default().output = Some(output);
     }
 
-    /// Parses a tool result as JSON if it consists only of text. The parsed value becomes the
-    /// output of the step.
+    /// Parses the text of a tool result as JSON, if the result consists only of text. The parsed
+    /// value becomes the output of the step.
     ///
-    /// Fails the step if the text is not valid JSON, or if the value exceeds a limit.
+    /// Fails the step if the text is not valid JSON, or if the parsed value would exceed a limit.
     pub(super) fn parse(&mut self, scope: &Scope) {
         let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
         let blocks = &result.content;
@@ -89,9 +89,9 @@ impl Outcome {
         }
     }
 
-    /// Moves the structured content of a failed tool's result into the `data` of the step's error.
-    /// If a failed composite has no structured content, moves the report about its steps there
-    /// instead.
+    /// Moves the structured content of a failed tool's result to the `data` of the step's error. If
+    /// the tool is a composite whose result has no structured content, moves the report about its
+    /// steps instead.
     pub(super) fn add_details(&mut self) {
         if let (Some(result), Some(error)) = (&mut self.result, &mut self.error)
             && error.kind == ErrorKind::Tool
@@ -105,8 +105,8 @@ impl Outcome {
         }
     }
 
-    /// Takes the output of a completed step from its record or its result. Drops all other data of
-    /// the step. Returns `None` if the step has not completed.
+    /// Removes and returns the output of a completed step, and drops all other data of the step.
+    /// Returns `None` if the step has not completed.
     pub(super) fn take_any_output(&mut self) -> Option<Value> {
         let (record, result) = (self.record.take(), self.result.take());
         if !self.is_success() {
@@ -116,11 +116,11 @@ impl Outcome {
         kept.or_else(|| result.map(ToolResult::into_inner).and_then(output_of))
     }
 
-    /// Drops the data of the step that no expression reads. Moves the `fields` that are read from
-    /// the result to the record, and drops the result. If `keeps_result` is `true`, keeps the
-    /// result, and copies only those fields to the record that cannot be read from the result.
+    /// Drops all data of the step except for `fields`, which are the fields that expressions read,
+    /// and moves these from the tool result to the record. If `keeps_result` is `true`, also keeps
+    /// the result. In this case, the record gets only fields that cannot be read from the result.
     ///
-    /// Returns the output of a completed step if it was dropped.
+    /// Returns the output of the step if the step has completed and its output was dropped.
     pub(super) fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
         let is_success = self.is_success();
         let mut dropped = None;
@@ -174,7 +174,8 @@ impl Outcome {
         dropped
     }
 
-    /// Converts the outcome of a loop element to the element's output.
+    /// Returns the output of a loop element from its outcome. Returns `None` if the element has no
+    /// output.
     pub(super) fn into_output(mut self) -> Option<Value> {
         let fields = Fields { output: true, ..Fields::default() };
         self.keep(fields, false);
@@ -186,7 +187,7 @@ impl Outcome {
 // === impl EarlyEnd ===
 
 impl EarlyEnd {
-    /// Converts the evaluated text or value of a stop to the result of the run.
+    /// Converts the evaluated result of a stop, a text or a value, to the tool result of the run.
     pub(super) fn result(&self, value: Value) -> CallToolResult {
         match (self.form, value) {
             (EndForm::Output, output) => result_of(output),
@@ -204,15 +205,16 @@ impl EarlyEnd {
 }
 
 /// Returns the structured content of a tool result. If there is none, returns the texts of the
-/// result, with a placeholder such as `[image image/png]` for each content block that is not text.
+/// result as a string, with a placeholder such as `[image image/png]` for each content block that
+/// is not text.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
     let blocks = result.content.into_iter().filter(|block| !is_label(block));
     structured.or_else(|| joined(blocks.map(named_block)))
 }
 
-/// Returns the text of a content block. For a block that is not text, returns its kind together
-/// with its media type or URI, such as `[image image/png]`.
+/// Returns the text of a content block. For any other block, returns a placeholder that names its
+/// kind and its media type or URI, such as `[image image/png]`.
 fn named_block(block: ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text,
@@ -228,9 +230,8 @@ fn named_block(block: ContentBlock) -> String {
     }
 }
 
-/// Converts the output of a step to a tool result. A string becomes the text content of the result.
-/// Any other value becomes the structured content of the result, and also its text content, as
-/// JSON.
+/// Converts the output of a step to a tool result. A string becomes the text of the result. Any
+/// other value becomes the structured content of the result, and its JSON becomes the text.
 pub(crate) fn result_of(output: Value) -> CallToolResult {
     match output {
         Value::String(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
@@ -238,15 +239,15 @@ pub(crate) fn result_of(output: Value) -> CallToolResult {
     }
 }
 
-/// Returns the texts of a tool result, joined by newlines. Includes the labels that precede the
-/// content of each branch.
+/// Returns the texts of a tool result, joined by newlines. Includes the labels that composites
+/// insert before the content of each branch.
 pub(super) fn texts(result: &CallToolResult) -> String {
     let texts: Vec<_> = result.content.iter().filter_map(text).collect();
     texts.join("\n")
 }
 
-/// Returns the texts of a tool result, joined by newlines, without the labels that precede the
-/// content of each branch. Returns `None` if no other text is left.
+/// Returns the texts of a tool result, joined by newlines. Omits the labels that composites insert
+/// before the content of each branch. Returns `None` if the result contains no other text.
 pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     let mut texts = output_texts(result);
     let mut text = texts.next()?.to_owned();
@@ -265,8 +266,8 @@ fn text(block: &ContentBlock) -> Option<&str> {
     block.as_text().map(|text| text.text.as_str())
 }
 
-/// Returns the text of a step from its output: the output itself if it is a string, or its member
-/// `text`. Returns `None` if neither is a string.
+/// Returns the text of a step's output: the output itself if it is a string, or the output's member
+/// `text` if that is a string. Returns `None` otherwise.
 pub(crate) fn text_of(output: &Value) -> Option<&Value> {
     let text = output.get("text").unwrap_or(output);
     text.is_string().then_some(text)
@@ -276,8 +277,8 @@ fn first_text(result: &CallToolResult) -> Option<&str> {
     output_texts(result).next()
 }
 
-/// Builds a JSON object with a member for each content block, such as `text` or `image_0`. Omits
-/// resource links and labels.
+/// Converts content blocks to a JSON object with a member for each block, such as `text` or
+/// `image_0`. Omits resource links and labels.
 fn content(blocks: Vec<ContentBlock>) -> Value {
     let mut content = Map::with_capacity(blocks.len());
     let [mut texts, mut images, mut audios, mut resources] = [0; 4];

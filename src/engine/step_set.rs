@@ -51,7 +51,7 @@ impl StepSet {
         Self(self.0 | other.0)
     }
 
-    /// Returns `true` if `other` contains all steps of this set.
+    /// Returns `true` if all steps of this set are also in `other`.
     pub(crate) const fn is_subset(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }

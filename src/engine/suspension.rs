@@ -1,4 +1,4 @@
-//! Computes the minimum size of the state that a run stores while it is suspended for a question.
+//! Computes how large the state of a run is at least when the run is suspended for a question.
 
 use super::{
     plan::{Fields, Plan, RunOutput, Step, StepSet},
@@ -6,9 +6,9 @@ use super::{
 };
 use crate::json_size::json_bytes;
 
-/// A problem in a plan: the state of a run may become too large for a question after a step has
-/// already changed something. The cause is another step, possibly the same, whose output has an
-/// unknown size and is kept until the question is answered.
+/// A problem that is found in a plan before it runs. `step` may change something, although the
+/// state of the run may become too large to be stored for `question`. The state may become too
+/// large because it contains `output`, the output of a step, whose size is unknown in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unchecked {
     /// The step that may change something.
@@ -22,7 +22,8 @@ pub(crate) struct Unchecked {
 // === impl Plan ===
 
 impl Plan {
-    /// Returns the set of a step and all steps that depend on it, directly or indirectly.
+    /// Returns the set that contains the given step and all steps that depend on it, directly or
+    /// indirectly.
     pub(crate) fn with_dependents(&self, step: usize) -> StepSet {
         let mut found: StepSet = [step].into_iter().collect();
         loop {
@@ -36,16 +37,16 @@ impl Plan {
         }
     }
 
-    /// Returns `true` if the record of a step is kept while the steps in `waiting` have not run,
-    /// because one of these steps or the answer of the run reads the record.
+    /// Returns `true` if the record of a step is kept until the steps in `waiting` have run,
+    /// because one of them or the answer of the run reads the record.
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
     }
 
-    /// Finds a step that may change something before the state of the run becomes too large for one
-    /// of the later `questions`. The state can become too large if it keeps an output until the
-    /// answer arrives, and the size of this output may be unknown when the step begins.
+    /// Finds a step that may change something although the state of the run may later become too
+    /// large to be stored for one of the `questions`. The state becomes too large if it contains
+    /// the output of a step, whose size may still be unknown when the changing step starts.
     pub(crate) fn find_unchecked(
         &self,
         questions: StepSet,
@@ -77,11 +78,11 @@ impl Plan {
 // === impl RunState ===
 
 impl RunState {
-    /// Returns the minimum size, as JSON, of the state of a run that is suspended for a question.
-    /// The state contains the input and the records of finished steps, as far as the output block
-    /// or a step that depends on the question reads them.
+    /// Returns the minimum size, as JSON, of the run's state when it is suspended for a question.
+    /// Counts the input and the records of finished steps, as far as the output block or a step
+    /// that depends on the question reads them.
     ///
-    /// Does not include data that the run may drop before it asks the question.
+    /// Does not count data that the run may drop before it asks the question.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {
         let waiting = plan.with_dependents(question);
         let reads_input = !plan.input_readers.intersection(waiting).is_empty();

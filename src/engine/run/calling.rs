@@ -1,4 +1,4 @@
-//! The calls of a run: their futures, spans and nested scopes.
+//! Makes the tool calls of a run. Creates their futures, tracing spans and nested scopes.
 
 use std::{
     future::ready,
@@ -26,12 +26,12 @@ use crate::{
     random,
 };
 
-/// The time that the preparation of call arguments may take without a yield. If a preparation takes
-/// longer, the task yields before it starts the next step.
+/// The time that preparing the arguments of a tool call may take. If it takes longer, the run
+/// yields to other tasks before it starts the next step.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
-/// The start times of a run and of one of its calls, from which the times in the outcome of the
-/// call are computed.
+/// The start times of a run and of one of its tool calls. They are used to compute the times in the
+/// outcome of the call.
 #[derive(Clone, Copy)]
 struct Times {
     run: Instant,
@@ -39,15 +39,15 @@ struct Times {
 }
 
 /// Returns the ID of a nested run, derived from the ID of the outer run and the branch that calls
-/// the nested run. All retries of the branch get the same ID. Backends can therefore use the ID as
-/// an idempotency key.
+/// the nested run. Because all retries of the call get the same ID, backends can use it as an
+/// idempotency key.
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     let digest = Sha256::digest(format!("{id}/{step}/{element}"));
     random::hex(&digest[..16])
 }
 
-/// Returns the error of a branch that panicked. Omits the panic message, because it may contain
-/// data that clients must not see.
+/// Returns the error of a branch that panicked. The error does not contain the panic message, which
+/// may contain data that clients must not see.
 fn panicked() -> StepError {
     StepError::new(ErrorKind::Panic, "the tool panicked")
 }
@@ -55,8 +55,8 @@ fn panicked() -> StepError {
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Prepares the arguments of a call, and makes the first attempt of the call. Rejects the call
-    /// if the arguments are invalid or a limit was reached.
+    /// Prepares the arguments of a tool call and makes its first attempt. Rejects the call if the
+    /// arguments are invalid or if a limit was reached.
     pub(super) fn call(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let begun = self.now;
         let prepared = self.caller.prepare(call.site.site, arguments);
@@ -81,7 +81,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns `true` if a call is polled immediately when it begins, before it becomes a branch.
+    /// Returns `true` if the tool call can be polled immediately, without adding it to the branches
+    /// of the run first.
     #[inline]
     fn polls_here(&self, call: &NewCall<'_>) -> bool {
         let effects = &self.scheduler.effects;
@@ -103,11 +104,12 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Calls the tool of a step and polls the call once. If the call ends at this poll, the step
-    /// ends too. Otherwise, the call becomes a branch.
+    /// Starts the tool call of a step and polls it once. If the call has ended after this poll, the
+    /// step ends too. Otherwise, the call is added to the branches of the run.
     ///
-    /// This makes calls that end at the first poll cheap. Only a pending call needs an entry in the
-    /// list of pending calls, a clone of the scope, a task and a timer.
+    /// This makes calls cheap that end at the first poll, for example calls to tools in the same
+    /// process. Only a call that is still pending needs an entry in the list of pending calls, a
+    /// clone of the scope, a task and a timer.
     #[inline]
     fn call_here(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let (id, site, begun) = (call.id, call.site, self.now);
@@ -240,7 +242,8 @@ impl<'p, C: Caller> Run<'p, C> {
 // === impl Times ===
 
 impl Times {
-    /// Returns the end of a branch whose tool has just replied.
+    /// Converts the reply of a tool that has just arrived to the end of the branch that called the
+    /// tool.
     fn ended(self, called: Called) -> Ended {
         self.ended_at(called, Instant::now().saturating_duration_since(self.run))
     }

@@ -1,5 +1,5 @@
 //! The external effects of a run: sending progress notifications, reporting to observers, and
-//! stopping branches.
+//! aborting branches.
 
 use crate::engine::{
     branches::{BranchId, Branches},
@@ -17,13 +17,13 @@ pub(super) enum Ended {
     Asks(Box<Questions>),
 }
 
-/// Carries out the effects that a scheduler orders: reports to the client and to observers, and
-/// stops branches.
+/// Carries out the effects of a scheduler: sends progress notifications to the client, reports to
+/// observers, and aborts branches.
 pub(super) struct RunEffects<'p> {
     pub(super) branches: Branches<Ended>,
-    /// The progress of the steps. `None` if the client sent no progress token.
+    /// The progress of the run. `None` if the client sent no progress token.
     pub(super) progress: Option<Box<RunProgress>>,
-    /// The observation of the run. `None` if the run is not observed.
+    /// The observation of the run. `None` if there is nothing to observe.
     pub(super) watching: Option<Box<Observation<'p>>>,
 }
 

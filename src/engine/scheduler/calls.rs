@@ -1,4 +1,4 @@
-//! The tool calls of a run: their attempts and deadlines, and the limits that end them.
+//! The tool calls of a run: their attempts, their deadlines, and the limits that end them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::engine::{
     plan::{Action, CallSite},
 };
 
-/// A new attempt of a tool call. The driver makes the attempt.
+/// A new attempt of a tool call, which the driver of the scheduler must make.
 pub(in crate::engine) struct Attempt<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
@@ -22,15 +22,15 @@ pub(in crate::engine) struct Attempt<'p> {
     pub(in crate::engine) begun: Duration,
     /// The number of this attempt, starting at 1.
     pub(in crate::engine) count: u32,
-    /// The error kind of the previous attempt. `None` for the first attempt.
+    /// The error kind of the previous attempt of the call. `None` for the first attempt.
     pub(in crate::engine) after: Option<&'static str>,
 }
 
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Receives the driver's reply to [`Command::Permit`]. Starts the requested call, unless a
-    /// limit was reached.
+    /// Processes the driver's reply to [`Command::Permit`]. Starts the call for which the permit
+    /// was requested, unless a limit was reached.
     pub(in crate::engine) fn permit(
         &mut self,
         reached: Option<Reached>,
@@ -45,8 +45,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Adds a call to the pending calls, and returns its first attempt. `arguments` are the
-    /// prepared arguments of the call.
+    /// Adds a tool call to the pending calls, and returns its first attempt. `arguments` must
+    /// already be prepared for the tool.
     pub(in crate::engine) fn begin_call(
         &mut self,
         call: NewCall<'p>,
@@ -63,8 +63,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.begin_attempt(self.calls.len() - 1, now)
     }
 
-    /// Starts the next attempt of a call, and returns this attempt. Returns `None` if the call has
-    /// already ended.
+    /// Starts the next attempt of a pending call, and returns the attempt. Returns `None` if the
+    /// call has already ended.
     pub(in crate::engine) fn begin_retry(
         &mut self,
         id: BranchId,
@@ -83,8 +83,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Attempt { id, site, input, begun, count, after }
     }
 
-    /// Ends a call that cannot start, because its arguments are invalid or a limit was reached.
-    /// Depending on the cause, the step fails, or it is skipped because the run ends.
+    /// Ends a tool call that cannot start, because its arguments are invalid or a limit was
+    /// reached. If a limit ends the run, the step is skipped. Otherwise, the step fails.
     pub(in crate::engine) fn reject_call(
         &mut self,
         call: NewCall<'p>,
@@ -109,7 +109,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.hold_back(id.step);
     }
 
-    /// Ends a call that would be retried if a limit did not prevent it.
+    /// Ends a call whose next retry a limit prevents.
     pub(in crate::engine) fn reject_retry(
         &mut self,
         id: BranchId,
@@ -141,8 +141,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.calls.iter().find(|call| call.id == id).map(|call| call.site)
     }
 
-    /// Returns the call site of any pending call of this step. Returns `None` if all calls of the
-    /// step have ended.
+    /// Returns the call site of a pending call of this step. If the step has several pending calls,
+    /// any of them is used. Returns `None` if the step has no pending call.
     pub(in crate::engine) fn site_of_step(&self, step: usize) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id.step == step).map(|call| call.site)
     }
@@ -151,32 +151,33 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.calls.iter().position(|call| call.id == id)
     }
 
-    /// Returns the first call, in the order of the plan, whose next attempt is due.
+    /// Returns the first pending call, in the order of the plan, whose next attempt is due.
     pub(super) fn next_retry(&mut self) -> Option<BranchId> {
         self.retrying = self.retrying.checked_sub(1)?;
         self.calls.iter().filter(|call| call.is_due()).map(|call| call.id).min()
     }
 
-    /// Returns the earliest deadline of the run and of its pending calls. Excludes calls whose next
-    /// attempt is already due.
+    /// Returns the earliest deadline of the run and of its pending calls. Calls whose next attempt
+    /// is already due are ignored.
     pub(in crate::engine) fn due(&self) -> Duration {
         let calls = self.calls.iter().filter(|call| !call.is_due()).map(|call| call.due);
         calls.fold(self.deadline, Duration::min)
     }
 
-    /// Returns the earliest deadline that was set since the previous call of this function, and
-    /// resets it. Returns `None` if no deadline was set.
+    /// Returns the earliest of the deadlines that were set since the previous call of this method.
+    /// Returns `None` if none was set.
     pub(in crate::engine) const fn take_soonest(&mut self) -> Option<Duration> {
         self.soonest.take()
     }
 
-    /// Lowers the earliest deadline to `due` if `due` is earlier.
+    /// Records a new deadline, so that [`take_soonest`](Self::take_soonest) returns the earliest
+    /// deadline that was set.
     fn note_due(&mut self, due: Duration) {
         self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 
-    /// Processes all deadlines up to the time `due`. Times out each attempt whose deadline has
-    /// passed, and marks each waiting retry whose delay has passed as due.
+    /// Processes all deadlines up to the time `due`: times out attempts whose deadline has passed,
+    /// and marks retries whose delay has passed as due.
     pub(in crate::engine) fn pass(&mut self, due: Duration, now: Duration) {
         let mut late = Vec::new();
         for call in self.calls.iter_mut().filter(|call| call.due <= due) {
@@ -198,8 +199,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Records the outcome of an attempt that has ended. Schedules a retry if the retry policy
-    /// allows one, or ends the call.
+    /// Records the outcome of an attempt that has ended. If the retry policy allows another
+    /// attempt, schedules it. Otherwise, ends the call.
     pub(in crate::engine) fn end_attempt(
         &mut self,
         id: BranchId,
@@ -223,7 +224,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_call(&call, outcome, now);
     }
 
-    /// Records the error of an attempt that ended without a reply, for example because it panicked.
+    /// Records that an attempt ended with `error` and without a reply, for example because it
+    /// panicked.
     pub(in crate::engine) fn lose(&mut self, id: BranchId, error: StepError, now: Duration) {
         let Some(place) = self.place_of(id) else { return };
         let outcome = Outcome::answered(self.calls[place].begun, now, Err(error));
@@ -231,19 +233,20 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_attempt(id, outcome, now);
     }
 
-    /// Ends a call that waits for a retry, without making the retry. `why` is the reason.
+    /// Ends a call that waits for a retry, so that the retry is not made. `why` is the reason.
     pub(super) fn give_up(&mut self, call: &Attempts<'p>, why: StepError, now: Duration) {
         let outcome = Outcome::answered(call.begun, now, Err(call.not_again(why)));
         self.end_call(call, outcome, now);
     }
 
-    /// Ends a call. Also ends the step of the call, unless the step is a loop.
+    /// Ends a tool call with the outcome of its last attempt. This also ends the step, unless the
+    /// step is a loop.
     fn end_call(&mut self, call: &Attempts<'p>, outcome: Outcome, now: Duration) {
         self.end_branch(call.id, call.site, Outcome { attempts: call.count, ..outcome }, now);
     }
 
-    /// Ends a branch. If the branch is a step, records the outcome of the step. If it is a loop
-    /// element, records the outcome of the element, and lets the loop start its next elements.
+    /// Ends a branch with an outcome. For a step, records the outcome of the step. For a loop
+    /// element, records the outcome of the element and lets the loop start its next elements.
     pub(super) fn end_branch(
         &mut self,
         id: BranchId,
@@ -260,20 +263,20 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the index of the call site that was chosen, if the step is a switch. Returns `None`
-    /// for other steps.
+    /// Returns the index of the call site that the step has chosen, if the step is a switch.
+    /// Returns `None` for other steps.
     pub(super) fn chosen(&self, step: usize, site: &CallSite) -> Option<usize> {
         let action = &self.plan.steps()[step].action;
         matches!(action, Action::Switch(_)).then_some(site.site)
     }
 
-    /// Moves a step that was about to start back to the waiting steps.
+    /// Moves a step that was about to start back to the steps that have not started.
     fn hold_back(&mut self, step: usize) {
         self.running.remove(step);
         self.waiting.insert(step);
     }
 
-    /// Aborts all calls of a step, and returns the number of attempts that were made for them.
+    /// Aborts all pending calls of a step. Returns the number of attempts that were made for them.
     pub(super) fn drop_calls(&mut self, step: usize) -> u32 {
         let mut made = 0;
         let Self { calls, effects, .. } = self;

@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use crate::engine::{branches::BranchId, plan::CallSite, questions::Answered};
 
-/// The next action that the driver of a run must perform.
+/// An instruction of the scheduler: the next action that its driver must perform.
 pub(in crate::engine) enum Command<'p> {
-    /// Check whether the limits of the run allow another call, and pass the result to
+    /// Check whether the limits of the run allow another tool call, and pass the result to
     /// [`permit`](super::Scheduler::permit).
     Permit,
-    /// Prepare the evaluated arguments, and make the first attempt of the call.
+    /// Prepare the evaluated arguments of a tool call, and make the first attempt of the call.
     Call(NewCall<'p>, JsonObject),
     /// Make the next attempt of a call.
     Retry(BranchId),
-    /// Count the output of a step that calls no tool toward the size limits of the run, and pass
-    /// the result to [`count`](super::Scheduler::count).
+    /// Count the size of an output toward the limits of the run. A step has produced this output
+    /// without a tool call. Pass the result to [`count`](super::Scheduler::count).
     Count(Box<MadeOutput>),
-    /// Read the clock, because evaluating expressions may have taken some time. Then execute the
+    /// Read the clock, because evaluating expressions may have taken some time. Then request the
     /// next command.
     Continue,
-    /// Do not execute further commands for now. Contains the reason.
+    /// Stop requesting commands for now. Contains the reason.
     Pause(Pause),
 }
 
@@ -33,7 +33,7 @@ pub(in crate::engine) enum Pause {
     Wait,
     /// The run yields to other tasks, because it has evaluated many expressions in a row.
     Yield,
-    /// Only questions are pending, so the run is suspended until the user answers them.
+    /// Only questions are pending. The run is suspended until the user answers them.
     Suspended,
     /// The run has ended.
     Ended,
@@ -43,12 +43,12 @@ pub(in crate::engine) enum Pause {
 pub(in crate::engine) struct NewCall<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
-    /// The previous attempts of the call, and the answers to the tool's questions. `None` if the
-    /// tool has not asked questions.
+    /// The previous attempts of the call, and the answers to the questions that the tool asked in
+    /// the last of them. `None` if the tool has not asked questions.
     pub(super) resumed: Option<Box<Resumed>>,
 }
 
-/// The previous attempts of a call whose tool has asked questions.
+/// The previous attempts of a tool call that was interrupted by questions of the tool.
 pub(super) struct Resumed {
     /// The start of the first attempt.
     pub(super) begun: Duration,
@@ -68,7 +68,7 @@ pub(in crate::engine) struct MadeOutput {
 // === impl NewCall ===
 
 impl NewCall<'_> {
-    /// Returns `true` if this call was made before, and the tool replied with questions.
+    /// Returns `true` if the tool replied with questions to a previous attempt of this call.
     pub(in crate::engine) const fn is_resumed(&self) -> bool {
         self.resumed.is_some()
     }

@@ -1,4 +1,4 @@
-//! The end of a run: after the last step, at the deadline, or because of a limit.
+//! The end of a run: after its last step, at its deadline, or because of a limit.
 
 use std::{mem, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::engine::{
 // === impl Scheduler ===
 
 impl<E: Effects> Scheduler<'_, E> {
-    /// Ends the run early if a limit was reached. Steps that are running then finish, but no
+    /// Ends the run early if a limit was reached. Steps that are already running finish, but no
     /// further step starts.
     #[inline]
     pub(in crate::engine) fn reach(&mut self, reached: Option<Reached>, now: Duration) {
@@ -28,7 +28,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Returns the error for steps that never start because a limit has ended the run. Returns
+    /// Returns the error of steps that were not started because a limit has ended the run. Returns
     /// `None` if no limit was reached.
     pub(super) fn why_ended(&self) -> Option<StepError> {
         let reached = self.state.reached.as_ref()?;
@@ -36,7 +36,7 @@ impl<E: Effects> Scheduler<'_, E> {
     }
 
     /// After a limit was reached, skips all loop elements that have not started, and ends all calls
-    /// that wait for a retry.
+    /// that wait for a retry. Does nothing if no limit was reached.
     pub(super) fn end_rest(&mut self, now: Duration) {
         let Some(why) = self.why_ended() else { return };
         let mut loops = StepSet::default();
@@ -62,7 +62,8 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run if no work is left, or suspends it until its questions are answered.
+    /// Ends the run if no work is left. If only questions are pending, suspends the run until the
+    /// user answers them.
     pub(in crate::engine) fn end(&mut self, now: Duration) -> Command<'static> {
         // The timer may not have fired yet, because branches that never yield keep it from being
         // polled. If work is left although nothing else has ended the run, the run has reached its
@@ -84,8 +85,8 @@ impl<E: Effects> Scheduler<'_, E> {
         Command::Pause(Pause::Ended)
     }
 
-    /// Ends the run at a stop, with the result of this step. Cancels all running steps and pending
-    /// questions, and skips the remaining steps.
+    /// Ends the run at a stop, whose result becomes the result of the run. Cancels all running
+    /// steps and pending questions, and skips the remaining steps.
     pub(super) fn stop_early(&mut self, step: usize, result: CallToolResult, now: Duration) {
         let outcome = Outcome::ended(now, now, Status::Completed, None);
         self.finish(step, Outcome { attempts: 0, ..outcome });
@@ -97,7 +98,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Suspends the run. Called when only questions are pending.
+    /// Prepares the state of the run for a suspension. Called when only questions are pending.
     fn suspend(&mut self, now: Duration) {
         let state = &mut self.state;
         state.asked.sort_unstable_by_key(|asked| asked.id);
@@ -106,9 +107,9 @@ impl<E: Effects> Scheduler<'_, E> {
         state.loops.sort_unstable_by_key(|each| each.step);
     }
 
-    /// After a limit was reached, cancels the loop elements that wait for the user, because no more
-    /// questions are asked. Each of these loops ends with the results of its other elements, which
-    /// become part of the run's partial result.
+    /// After a limit was reached, no more questions are asked. This method cancels all loop
+    /// elements that wait for the user. Their loops end with the results of the other elements,
+    /// which become part of the run's partial result.
     fn end_loops_that_wait(&mut self, now: Duration) {
         if self.is_over() || self.state.reached.is_none() {
             return;
@@ -129,7 +130,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run immediately. Steps that are still running get the status `status`.
+    /// Ends the run immediately. Steps that are still running get `status` as their final status.
     fn stop(&mut self, status: Status, now: Duration) {
         self.effects.end_run();
         let is_complete = self.running.is_empty() && self.waiting.is_empty();
@@ -174,10 +175,10 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Marks the step that finished last as timed out if the run has passed its deadline.
+    /// Marks the step that finished last as timed out if the deadline of the run has passed.
     ///
-    /// Does nothing if the answer of the plan consists of all outcomes, as for a fan-out, because
-    /// late outcomes are returned too.
+    /// Does nothing if the answer consists of the outcomes of all steps, as for a fan-out, because
+    /// outcomes that arrive late are returned too.
     fn end_late(&mut self, now: Duration) {
         if now > self.deadline
             && !matches!(self.plan.answer, RunOutput::Outcomes)

@@ -1,4 +1,4 @@
-//! The loops of a run: starting, advancing and ending them.
+//! The loops of a run: how they start, advance and end.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.advance(step, now);
     }
 
-    /// Adds a loop that begins or resumes to the loops of the run.
+    /// Adds a loop that starts or resumes to the running loops.
     pub(super) fn add_loop(&mut self, each: Loop<'p>) {
         self.effects.split_step(&each);
         self.loops.push(each);
@@ -42,7 +42,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.loops.iter().position(|each| each.step == step)
     }
 
-    /// Returns the step of a loop that may start its next element.
+    /// Returns the step of a running loop that may start its next element.
     #[inline]
     pub(super) fn next_loop(&mut self) -> Option<usize> {
         while let Some(step) = { self.advancing }.next() {
@@ -70,7 +70,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Evaluates the call arguments of a loop element.
+    /// Evaluates the arguments of a loop element's tool call.
     pub(super) fn element_arguments(
         &mut self,
         place: usize,
@@ -86,7 +86,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         })
     }
 
-    /// Lets a loop start its next elements. If all elements have ended, ends the loop and its step.
+    /// Lets a loop start its next elements. If all elements have ended, ends the loop and the step.
     pub(super) fn advance(&mut self, step: usize, now: Duration) {
         self.advancing.insert(step);
         let Some(place) = self.place_of_loop(step).filter(|&place| self.loops[place].is_done())
@@ -106,7 +106,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Skips a loop element that was about to start, and ends the run, because a limit was reached.
+    /// Skips a loop element that was about to start. Ends the run, because a limit was reached.
     pub(super) fn skip_element(
         &mut self,
         element: BranchId,
@@ -124,7 +124,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.advance(element.step, now);
     }
 
-    /// Records the outcome of a loop element. If the element has failed, and the step does not
+    /// Records the outcome of a loop element. If the element has failed, and the loop does not
     /// continue on failure, ends the loop and stops its other elements.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
         let Some(place) = self.place_of_loop(id.step) else { return };

@@ -1,4 +1,4 @@
-//! The questions of a run to the user, and how the run resumes with the answers.
+//! The questions that a run asks the user, and resuming the run with the answers.
 
 use std::{mem, time::Duration};
 
@@ -23,9 +23,9 @@ use crate::{
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Resumes a suspended run. Processes answers until a command is to be executed, and returns
-    /// this command; call this function again after that. Returns `None` once all answers are
-    /// processed.
+    /// Resumes a suspended run. Processes the user's answers until the driver must execute a
+    /// command, and returns this command. The driver then calls this method again, until it returns
+    /// `None` because all answers are processed.
     #[inline]
     pub(in crate::engine) fn resume(&mut self, now: Duration) -> Option<Command<'p>> {
         if self.resuming == 0 && self.state.loops.is_empty() {
@@ -60,8 +60,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Adds the question of a step to the pending questions. Returns an error if the user cannot be
-    /// asked, or if an expression in the question cannot be evaluated.
+    /// Asks the question of a step, by adding it to the pending questions. Returns an error if the
+    /// user cannot be asked, or if an expression in the question cannot be evaluated.
     pub(super) fn ask(
         &mut self,
         step: usize,
@@ -85,13 +85,14 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(())
     }
 
-    /// Converts a time, as a duration since the start of the run, to Unix time in milliseconds.
+    /// Converts `time`, a duration since the start of the run, to Unix time in milliseconds.
     fn unix_ms(&self, time: Duration) -> u64 {
         let started = self.asking.as_ref().map_or(0, |asking| asking.started_unix_ms);
         started.saturating_add(milliseconds(time))
     }
 
-    /// Processes the user's response to the question of a step.
+    /// Processes the user's response to the question of a step. Returns a command if the user has
+    /// accepted. Otherwise, ends the step, or leaves the question pending.
     fn accept(
         &mut self,
         mut asked: PendingQuestion,
@@ -134,8 +135,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Receives the driver's reply to [`Command::Count`], and ends the step whose output was
-    /// counted. `counted` is an error if the output exceeds a limit.
+    /// Processes the driver's reply to [`Command::Count`], and ends the step whose output was
+    /// counted. `counted` is an error if the output exceeds a limit of the run.
     pub(in crate::engine) fn count(
         &mut self,
         made: MadeOutput,
@@ -149,7 +150,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 
-    /// Ends a step that calls no tool, with an output or an error.
+    /// Ends a step that calls no tool. `ended` is its output or its error.
     fn end_step(
         &mut self,
         step: usize,
@@ -169,8 +170,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Calls a tool again, with the user's responses to its questions. If none of the questions has
-    /// a response yet, keeps all of them pending and returns `None`.
+    /// Calls a tool again, now with the user's responses to its questions. If no question has a
+    /// response yet, all questions stay pending and the method returns `None`.
     fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
         let Some(answered) = asked.take_answers() else {
             self.state.asked.push(asked);
@@ -195,8 +196,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the call site of a branch. For a switch, this is the site that the switch has
-    /// `chosen`. For any other step, it is the only site of the step.
+    /// Returns the call site of a branch. For a switch, this is the call site `chosen`, which the
+    /// switch has selected. Any other step has only one call site.
     fn chosen_site(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
         let mut sites = self.plan.steps()[id.step].action.sites();
         match chosen {
@@ -205,8 +206,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Ends an attempt in which the tool has replied with questions, and adds them to the pending
-    /// questions. The tool is called again after they are answered.
+    /// Ends an attempt to which the tool has replied with questions, and adds them to the pending
+    /// questions. The tool is called again after the user has answered them.
     pub(in crate::engine) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.place_of(id) else { return };
         let call = self.calls.swap_remove(place);
@@ -217,10 +218,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.asked.push(asked);
     }
 
-    /// Rejects a call to a tool that is not read-only if a later question is certain to fail,
-    /// because the call could have side effects although the run cannot succeed. A question fails
-    /// if the client does not allow questions, or if the state of the suspended run would be too
-    /// large to store.
+    /// Rejects a call to a tool that is not read-only if a later question is certain to fail. The
+    /// call could otherwise have side effects although the run cannot succeed. A question fails if
+    /// the client cannot be asked, or if the state of the suspended run would be too large to
+    /// store.
     pub(super) fn check_questions(
         &mut self,
         step: usize,
@@ -253,9 +254,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Err(refused)
     }
 
-    /// Returns the error of a rejected step after which the run could not be suspended for the
-    /// question of the step `later`. The state of the run would have at least `bytes` bytes by
-    /// then, but the maximum is `room` bytes.
+    /// Returns the error of a step that is rejected because the run could not be suspended
+    /// afterwards for the question of the step `later`. By then, the state of the run would have at
+    /// least `bytes` bytes, which exceeds the maximum of `room` bytes.
     fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
         let why = format!(
@@ -266,8 +267,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         StepError::new(ErrorKind::Limit, why)
     }
 
-    /// Returns `true` if a step is certain to start. This is the case if it has no condition, or if
-    /// its condition is already known to be true.
+    /// Returns `true` if a step is certain to start, because it has no condition or because its
+    /// condition is already known to be true.
     fn is_certain(&mut self, step: usize) -> bool {
         let Some(condition) = &self.plan.steps()[step].condition else { return true };
         let is_known = |used: &Use<'_>| match used.root {
@@ -277,8 +278,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         condition.uses().iter().all(is_known) && self.holds(condition) == Ok(true)
     }
 
-    /// Returns the error of a step that is rejected because the user cannot be asked. `what`
-    /// describes the question for the error message.
+    /// Returns the error of a step that is rejected because the client cannot ask the user. `what`
+    /// describes the question in the error message.
     fn cannot_be_asked(&self, what: &str) -> StepError {
         let why = "and the client cannot: it does not declare the capability `elicitation`";
         match self.asking.as_ref().and_then(|asking| asking.closed) {
