@@ -1,4 +1,5 @@
-//! The expressions of conditions and loops, which must evaluate to a boolean or an array.
+//! The expressions in conditions and loops. Conditions must evaluate to a boolean, and collections
+//! to an array.
 
 use std::fmt;
 
@@ -13,8 +14,8 @@ use super::{
     template::Template,
 };
 
-/// A boolean condition: a reference such as `$input.ok`, or a template, whose braces may be
-/// omitted.
+/// A boolean condition: a reference such as `$input.ok`, or a template. The braces of the template
+/// may be omitted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 
@@ -28,8 +29,8 @@ const ARRAY: &str = "an array, or a text that is a JSON array";
 // === impl Condition ===
 
 impl Condition {
-    /// Parses a condition, such as `$steps.a.output.ok`, `{{ input.count > 3 }}` or
-    /// `input.count > 3`.
+    /// Parses a condition. Examples are `$steps.a.output.ok`, `{{ input.count > 3 }}` and, without
+    /// braces, `input.count > 3`.
     pub(crate) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Expression::parse_logic(text, names).map(Self)
     }
@@ -59,7 +60,7 @@ impl Condition {
     }
 }
 
-/// The default is a condition that is always true.
+/// Returns a condition that is always true.
 impl Default for Condition {
     fn default() -> Self {
         Self(Expression::literal(Value::Bool(true)))
@@ -75,8 +76,8 @@ impl fmt::Display for Condition {
 // === impl Collection ===
 
 impl Collection {
-    /// Parses a collection, which is an array of any values or a string. The string contains either
-    /// a JSON array, or a reference or template as in a [`Condition`].
+    /// Parses a collection from an array or a string. The string contains a JSON array or, as in a
+    /// [`Condition`], a reference or a template.
     pub(crate) fn parse(value: &Value, names: &ScopeNames<'_>) -> Result<Self, ExpressionErrors> {
         let wrong = |found| {
             let error =
@@ -128,7 +129,7 @@ impl Collection {
     }
 }
 
-/// The default is a collection without elements.
+/// Returns a collection without elements.
 impl Default for Collection {
     fn default() -> Self {
         Self(Expression::literal(Value::Array(Vec::new())))
@@ -141,7 +142,7 @@ impl fmt::Display for Collection {
     }
 }
 
-/// Returns the type of a value for error messages, such as `an array`.
+/// Returns a description of a value's type for error messages, such as `an array`.
 pub(crate) const fn kind(value: Option<&Value>) -> &'static str {
     match value {
         None => "nothing",

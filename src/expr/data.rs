@@ -1,22 +1,24 @@
-//! The data of a run to which expressions can refer.
+//! The data of a run that expressions can read.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Provides the data of a run to the expressions that read it.
+/// Provides the values that expressions read, such as the input of a run and the outputs of its
+/// steps.
 pub(crate) trait Data {
-    /// Returns the value of a root. Returns `None` if the value does not exist yet, for example
-    /// because the step has not run.
+    /// Returns the value of a root, which is the part of the data that a reference names first.
+    /// Returns `None` if the value does not exist yet, for example because the step has not run.
     fn get(&self, root: Root) -> Option<Cow<'_, Value>>;
 }
 
-/// The value at which the path of a reference starts.
+/// The value at which a reference starts, such as the input or the output of a step. The path of
+/// the reference leads from the root to a part of this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Root {
-    /// The input of the run: the arguments of the composite.
+    /// The input of the run, which is the validated arguments of the composite call.
     Input,
-    /// A field of a step's record. The record contains the outcome of the step.
+    /// A field of a step's record, such as its output or its status.
     Step {
         /// The index of the step in the list of all steps.
         step: usize,
@@ -25,7 +27,7 @@ pub(crate) enum Root {
     },
     /// The current element of a loop.
     Item,
-    /// The index of the current element of a loop, starting at zero.
+    /// The index of the current loop element, starting at zero.
     Index,
     /// The ID of the run.
     WorkflowId,
@@ -35,21 +37,21 @@ pub(crate) enum Root {
     WorkflowStartedAt,
 }
 
-/// A field of a step's record. The record contains the outcome of the step.
+/// A field of a step's record. References select it by name, as in `$steps.search.output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Field {
-    /// The output of the step: the structured content of the tool result, the JSON value that was
-    /// parsed from the result, or an object with the result's content blocks.
+    /// The output of the step. This is the structured content of the tool result, the JSON value
+    /// that was parsed from its text, or an object with its content blocks.
     Output,
-    /// An object with all content blocks of the tool result, under keys such as `text`, `text_1`,
-    /// `image_0` and `resource`.
+    /// An object with all content blocks of the tool result. Its keys are `text`, `text_1`,
+    /// `image_0`, `resource` and so on.
     Content,
     /// The first text in the tool result.
     Text,
     /// The status of the step, such as `completed`.
     Status,
-    /// The error of the step, as an object with `kind` and `message`. Null if the step has no
-    /// error.
+    /// The error of the step, as an object with the members `kind` and `message`. Null if the step
+    /// has no error.
     Error,
 }
 
@@ -71,13 +73,13 @@ impl Field {
         }
     }
 
-    /// Returns the field with this name. Returns `None` if no field has this name.
+    /// Parses the name of a field. Returns `None` if no field has this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.name() == name)
     }
 }
 
-/// Uses the JSON value as the input. All other roots have no value.
+/// Provides a JSON value as the input of the run. All other roots have no value.
 impl Data for Value {
     fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
         (root == Root::Input).then_some(Cow::Borrowed(self))

@@ -1,11 +1,11 @@
-//! The errors in parsing and evaluating expressions.
+//! The errors that occur when expressions are parsed or evaluated.
 
 use std::fmt;
 
 use super::PathSegment;
 use crate::suggest::DidYouMean;
 
-/// An error in an expression that is found by parsing it, before any run.
+/// An error that is found when an expression is parsed, before any run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
@@ -14,7 +14,8 @@ pub enum ExpressionError {
     UnknownRoot {
         /// The reference as written.
         text: String,
-        /// The names with which references can begin at this place of the definition.
+        /// The names with which references can begin at this place of the definition, for the error
+        /// message.
         expected: String,
     },
     /// A reference names a step that does not exist.
@@ -24,10 +25,11 @@ pub enum ExpressionError {
         text: String,
         /// The name or index of the step in the reference.
         step: String,
-        /// The most similar name of a step, as a suggestion. `None` if no name is similar.
+        /// The name of the step that is most similar to the unknown name. Suggested in the error
+        /// message. `None` if no name is similar.
         near: Option<String>,
     },
-    /// A reference names a step that has not run yet when the reference is evaluated.
+    /// A reference names a step that will not have run when the reference is evaluated.
     #[error("`{text}` refers to step `{step}`, which has not run by then")]
     LaterStep {
         /// The reference as written.
@@ -35,21 +37,22 @@ pub enum ExpressionError {
         /// The name or index of the step in the reference.
         step: String,
     },
-    /// The first step of a pipeline contains `$prev`, although no previous step exists.
+    /// The reference `$prev` is used in the first step of a pipeline, which has no previous step.
     #[error("`{text}` refers to the previous step, but this step is the first")]
     NoPrevious {
         /// The reference as written.
         text: String,
     },
-    /// A reference names a step field that does not exist.
+    /// A reference names a field that steps do not have.
     #[error("a step has no `{field}`: did you mean {}`{near}`?", Either(similar.as_deref()))]
     UnknownField {
         /// The name of the unknown field.
         field: String,
-        /// A reference to the member with this name in the step's output, as a suggestion.
+        /// A reference to the member of the step's output that has this name. Suggested in the
+        /// error message.
         near: String,
-        /// A reference to an existing field with a similar name, as a suggestion. It comes before
-        /// `near` in the message. `None` if no field has a similar name.
+        /// A reference to an existing field with a similar name. Suggested in the error message,
+        /// before `near`. `None` if no field has a similar name.
         similar: Option<String>,
     },
     /// A reference begins with a known name but has a syntax error.
@@ -57,7 +60,7 @@ pub enum ExpressionError {
     Malformed {
         /// The reference as written.
         text: String,
-        /// The position of the error in the reference, in characters, starting at one.
+        /// The position of the error within the reference, in characters, starting at one.
         position: usize,
         /// The expected syntax.
         expected: &'static str,
@@ -72,10 +75,10 @@ pub enum ExpressionError {
         /// The column of the error in its line, in characters, starting at one.
         column: usize,
     },
-    /// A value has the wrong type, independently of the data of a run.
+    /// A value cannot have the required type, regardless of the data of a run.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The name of the value in the message, such as `the collection`.
+        /// The description of the value in the error message, such as `the collection`.
         what: &'static str,
         /// The actual type of the value.
         found: &'static str,
@@ -84,27 +87,27 @@ pub enum ExpressionError {
     },
 }
 
-/// All errors in an expression. Each comes with the path to the string that contains the error.
+/// All errors in an expression. Each error comes with the path to the string that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ExpressionError)>);
 
 /// An error that occurs while an expression is evaluated.
 ///
-/// The error message may be sent to clients, because it contains only parts of the expression, and
-/// no values from the run.
+/// The error message may be sent to clients. It contains only parts of the expression, and no data
+/// of the run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
-    /// A reference that is not optional refers to a missing value.
+    /// A reference refers to a missing value, and is not optional.
     #[error("`{reference}` has no value")]
     Missing {
         /// The reference as it was written.
         reference: String,
     },
-    /// The evaluation of a template failed for another reason.
+    /// The evaluation of a template failed, but not because of a missing value.
     #[error("{reason} in the template `{template}`")]
     Template {
-        /// The text of the template, or of the part that failed. Truncated if it is long.
+        /// The text of the template, or of the part of it that failed. Truncated if it is too long.
         template: String,
         /// A description of the failure.
         reason: String,
@@ -112,7 +115,7 @@ pub enum EvaluationError {
     /// The string that a template produces is too large.
     #[error("the output of the template `{template}` has more than {max} bytes")]
     TooLarge {
-        /// The text of the template, or of the part that failed. Truncated if it is long.
+        /// The text of the template, or of the part of it that failed. Truncated if it is too long.
         template: String,
         /// The maximum size of the string, in bytes.
         max: usize,
@@ -129,7 +132,8 @@ pub enum EvaluationError {
     },
 }
 
-/// Formats an optional suggestion that comes before another suggestion in an error message.
+/// Formats an optional suggestion, followed by the word "or", for an error message that contains
+/// another suggestion.
 struct Either<'a>(Option<&'a str>);
 
 // === impl ExpressionErrors ===
@@ -139,7 +143,7 @@ impl ExpressionErrors {
         Self(errors)
     }
 
-    /// Iterates over the errors. Each comes with the path to the string that contains the error.
+    /// Iterates over the errors. Each error comes with the path to the string that caused it.
     pub fn iter(&self) -> impl Iterator<Item = (&[PathSegment], &ExpressionError)> {
         self.0.iter().map(|(path, error)| (path.as_slice(), error))
     }

@@ -12,28 +12,29 @@ use super::{
     template::Template,
 };
 
-/// A JSON value whose strings may be references or templates.
+/// A JSON value whose strings may contain references and templates. Evaluating it replaces them by
+/// their values.
 ///
 /// See the [module docs](crate::expr) for the syntax of references and templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
-/// A reference in an expression to a value of the run.
+/// A use of a reference in an expression, which reads a value of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Use<'e> {
-    /// The path from the expression to the string that contains the reference.
+    /// The path from the root of the expression to the string that contains the reference.
     pub(crate) place: Vec<PathSegment>,
-    /// The value at which the path of the reference starts.
+    /// The value at which the reference starts, such as the input.
     pub(crate) root: Root,
-    /// The path from the root to the referenced value. If a template computes one of the keys, the
+    /// The path from `root` to the referenced value. If a template computes one of the keys, the
     /// path ends before this key.
     pub(crate) path: &'e [PathSegment],
     /// Whether the referenced value may be missing.
     pub(crate) optional: bool,
-    /// Whether the whole string is this reference, so that the value keeps its type.
+    /// Whether the string consists only of this reference. If so, the value keeps its type.
     pub(crate) bare: bool,
-    /// Whether the reference is evaluated whenever the expression is. `false` if it is evaluated
-    /// only under a condition in a template.
+    /// Whether the reference is evaluated every time the expression is evaluated. `false` if a
+    /// template evaluates it only under a condition.
     pub(crate) certain: bool,
     /// The reference as written.
     pub(crate) text: &'e str,
@@ -52,8 +53,8 @@ enum Node {
 // === impl Use ===
 
 impl Use<'_> {
-    /// Returns the name of the input property to which the reference leads. Returns `None` if the
-    /// reference does not start at the input, or if it refers to the whole input.
+    /// Returns the name of the input property that the reference reads. Returns `None` if the
+    /// reference reads no part of the input, or the whole input.
     pub(crate) fn property(&self) -> Option<&str> {
         match (self.root, self.path.first()?) {
             (Root::Input, PathSegment::Key(key)) => Some(key),
@@ -71,12 +72,12 @@ impl Expression {
     /// # Errors
     ///
     /// Returns an error for each string that contains an invalid reference or template. Each error
-    /// comes with the path to the string.
+    /// comes with the path to its string.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
         Self::parse_in(value, &ScopeNames::default())
     }
 
-    /// Parses the references and templates in the strings of `value`. They can refer to the names
+    /// Parses the references and templates in the strings of `value`. They can refer to all names
     /// in `names`.
     pub(crate) fn parse_in(
         value: &Value,
@@ -87,8 +88,8 @@ impl Expression {
         if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
     }
 
-    /// Parses a string that contains a reference, a template, or a template expression without
-    /// braces.
+    /// Parses a string that contains a reference, a template, or the expression of a template
+    /// without its braces.
     pub(super) fn parse_logic(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let text = text.trim();
         if Template::is_one(text) {
@@ -107,8 +108,9 @@ impl Expression {
 
     /// Replaces all references and templates by their values for the given input.
     ///
-    /// If an optional reference refers to a missing value, the array element or object member with
-    /// this reference is omitted. If the whole expression is such a reference, returns `None`.
+    /// If an optional reference refers to a missing value, the array element or object member that
+    /// contains the reference is omitted. If the whole expression is such a reference, returns
+    /// `None`.
     ///
     /// # Errors
     ///
@@ -118,13 +120,13 @@ impl Expression {
         self.evaluate_in(input)
     }
 
-    /// Replaces all references and templates by their values. The values come from `data`.
+    /// Replaces all references and templates by their values, which are read from `data`.
     pub(crate) fn evaluate_in(&self, data: &dyn Data) -> Result<Option<Value>, EvaluationError> {
         self.0.evaluate(data)
     }
 
-    /// Evaluates all references and templates whose roots are `known`. Leaves all others as they
-    /// are written.
+    /// Evaluates the references and templates that read only roots that are `known`. Returns all
+    /// others as they are written.
     pub(crate) fn preview(
         &self,
         data: &dyn Data,
@@ -162,8 +164,8 @@ impl Expression {
         places
     }
 
-    /// Returns the value of the expression as it is known before a run: all references and
-    /// templates are marked as unknown.
+    /// Converts the expression to the value that is known before a run: references and templates
+    /// become unknown parts.
     pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }

@@ -1,15 +1,15 @@
-//! Parses JSON in strings, and limits the memory of the parsed values. A parsed value can take much
-//! more memory than its string.
+//! Parses strings that contain JSON, and limits the memory of the parsed values. A parsed value can
+//! need much more memory than its string.
 
 use serde_json::Value;
 
 /// The maximum memory of a value that is parsed from a string, in bytes.
 const MAX_READ_BYTES: usize = 16 << 20;
 
-/// A description of JSON strings whose values could be too large, for error messages.
+/// Describes a string that contains JSON whose parsed value could be too large, in error messages.
 pub(crate) const TOO_LARGE: &str = "a text whose value is too large";
 
-/// Returns an upper bound for the memory that the parsed value of a JSON string takes, in bytes.
+/// Returns an upper bound for the memory of the value that a JSON string contains, in bytes.
 pub(crate) fn bytes_of(text: &str) -> usize {
     let mut bytes = text.len();
     let mut in_string = false;
@@ -29,13 +29,13 @@ pub(crate) fn bytes_of(text: &str) -> usize {
     bytes
 }
 
-/// Returns `true` if the parsed value of a JSON string could exceed the maximum memory.
+/// Returns `true` if the value that a JSON string contains could exceed the maximum memory.
 pub(crate) fn is_too_large(text: &str) -> bool {
     bytes_of(text) > MAX_READ_BYTES
 }
 
-/// Parses a JSON string. Returns `None` if the string is not valid JSON, or if its value could
-/// exceed the maximum memory.
+/// Parses a JSON string. Returns `None` if the string is not valid JSON, or if the parsed value
+/// could exceed the maximum memory.
 pub(crate) fn read(text: &str) -> Option<Value> {
     if is_too_large(text) { None } else { serde_json::from_str(text).ok() }
 }

@@ -2,8 +2,9 @@
 //! composites use them, for example as the arguments of a step.
 //!
 //! An expression is written as plain JSON or TOML. A string that begins with `$` is a *reference*.
-//! It is replaced by the referenced value, which can have any type. A string that contains `{{` or
-//! `{%` is a *template*. It is replaced by the value that the template computes:
+//! Evaluating the expression replaces it by the referenced value, which can have any type. A string
+//! that contains `{{` or `{%` is a *template*, and is replaced by the value that the template
+//! computes:
 //!
 //! | written | value |
 //! |---|---|
@@ -22,42 +23,45 @@
 //! | `"{{ input.a + 1 }}"` | the value of one expression, with its type |
 //!
 //! References and templates may appear anywhere inside objects and arrays, but not in keys. All of
-//! them are parsed when the definition is built. The values that replace them are not parsed again,
-//! so data from clients or tools cannot introduce a reference or a template.
+//! them are parsed when the definition is built. The values that replace them are not parsed again.
+//! Data from clients or tools therefore cannot introduce a reference or a template.
 //!
-//! If a composite sets `strict = false`, strings with an unknown name after the `$`, such as
-//! `$5.00 off`, are literals, and all references are optional. Templates stay strict: an unknown
-//! name is an error in the definition, and a missing value is an evaluation error.
+//! If a composite sets `strict = false`, strings with an unknown name after the `$`, such as `$5.00
+//! off`, are literals, and all references are optional. Templates are strict regardless of this
+//! setting: an unknown name is an error in the definition, and a missing value is an evaluation
+//! error.
 //!
 //! # Templates
 //!
-//! `{{ }}` contains an expression as in Jinja. It consists of the names in the table above without
-//! `$` (`params` means `input`), operators, filters after `|`, and tests after `is`. The statements
-//! `{% if %}`, `{% elif %}`, `{% else %}`, `{% for %}` and `{% raw %}` control the text between
-//! them. There are no comments: `{#` is literal text.
+//! `{{ }}` contains an expression as in Jinja. An expression consists of names, operators, filters
+//! after `|`, and tests after `is`. The names are those in the table above, without `$`; `params`
+//! is another name for `input`. The statements `{% if %}`, `{% elif %}`, `{% else %}`, `{% for %}`
+//! and `{% raw %}` control the text between them. Comments are not supported: `{#` is literal text.
 //!
-//! - If a template consists of a single `{{ }}`, with no text or spaces around it, the value keeps
-//!   its type. Otherwise, the template produces a string, into which strings are inserted as they
-//!   are and other values as JSON.
-//! - Steps whose names contain a `-` are written as `steps['get-logs']`. Templates must name the
-//!   field of a step, as in `steps.a.output.x` or `steps.a.status`, unlike references.
-//! - A missing value is an error, unless `| default(…)` or `is defined` follows the name. In this
-//!   case, any part of the path may be missing.
+//! - If a template consists of a single `{{ }}`, with no text or spaces around it, the value of its
+//!   expression keeps its type. Otherwise, the template produces a string. Strings are inserted
+//!   into it unchanged, and other values as JSON.
+//! - Steps whose names contain a `-` are written as `steps['get-logs']`. Unlike references,
+//!   templates must name a field of the step, as in `steps.a.output.x` or `steps.a.status`.
+//! - A missing value is an error, unless `| default(…)` or `is defined` follows the path of the
+//!   value. In this case, any part of the path may be missing.
 //! - `+` adds numbers, and concatenates strings or arrays. `~` converts values to strings and
 //!   concatenates them. All other arithmetic operators require numbers.
-//! - The filters are `abs`, `batch`, `bool`, `capitalize`, `chain`, `count`, `default` (`d`),
-//!   `dictsort`, `first`, `float`, `fromjson`, `groupby`, `indent`, `int`, `items`, `join`, `keys`,
-//!   `last`, `length`, `lines`, `list`, `lower`, `map`, `max`, `min`, `quote`, `reject`,
-//!   `rejectattr`, `replace`, `reverse`, `round`, `select`, `selectattr`, `sort`, `split`,
-//!   `string`, `sum`, `title`, `tojson`, `trim`, `unique`, `upper`, `urlencode`, `values` and
-//!   `zip`. `quote` converts a string to a JSON string. The only function is `range`.
+//! - The filters are `abs`, `batch`, `bool`, `capitalize`, `chain`, `count`, `date`, `default`
+//!   (`d`), `dictsort`, `first`, `flatten`, `float`, `format`, `fromjson`, `groupby`, `indent`,
+//!   `int`, `items`, `join`, `keys`, `last`, `length`, `lines`, `list`, `lower`, `map`, `max`,
+//!   `merge`, `min`, `quote`, `reject`, `rejectattr`, `replace`, `reverse`, `round`, `search`,
+//!   `select`, `selectattr`, `sort`, `split`, `string`, `sum`, `title`, `tojson`, `trim`, `unique`,
+//!   `upper`, `urlencode`, `values` and `zip`. `quote` converts a string to a JSON string. The only
+//!   function is `range`.
 //! - A template can produce at most 1 MiB of text, and lists of at most 100 000 elements. One
-//!   evaluation can use at most 16 MiB for intermediate values, and take at most two million steps.
-//!   Data that a template does not read does not count toward these limits.
+//!   evaluation can use at most 16 MiB of memory for intermediate values, and at most two million
+//!   steps, such as accesses to values. Data that a template does not read does not count toward
+//!   these limits.
 //!
 //! # Examples
 //!
-//! A reference such as `$input.limit` is replaced by the referenced value. The value keeps its JSON
+//! A reference such as `$input.limit` is replaced by the referenced value, which keeps its JSON
 //! type:
 //!
 //! ```

@@ -1,7 +1,7 @@
 //! The names that expressions can refer to.
 
-/// The names that cannot be used for the elements of a loop: names with another meaning, and the
-/// keywords for operators, constants and statements.
+/// The names that cannot be used for loop elements, because they have another meaning or are
+/// keywords for operators, constants or statements.
 pub(crate) const RESERVED: &[&str] = &[
     "input",
     "params",
@@ -30,24 +30,25 @@ pub(crate) const RESERVED: &[&str] = &[
 ];
 
 /// The names to which an expression can refer. They depend on the place of the expression in the
-/// definition.
+/// definition of a composite.
 ///
-/// The input can be referenced everywhere. `ScopeNames::default()` allows only the input.
+/// All expressions can refer to the input. `ScopeNames::default()` contains only the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScopeNames<'n> {
     /// The names of all steps, in the order of their indexes.
     pub(crate) steps: &'n [&'n str],
     /// The step to whose output `$prev` refers.
     pub(crate) previous: Previous,
-    /// In a pipeline, the number of steps before this step. Expressions can refer only to these
-    /// steps. `None` if they can refer to all steps, because each step runs after the steps to
-    /// which it refers.
+    /// In a pipeline, the number of steps before the step of the expression, which can refer only
+    /// to these steps. `None` if the expression can refer to all steps. In this case, a step always
+    /// runs after the steps to which its expressions refer.
     pub(crate) before: Option<usize>,
-    /// The name of the current loop element. `None` if the expression is not inside a loop.
+    /// The name by which expressions in a loop refer to the current element. `None` outside of
+    /// loops.
     pub(crate) item: Option<&'n str>,
     /// Whether the expression can refer to the ID of the run and the name of the composite.
     pub(crate) run: bool,
-    /// Whether a string with an unknown name after `$` is a literal, and all references are
+    /// Whether strings with an unknown name after the `$` are literals, and all references are
     /// optional.
     pub(crate) lenient: bool,
 }
@@ -55,12 +56,12 @@ pub(crate) struct ScopeNames<'n> {
 /// The step to whose output `$prev` refers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
-    /// No previous step exists, because the steps do not run one after the other. `$prev` is then
-    /// an unknown name.
+    /// No previous step exists, because the steps do not run one after the other. `$prev` is an
+    /// unknown name.
     #[default]
     None,
-    /// No previous step exists, because the expression belongs to the first step. `$prev` is then
-    /// an error.
+    /// No previous step exists, because the expression belongs to the first step of a pipeline.
+    /// `$prev` is an error.
     First,
     /// The step with this index.
     Step(usize),

@@ -1,12 +1,12 @@
-//! Parses numbers in strings, and converts floats without a fraction to integers.
+//! Parses numbers from strings, and converts floats without a fraction to integers.
 
 use serde_json::Number;
 
-/// The largest absolute value up to which floats represent all integers exactly.
+/// The limit up to which a float can represent every integer exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Parses a JSON number. Returns `None` if the string is not a valid JSON number, or if the number
-/// is an integer that cannot be represented exactly.
+/// Parses a JSON number. Returns `None` if the string is not a valid JSON number, or if it is an
+/// integer that cannot be represented exactly.
 pub(crate) fn parse_number(text: &str) -> Option<Number> {
     if !text.contains(['.', 'e', 'E']) {
         return parse_integer(text);
@@ -14,8 +14,8 @@ pub(crate) fn parse_number(text: &str) -> Option<Number> {
     parse(text)
 }
 
-/// Parses a JSON integer without a fraction or an exponent. Returns `None` for any other string,
-/// and for an integer that cannot be represented exactly.
+/// Parses a JSON number without a fraction or an exponent. Returns `None` for any other string, and
+/// for an integer that cannot be represented exactly.
 pub(crate) fn parse_integer(text: &str) -> Option<Number> {
     if text.contains(['.', 'e', 'E']) {
         return None;
@@ -24,8 +24,8 @@ pub(crate) fn parse_integer(text: &str) -> Option<Number> {
     to_integer(&parse(text)?).filter(|number| !number.is_f64())
 }
 
-/// Converts a float without a fraction, such as `3.0`, to an integer. Returns `None` if the number
-/// has a fraction. If the number is too large for floats to be exact, returns it unchanged.
+/// Converts a float without a fraction, such as `3.0`, to an integer. Returns `None` if the float
+/// has a fraction. Returns the float unchanged if it is too large to be exact.
 pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return Some(number.clone());

@@ -1,14 +1,15 @@
-//! JSON values that are only partially known before a run.
+//! JSON values of which some parts are unknown before a run.
 
 use serde_json::Value;
 
-/// A JSON value that is only partially known before a run, because some parts are references or
+/// A JSON value of which some parts are unknown before a run, because they are references or
 /// templates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartialValue {
     Known(Value),
     Unknown {
-        /// Whether the value is omitted if it is missing in the run.
+        /// Whether the array element or object member is omitted if the run does not provide a
+        /// value for it.
         optional: bool,
     },
     Array(Vec<Self>),

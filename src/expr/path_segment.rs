@@ -1,10 +1,10 @@
-//! The segments of paths to parts of JSON values.
+//! Path segments, which select parts of JSON values.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A segment of a path to a part of a JSON value: a key or an index.
+/// A segment of a path that selects a part of a JSON value: an object key or an array index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathSegment {
@@ -17,8 +17,8 @@ pub enum PathSegment {
 // === impl PathSegment ===
 
 impl PathSegment {
-    /// Returns the member or element of `value` that the segment selects. Returns `None` if it does
-    /// not exist.
+    /// Returns the object member or array element of `value` that this segment selects. Returns
+    /// `None` if it does not exist.
     pub(super) fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         match (self, value) {
             (Self::Key(key), Value::Array(elements)) => elements.get(place(key)?),
@@ -28,8 +28,8 @@ impl PathSegment {
     }
 }
 
-/// Parses a key as the index of an array element, because `.0` is equivalent to `[0]` in
-/// references. Returns `None` if the key is not an index.
+/// Parses a key as an array index. References can use a key as an index, because `.0` is equivalent
+/// to `[0]`. Returns `None` if the key is not an index.
 pub(super) fn place(key: &str) -> Option<usize> {
     // The largest possible index has 20 digits.
     if key.len() > 20 {
@@ -51,7 +51,7 @@ impl From<usize> for PathSegment {
     }
 }
 
-/// Formats the segment as it is written in a reference, such as `.key`, `['odd key']` or `[0]`.
+/// Formats the segment as it is written in references, such as `.key`, `['odd key']` or `[0]`.
 impl fmt::Display for PathSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! References, through which expressions read the input, the steps and other values of a run.
+//! References, through which expressions read the input, step outputs and other values of a run.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::suggest::nearest;
 
-/// A reference to a value of a run, such as `$input.a[0]`.
+/// A reference to a value of a run, written as a path such as `$input.a[0]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     written: Box<str>,
@@ -67,17 +67,18 @@ impl Reference {
     }
 
     /// Returns the path from the root of the reference to the referenced value. The path is empty
-    /// if the reference names only a root, such as `$input`.
+    /// if the reference is only a root, such as `$input`.
     pub(crate) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
-    /// Returns `true` if the reference is optional, which means that its value may be missing.
+    /// Returns `true` if the reference is optional, which means that it may refer to a missing
+    /// value.
     pub(crate) const fn is_optional(&self) -> bool {
         self.optional
     }
 
-    /// Returns the referenced value. Returns `None` if the value is missing.
+    /// Returns the referenced value from `data`. Returns `None` if the value is missing.
     pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
         match data.get(self.root)? {
             Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
@@ -93,12 +94,13 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Returns the part of `value` at `path`. Returns `None` if any part of the path is missing.
+/// Follows `path` into `value` and returns the part that it leads to. Returns `None` if any part of
+/// the path is missing.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| segment.of(value))
 }
 
-/// Returns `true` if `name` can be the first name of a reference at this place of the definition.
+/// Returns `true` if a reference can begin with `name` at this place of the definition.
 fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     match name {
         "input" => true,
@@ -110,8 +112,8 @@ fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     }
 }
 
-/// Returns the root of a reference that consists of `name` and `path`. Also returns the number of
-/// segments of `path` that belong to the root.
+/// Returns the root of a reference that begins with `name` and continues with `path`. Also returns
+/// how many segments of `path` belong to the root.
 pub(super) fn root(
     text: &str,
     name: &str,
@@ -165,7 +167,7 @@ pub(super) fn root(
     }
 }
 
-/// Returns the index of the step that `segment` identifies by name or index.
+/// Returns the index of the step that `segment` identifies, either by name or by index.
 fn step(
     text: &str,
     segment: Option<&PathSegment>,
@@ -264,13 +266,14 @@ impl<'a> Parser<'a> {
         Ok(segment)
     }
 
-    /// Consumes and returns the word at the current position. The word may be empty.
+    /// Consumes and returns the word at the current position of the text. The word may be empty.
     fn word(&mut self) -> &'a str {
         let end = self.rest.find(|c| !is_word_character(c)).unwrap_or(self.rest.len());
         self.take(end)
     }
 
-    /// Consumes and returns the next `bytes` bytes, which must end at a character boundary.
+    /// Consumes and returns the next `bytes` bytes of the text. They must end at a character
+    /// boundary.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;

@@ -40,7 +40,7 @@ pub(crate) use self::value::MAX_RENDERED_BYTES;
 /// The maximum length of a template, in bytes.
 const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
-/// The maximum length of a template in an error message, in characters. Longer templates are
+/// The maximum number of characters of a template in an error message. Longer templates are
 /// truncated.
 const MAX_DISPLAYED_TEMPLATE: usize = 80;
 
@@ -57,25 +57,25 @@ struct Inner {
 
 #[derive(Debug)]
 enum Content {
-    /// A single expression. Its value is the value of the template, and keeps its type.
+    /// A single expression, whose value is the value of the template and keeps its type.
     Expression(Written),
     Text(Vec<Node>),
 }
 
-/// A reference in a template to a value of the run.
+/// A use of a reference in a template, which reads a value of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TemplateUse {
     pub(super) root: Root,
-    /// The path from the root to the referenced value. If one of the keys is computed, the path
-    /// ends before this key.
+    /// The path from the root to the referenced value. If the template computes one of the keys,
+    /// the path ends before this key.
     pub(super) path: Vec<PathSegment>,
-    /// Whether the value may be missing, because the template provides a default for it or checks
-    /// it with `is defined`.
+    /// Whether the value may be missing, because the template provides a default or checks the
+    /// reference with `is defined`.
     pub(super) optional: bool,
-    /// Whether the whole template is this reference.
+    /// Whether the template consists only of this reference.
     pub(super) bare: bool,
-    /// Whether the reference is evaluated whenever the template is. `false` if it is evaluated only
-    /// under a condition.
+    /// Whether the reference is evaluated every time the template is evaluated. `false` if it is
+    /// evaluated only under a condition.
     pub(super) certain: bool,
     /// The reference as written.
     pub(super) text: String,
@@ -89,7 +89,8 @@ impl Template {
         text.contains("{{") || text.contains("{%")
     }
 
-    /// Parses a string that contains expressions and statements in braces.
+    /// Parses a string that contains expressions and statements in braces, such as `Dear {{
+    /// input.name }}`.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let mut pieces = tokens::pieces(text)?;
@@ -109,7 +110,7 @@ impl Template {
         })
     }
 
-    /// Parses a string that consists of a single expression without braces.
+    /// Parses a string that is a single expression without braces, such as `input.count > 3`.
     pub(super) fn parse_expression(
         text: &str,
         names: &ScopeNames<'_>,
@@ -147,8 +148,8 @@ impl Template {
         }
     }
 
-    /// Evaluates the template. If it consists of a single expression, returns the value of the
-    /// expression, which keeps its type. Otherwise, returns a string.
+    /// Evaluates the template. If the template is a single expression, returns its value, which
+    /// keeps its type. Otherwise, returns a string.
     pub(super) fn evaluate(&self, data: &dyn Data) -> Result<Value, EvaluationError> {
         let value = match &self.0.content {
             Content::Expression(code) => code.value(data),
@@ -171,7 +172,7 @@ impl Template {
     }
 }
 
-/// Two templates are equal if their texts are equal and their references have the same meaning.
+/// Two templates are equal if they have the same text and their references have the same meaning.
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
         self.0.written == other.0.written && self.0.uses == other.0.uses
@@ -230,9 +231,9 @@ impl Content {
     }
 }
 
-/// Collects all expressions in `nodes`. Each comes with a flag that is `true` if it is evaluated
-/// whenever the template is, and not only under a condition. `certain` is this flag for `nodes`
-/// themselves.
+/// Collects all expressions in `nodes`. Each comes with a flag that is `true` if the expression is
+/// evaluated every time the template is evaluated, and not only under a condition. `certain` is the
+/// value of this flag for expressions that are directly in `nodes`.
 fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, bool)>) {
     for node in nodes {
         match node {

@@ -1,20 +1,21 @@
-//! The arguments of filters, tests and functions in templates.
+//! The arguments of the filters, tests and functions in templates.
 
 use std::{borrow::Cow, mem};
 
 use super::value::{Budget, Evaluated, Failure, Text, Value};
 
-/// The evaluated arguments of a filter, a test or a function. Arguments can be positional or named.
-/// Each argument is removed when it is read, so that unknown arguments are left at the end.
+/// The evaluated arguments of a filter, a test or a function, which can be positional or named. An
+/// argument is removed when it is read. Arguments that are left at the end are unknown, and cause
+/// an error.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments<'v> {
     unnamed: Vec<Value<'v>>,
-    /// The number of unnamed arguments that were already removed.
+    /// The number of unnamed arguments that have already been read.
     taken: usize,
     named: Vec<(&'v str, Value<'v>)>,
 }
 
-/// A filter call, with its input value and its arguments.
+/// A call of a filter: the value to which the filter is applied, and its arguments.
 pub(super) struct Call<'b, 'v> {
     pub(super) budget: &'b Budget,
     pub(super) value: Value<'v>,
@@ -32,12 +33,13 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Returns the next unnamed argument, without removing it.
+    /// Returns the next unnamed argument without removing it. Returns `None` if all of them have
+    /// been read.
     pub(super) fn first(&self) -> Option<&Value<'v>> {
         self.unnamed.get(self.taken)
     }
 
-    /// Deducts the steps for copying and reading the arguments from the budget.
+    /// Deducts the evaluation steps for copying and reading the arguments from the budget.
     pub(super) fn count(&self, budget: &Budget) -> Evaluated<()> {
         let named = self.named.iter().map(|(_, value)| value);
         for value in self.unnamed.iter().chain(named) {
@@ -47,47 +49,47 @@ impl<'v> Arguments<'v> {
         Ok(())
     }
 
-    /// Removes the argument with this name and returns it. Returns `None` if no such argument
-    /// exists.
+    /// Removes and returns the named argument `name`. Returns `None` if it does not exist.
     pub(super) fn named(&mut self, name: &str) -> Option<Value<'v>> {
         let place = self.named.iter().position(|(other, _)| *other == name)?;
         Some(self.named.swap_remove(place).1)
     }
 
-    /// Removes the next unnamed argument and returns it. If no unnamed argument is left, removes
-    /// and returns the argument with this name.
+    /// Removes and returns the next unnamed argument. If no unnamed argument is left, removes and
+    /// returns the named argument `name` instead.
     pub(super) fn take(&mut self, name: &str) -> Option<Value<'v>> {
         let Some(value) = self.unnamed.get_mut(self.taken) else { return self.named(name) };
         self.taken += 1;
         Some(mem::replace(value, Value::Undefined))
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Fails if the argument is missing.
+    /// Removes and returns an argument like [`take`](Self::take). Returns an error if the argument
+    /// is missing.
     pub(super) fn required(&mut self, name: &str) -> Evaluated<Value<'v>> {
         self.take(name).ok_or_else(Self::missing)
     }
 
-    /// Removes and returns all remaining unnamed arguments.
+    /// Removes and returns all unnamed arguments that have not been read.
     pub(super) fn rest(&mut self) -> Vec<Value<'v>> {
         let rest = self.unnamed.split_off(self.taken.min(self.unnamed.len()));
         self.taken = self.unnamed.len();
         rest
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Fails unless the argument is a
-    /// string, null or missing.
+    /// Removes and returns an argument like [`take`](Self::take). Returns `None` if it is null or
+    /// missing, and an error if it is not a string.
     pub(super) fn text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.take(name))
     }
 
-    /// Removes and returns the argument with this name. Fails unless the argument is a string, null
-    /// or missing.
+    /// Removes and returns the named argument `name`. Returns `None` if it is null or missing, and
+    /// an error if it is not a string.
     pub(super) fn named_text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.named(name))
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Fails unless the argument is an
-    /// integer, null or missing.
+    /// Removes and returns an argument like [`take`](Self::take). Returns `None` if it is null or
+    /// missing, and an error if it is not an integer.
     pub(super) fn integer(&mut self, name: &str) -> Evaluated<Option<i64>> {
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
@@ -98,19 +100,20 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Fails unless the argument is a
-    /// boolean, null or missing.
+    /// Removes and returns an argument like [`take`](Self::take). Returns `None` if it is null or
+    /// missing, and an error if it is not a boolean.
     pub(super) fn flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.take(name))
     }
 
-    /// Removes and returns the argument with this name. Fails unless the argument is a boolean,
-    /// null or missing.
+    /// Removes and returns the named argument `name`. Returns `None` if it is null or missing, and
+    /// an error if it is not a boolean.
     pub(super) fn named_flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.named(name))
     }
 
-    /// Fails if arguments are left, because the filter or test does not accept them.
+    /// Returns an error if some arguments have not been read, because the filter or test does not
+    /// accept them.
     pub(super) fn end(self) -> Evaluated<()> {
         match (self.first(), self.named.first()) {
             (None, None) => Ok(()),

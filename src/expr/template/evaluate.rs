@@ -14,22 +14,22 @@ use super::{
 };
 use crate::expr::{PathSegment, data::Data, reference::follow};
 
-/// The failure of an evaluation, with the source text of the expression that failed.
+/// The failure of an evaluation, together with the source text of the expression that failed.
 pub(super) type Failed<'v> = (&'v str, Failure);
 
-/// The number of steps that each node of an expression, each literal text and each loop iteration
-/// cost.
+/// The number of evaluation steps that each node of an expression, each literal text and each loop
+/// iteration takes.
 const STEPS: usize = 2;
 
 // === impl Written ===
 
 impl Written {
-    /// Returns `true` if the expression consists of a single path, such as `input.a`.
+    /// Returns `true` if the expression is only a path, such as `input.a`.
     pub(super) const fn is_bare(&self) -> bool {
         matches!(self.expression, Expr::Path(0))
     }
 
-    /// Evaluates the expression and returns its value as JSON.
+    /// Evaluates the expression, and returns its value as JSON.
     pub(super) fn value<'v>(&'v self, data: &'v dyn Data) -> Result<Json, Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [path]) = (self.is_bare(), &*self.paths)
@@ -48,7 +48,7 @@ impl Written {
         frame.evaluate_counted(self).map_err(|failure| (&*self.text, failure))
     }
 
-    /// Evaluates the expression, and appends its value to the string `out`.
+    /// Evaluates the expression, and appends its value to the output `out`.
     fn print<'v>(&'v self, frame: &Frame<'v>, out: &mut TextBuilder) -> Result<(), Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [Path { start: Start::Root(root), segments, text, .. }]) =
@@ -76,7 +76,7 @@ impl Written {
     }
 }
 
-/// Evaluates the nodes of a template. Returns the resulting string.
+/// Evaluates the nodes of a template. Returns the string that they produce.
 pub(super) fn render<'v>(nodes: &'v [Node], data: &'v dyn Data) -> Result<String, Failed<'v>> {
     let mut out = TextBuilder::default();
     render_into(nodes, &mut Frame::new(data), &mut out)?;
@@ -128,7 +128,7 @@ struct ForLoop<'v> {
 }
 
 impl<'v> ForLoop<'v> {
-    /// Evaluates the body of the loop for each element. Returns `false` if the loop has no
+    /// Evaluates the body of the loop once for each element. Returns `false` if there are no
     /// elements.
     fn render(&self, frame: &mut Frame<'v>, out: &mut TextBuilder) -> Result<bool, Failed<'v>> {
         let depth = frame.iterations.len();
@@ -169,8 +169,8 @@ impl<'v> ForLoop<'v> {
         (&*self.values.text, failure)
     }
 
-    /// Sets the loop variable to an element. If the loop has several variables, sets them to the
-    /// parts of the element.
+    /// Assigns an element to the loop variable. If the loop has several variables, assigns one part
+    /// of the element to each of them.
     fn bind(&self, element: &Value<'v>, frame: &mut Frame<'v>) -> Result<(), Failed<'v>> {
         frame.locals.truncate(self.local);
         if self.targets == 1 {
@@ -201,12 +201,12 @@ impl<'v> ForLoop<'v> {
 
 // === impl Frame ===
 
-/// The state of an evaluation: the data of the run, the remaining budget, and the loop variables in
-/// scope.
+/// The state of an evaluation: the data of the run, the remaining budget, and the values of the
+/// loop variables.
 struct Frame<'v> {
     data: &'v dyn Data,
     budget: Budget,
-    /// The values of all loop variables in scope, from the outermost to the innermost loop.
+    /// The values of all loop variables in scope. Variables of outer loops come first.
     locals: Vec<Value<'v>>,
     iterations: Vec<Iteration>,
 }
@@ -223,8 +223,8 @@ impl<'v> Frame<'v> {
         Self { data, budget: Budget::default(), locals: Vec::new(), iterations: Vec::new() }
     }
 
-    /// Evaluates an expression. Deducts steps from the budget in proportion to the size of the
-    /// expression.
+    /// Evaluates an expression. Before that, deducts evaluation steps from the budget in proportion
+    /// to the size of the expression.
     fn evaluate_counted(&self, code: &'v Written) -> Evaluated<Value<'v>> {
         self.budget.step(STEPS * code.size)?;
         self.evaluate(code, &code.expression)
@@ -345,8 +345,8 @@ fn follow_value<'v>(
     Ok(Some(value))
 }
 
-/// Evaluates `range`. Returns a list of the integers from a start to an end, excluding the end. The
-/// step between the integers can be negative.
+/// Evaluates the function `range`, which returns a list of integers. The end is excluded, and the
+/// increment can be negative.
 fn range<'v>(budget: &Budget, mut arguments: Arguments<'v>) -> Evaluated<Value<'v>> {
     let first = arguments.integer("first")?.ok_or_else(Arguments::missing)?;
     let (second, step) = (arguments.integer("second")?, arguments.integer("step")?);

@@ -1,6 +1,6 @@
-//! The filters that can follow `|` in templates.
+//! The filters, which templates apply to values with `|`.
 //!
-//! They work as in Jinja, but their memory and time are limited.
+//! The filters work as in Jinja, but their memory and time are limited.
 
 mod dates;
 mod numbers;
@@ -23,8 +23,8 @@ use crate::expr::json;
 pub(super) struct Filter {
     pub(super) name: &'static str,
     takes: Takes,
-    /// A description of the type of the filter's results, such as `a string`. `None` if the type
-    /// varies.
+    /// A description of the type of the values that the filter returns, such as `a string`. `None`
+    /// if the type varies.
     pub(super) gives: Option<&'static str>,
     apply: Apply,
 }
@@ -164,7 +164,8 @@ impl Filter {
         FILTERS.iter().find(|filter| filter.name == name)
     }
 
-    /// Applies the filter to a value. Fails if this exhausts the budget of the evaluation.
+    /// Applies the filter to a value. Returns an error if the budget of the evaluation is
+    /// exhausted.
     pub(super) fn apply<'v>(
         &self,
         budget: &Budget,
@@ -189,8 +190,8 @@ impl Filter {
         })
     }
 
-    /// Deducts a step from the budget for each element of the filter's input. Deducts nothing for
-    /// filters that do not read the elements, such as `length`.
+    /// Deducts one evaluation step for each element of the filter's input from the budget. Filters
+    /// that do not read the elements, such as `length`, are free.
     fn count_elements(&self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         let is_free = matches!(self.name, "length" | "count" | "first" | "last")
             || self.takes == Takes::AnythingOrUndefined;
@@ -239,7 +240,8 @@ fn default<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Val
     Ok(if is_used { other } else { value })
 }
 
-/// Evaluates `list` and `keys`. Returns the elements of an array, or the member names of an object.
+/// Evaluates the filters `list` and `keys`. Returns the elements of an array, or the member names
+/// of an object.
 fn elements<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     arguments.end()?;
     budget.list(value.iterate(budget)?)
@@ -307,8 +309,9 @@ fn map<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Val
     budget.list(elements.map(|element| filter.apply(budget, element?, arguments.clone())))
 }
 
-/// Returns the elements that pass a test, or those that fail it if `is_wanted` is `false`. If an
-/// attribute is given, the test checks this attribute of each element, and not the element itself.
+/// Returns the elements of a list that pass a test, or the elements that fail it if `is_wanted` is
+/// `false`. If an attribute is given, the test is applied to this attribute of each element,
+/// instead of the element itself.
 fn select<'v>(
     budget: &Budget,
     value: &Value<'v>,

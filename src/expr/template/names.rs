@@ -1,4 +1,4 @@
-//! Resolves the names in a template to loop variables or to values of the run.
+//! Resolves the names in templates to loop variables or to values of the run.
 
 use super::super::{
     ExpressionError, PathSegment,
@@ -8,17 +8,18 @@ use super::super::{
 };
 use crate::{expr::RESERVED, suggest::nearest};
 
-/// A name in a template together with the constant keys that follow it, such as `input.a[0]`.
+/// A name in a template, followed by constant keys, such as `input.a[0]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Path {
     pub(super) start: Start,
     pub(super) segments: Vec<PathSegment>,
-    /// Whether the value may be missing, because `| default(…)` or `is defined` follows the path.
+    /// Whether the value may be missing, because the template provides a default with `|
+    /// default(…)` or checks the path with `is defined`.
     pub(super) optional: bool,
     /// Whether `is defined` follows the path.
     pub(super) asked: bool,
-    /// Whether the path is evaluated whenever its expression is. `false` if it is evaluated only
-    /// under a condition.
+    /// Whether the path is evaluated every time its expression is evaluated. `false` if it is
+    /// evaluated only under a condition.
     pub(super) certain: bool,
     /// The source text of the path.
     pub(super) text: String,
@@ -28,9 +29,11 @@ pub(super) struct Path {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Start {
     Root(Root),
-    /// A loop variable. Contains its index among the variables of all enclosing loops.
+    /// A loop variable. Contains the index of the variable among the variables of all enclosing
+    /// loops.
     Local(usize),
-    /// A field of `loop`. Contains the nesting depth of the loop that the field describes.
+    /// A field of the object `loop`, such as `loop.index`. Contains the nesting depth of the loop
+    /// that the object describes.
     Loop(usize, LoopField),
 }
 
@@ -51,7 +54,7 @@ pub(super) enum Unknown {
     Reference(ExpressionError),
 }
 
-/// The names that can be used at the current position of a template.
+/// The names that are defined at the current position of a template.
 pub(super) struct Scope<'n> {
     names: &'n ScopeNames<'n>,
     locals: Vec<String>,
@@ -68,7 +71,7 @@ const LOOP: [(&str, LoopField); 7] = [
     ("length", LoopField::Length),
 ];
 
-/// The keywords: words for operators, constants and statements. They cannot be names.
+/// The words for operators, constants and statements. They cannot be used as names.
 pub(super) const WORDS: [&str; 14] = [
     "and",
     "or",
@@ -89,8 +92,8 @@ pub(super) const WORDS: [&str; 14] = [
 // === impl Path ===
 
 impl Path {
-    /// Returns a description of the type of the path's value. Returns `None` if the type can differ
-    /// between runs.
+    /// Returns a description of the type of the value at this path. Returns `None` if the type can
+    /// vary between runs.
     pub(super) const fn kind(&self) -> Option<&'static str> {
         if !self.segments.is_empty() {
             return None;
@@ -117,8 +120,8 @@ impl<'n> Scope<'n> {
         Self { names, locals: Vec::new(), loops: 0 }
     }
 
-    /// Checks whether `name` can be the name of a loop variable. Returns an error message if `name`
-    /// has another meaning.
+    /// Checks whether a loop variable can be called `name`. Returns an error message if the name
+    /// already has another meaning.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
         if RESERVED.contains(&name) || self.names.item == Some(name) {
             Err(format!("`{name}` is reserved: choose another name for the loop variable"))
@@ -127,21 +130,22 @@ impl<'n> Scope<'n> {
         }
     }
 
-    /// Returns the name of the step that is called `name`. If no such step exists, returns the most
-    /// similar step name.
+    /// Returns the step with the given name. If it does not exist, returns the name of the step
+    /// that is most similar.
     pub(super) fn nearest_step(&self, name: &str) -> Option<&'n str> {
         let exact = self.names.steps.iter().copied().find(|step| *step == name);
         exact.or_else(|| nearest(name, self.names.steps))
     }
 
-    /// Enters a loop, and adds its variables to the scope. Returns the index of the first variable.
+    /// Enters a loop and adds its variables to the scope. Returns the index of the first of these
+    /// variables.
     pub(super) fn enter(&mut self, targets: impl IntoIterator<Item = String>) -> usize {
         let place = self.locals.len();
         self.locals.extend(targets);
         place
     }
 
-    /// Enters the body of a loop. The name `loop` is defined in the body.
+    /// Enters the body of a loop, in which the object `loop` is defined.
     pub(super) const fn begin_loop(&mut self) {
         self.loops += 1;
     }
@@ -151,8 +155,8 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Returns the value at which a path starts, and the number of path segments that identify this
-    /// value.
+    /// Resolves the start of a path. Returns the value at which the path starts, and the number of
+    /// path segments that were needed to identify this value.
     pub(super) fn start(
         &self,
         name: &str,
@@ -224,8 +228,8 @@ impl<'n> Scope<'n> {
     }
 }
 
-/// Returns the error message for an unknown name. The message suggests the most similar known name,
-/// or else lists all known names.
+/// Returns the error message for an unknown name. The message suggests the most similar known name.
+/// If none is similar, it lists all known names.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(name, known) {
         return format!("unknown {what} `{name}`: did you mean `{near}`?");

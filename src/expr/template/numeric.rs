@@ -36,7 +36,7 @@ impl Numeric {
 }
 
 fn compare(integer: i128, float: f64) -> Ordering {
-    /// The smallest float that is greater than every `i128`.
+    /// The smallest float that is greater than all values of `i128`.
     const END: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
     if float.is_nan() || float >= END {
         return Ordering::Less;

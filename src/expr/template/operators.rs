@@ -9,7 +9,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// Applies an arithmetic operator, or the operator `~`, to two values.
+/// Applies an arithmetic operator to two values. The operator `~` concatenates them as strings.
 pub(super) fn arithmetic<'v>(
     budget: &Budget,
     symbol: &str,
@@ -53,16 +53,16 @@ pub(super) fn add(left: Numeric, right: Numeric) -> Evaluated<Numeric> {
     }
 }
 
-/// Returns an operand as a number. Fails if it is not a number.
+/// Converts an operand to a number. Returns an error if the operand is not a number.
 fn number(symbol: &str, value: &Value<'_>) -> Evaluated<Numeric> {
     value
         .number()
         .ok_or_else(|| Failure::other(format!("`{symbol}` needs numbers and not {}", value.kind())))
 }
 
-/// Applies an arithmetic operator other than `+` to two numbers. Returns `None` if the divisor is
-/// zero, an integer overflows, or zero is raised to a negative power. The operator `//` rounds
-/// down. The remainder of `%` has the sign of the divisor.
+/// Applies an arithmetic operator to two numbers. Returns `None` if the divisor is zero, an integer
+/// overflows, or zero is raised to a negative power. The operator `//` rounds down, and the result
+/// of `%` has the sign of the divisor.
 fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
     use Numeric::{Float, Integer};
     let (a, b) = match (left, right) {
@@ -122,7 +122,7 @@ fn power(base: f64, exponent: f64) -> Option<Numeric> {
     (base != 0.0 || exponent >= 0.0).then(|| Numeric::Float(base.powf(exponent)))
 }
 
-/// Returns the negative of a number. Fails for other values.
+/// Negates a number. Returns an error for other values.
 pub(super) fn negative<'v>(value: &Value<'v>) -> Evaluated<Value<'v>> {
     match number("-", value)? {
         Numeric::Integer(integer) => {
@@ -132,7 +132,7 @@ pub(super) fn negative<'v>(value: &Value<'v>) -> Evaluated<Value<'v>> {
     }
 }
 
-/// Applies a comparison operator, `in` or `not in`, to two values.
+/// Evaluates a comparison operator, `in` or `not in` for two values.
 pub(super) fn compare(
     budget: &Budget,
     left: &Value<'_>,
@@ -156,8 +156,8 @@ pub(super) fn compare(
     })
 }
 
-/// Returns `true` if `container` contains `value`, either as an array element, as the name of an
-/// object member, or as a substring.
+/// Returns `true` if `container` contains `value`: as an element of an array, as a member name of
+/// an object, or as a substring of a string.
 pub(super) fn contains(
     budget: &Budget,
     container: &Value<'_>,
@@ -197,7 +197,7 @@ pub(super) fn contains(
 }
 
 /// Returns the member or element of `of` that `key` selects. If it does not exist, returns the
-/// undefined value if `optional` is `true`, and fails otherwise.
+/// undefined value if `optional` is `true`, and an error otherwise.
 pub(super) fn part<'v>(
     budget: &Budget,
     of: &Value<'v>,
@@ -231,8 +231,8 @@ pub(super) fn part<'v>(
     Ok(part)
 }
 
-/// Converts an index to a position in a list with `len` elements. Negative indexes count from the
-/// end of the list.
+/// Converts an index to a position in a list of `len` elements. Negative indexes count from the end
+/// of the list.
 fn offset(index: i128, len: usize) -> Option<usize> {
     let from = if index < 0 { i128::try_from(len).ok()? } else { 0 };
     usize::try_from(from.checked_add(index)?).ok()

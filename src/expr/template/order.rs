@@ -1,11 +1,12 @@
-//! Orders values for the operators `<`, `<=`, `>` and `>=`, and for the filters `sort`, `min`,
-//! `max`, `unique`, `groupby` and `dictsort`.
+//! Defines the order of values for the operators `<`, `<=`, `>` and `>=`, and for the filters
+//! `sort`, `min`, `max`, `unique`, `groupby` and `dictsort`.
 //!
-//! Ordering null, or values of different types, is an error. Equality is defined for any two
-//! values, which is enough for `unique` and `groupby`.
+//! It is an error to order null, or to order values of different types. Equality, in contrast, is
+//! defined for all values. The filters `unique` and `groupby` need only equality.
 //!
-//! A filter first computes the sort keys of all elements, and deducts the steps for all comparisons
-//! from the budget. The comparisons themselves can therefore not exhaust the budget.
+//! A filter first computes the sort keys of all elements, and deducts the evaluation steps for all
+//! comparisons from the budget in advance. The comparisons themselves therefore cannot exhaust the
+//! budget.
 
 use std::{cmp::Ordering, collections::BTreeSet, rc::Rc};
 
@@ -15,8 +16,8 @@ use super::{
     value::{Budget, Evaluated, Failure, Group, Value, cannot_compare},
 };
 
-/// The sort key of a value. Keys of different types are sorted in the order in which the variants
-/// are declared.
+/// A key by which the elements of a list are sorted. Keys of different types are sorted in the
+/// order in which the variants are declared.
 #[derive(Clone, Debug)]
 enum Key {
     /// The element does not have the attribute by which the list is sorted.
@@ -29,17 +30,17 @@ enum Key {
     Map(Vec<(Self, Self)>),
 }
 
-/// The types of two values that cannot be ordered.
+/// The types of two values that have no order.
 type Mismatch = (&'static str, &'static str);
 
-/// The elements of a list, each with its sort key.
+/// The elements of a list, each together with its sort key.
 type Keyed<'v> = Vec<(Key, Value<'v>)>;
 
-/// The number of comparisons that cost one step of the budget.
+/// The number of comparisons that one evaluation step pays for.
 const COMPARISONS: usize = 4;
 
-/// Returns the order of two values for the operator `symbol`. Fails if one of them is null, or if
-/// their types differ.
+/// Returns the order of two values for the operator `symbol`. Returns an error if one of them is
+/// null, or if their types differ.
 pub(super) fn ordering(
     budget: &Budget,
     symbol: &str,
@@ -60,8 +61,8 @@ pub(super) fn ordering(
     left.order(&Key::of(budget, &mut size, right, true)?).map_err(mismatch)
 }
 
-/// Sorts elements by their keys. Fails if two keys cannot be ordered. `name` is the name of the
-/// filter, for the error message.
+/// Sorts elements by their keys. Returns an error if two keys have no order. `name` is the name of
+/// the filter for the error message.
 fn sorted<'v>(name: &str, mut keyed: Keyed<'v>, reverse: bool) -> Evaluated<Keyed<'v>> {
     let mut mismatch = None;
     keyed.sort_by(|(a, _), (b, _)| {
@@ -114,8 +115,8 @@ pub(super) fn max<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     extreme("max", call)
 }
 
-/// Returns the smallest element for `min`, and the largest element for `max`. Among equal elements,
-/// `min` returns the first, and `max` the last.
+/// Returns the smallest element for the filter `min`, and the largest for `max`. If several
+/// elements are equal, `min` returns the first of them, and `max` the last.
 fn extreme<'v>(
     name: &str,
     Call { budget, value, mut arguments }: Call<'_, 'v>,
@@ -184,8 +185,8 @@ pub(super) fn sort_members<'v>(
     budget.list(sorted.into_iter().map(|(_, pair)| Ok(pair)))
 }
 
-/// Removes and returns the argument `case_sensitive`. If the argument is missing, filters that
-/// order elements ignore case, and filters that only check for equality respect it.
+/// Reads the argument `case_sensitive`. If it is missing, filters that order elements ignore case
+/// by default, and filters that only compare elements for equality respect it.
 fn case(arguments: &mut Arguments<'_>, default: bool) -> Evaluated<bool> {
     Ok(arguments.named_flag("case_sensitive")?.unwrap_or(default))
 }
@@ -206,8 +207,8 @@ fn by_attribute<'v>(
     })
 }
 
-/// Computes the sort keys of all elements. Deducts the steps for sorting them from the budget in
-/// advance, so that the comparisons cannot exhaust the budget.
+/// Computes the sort keys of all elements. Deducts the evaluation steps for sorting from the budget
+/// in advance, so that the comparisons cannot exhaust the budget.
 fn keyed<'v>(
     budget: &Budget,
     value: &Value<'v>,
@@ -225,8 +226,8 @@ fn keyed<'v>(
     Ok(keyed)
 }
 
-/// Returns an attribute of an element by its name, such as `a.b`. Returns the undefined value if
-/// the attribute does not exist.
+/// Returns an attribute of an element. The name of the attribute can be a path such as `a.b`.
+/// Returns the undefined value if the attribute does not exist.
 pub(super) fn attribute_of<'v>(
     budget: &Budget,
     element: &Value<'v>,
@@ -246,7 +247,8 @@ pub(super) fn attribute_of<'v>(
 // === impl Key ===
 
 impl Key {
-    /// Computes the sort key of a value. Adds the number of parts of the key to `size`.
+    /// Computes the sort key of a value. Adds the number of parts that the key consists of to
+    /// `size`.
     fn of(
         budget: &Budget,
         size: &mut usize,
@@ -291,7 +293,8 @@ impl Key {
         })
     }
 
-    /// Returns the order of two keys. Fails if one of them is null, or if their types differ.
+    /// Returns the order of two keys. Returns an error with their types if one of them is null, or
+    /// if the types differ.
     fn order(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::List(a), Self::List(b)) => lexicographic(a, b, Self::order_in),
@@ -309,8 +312,8 @@ impl Key {
         }
     }
 
-    /// Returns the order of two parts of arrays or objects, like [`order`](Self::order). In
-    /// contrast to whole keys, two null parts are equal, and so are two missing parts.
+    /// Returns the order of two parts of arrays or objects, like [`order`](Self::order). Unlike
+    /// whole keys, null parts are equal to each other, and so are missing parts.
     fn order_in(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::Null, Self::Null) | (Self::Missing, Self::Missing) => Ok(Ordering::Equal),
@@ -318,8 +321,9 @@ impl Key {
         }
     }
 
-    /// Returns an order of two keys for sorting, even if the keys cannot be ordered. In this case,
-    /// records the types of the first pair in `mismatch`.
+    /// Returns an order of two keys even if they cannot be ordered, because sorting requires a
+    /// total order. In this case, stores their types in `mismatch`, unless it already contains
+    /// types.
     fn compare(&self, other: &Self, mismatch: &mut Option<Mismatch>) -> Ordering {
         self.order(other).unwrap_or_else(|kinds| {
             mismatch.get_or_insert(kinds);
@@ -352,8 +356,8 @@ impl Key {
     }
 }
 
-/// Compares two lists by their first different elements. If no elements differ, compares their
-/// lengths.
+/// Compares two lists by the first elements that differ. If none differ, the shorter list comes
+/// first.
 fn lexicographic<T>(
     a: &[T],
     b: &[T],
@@ -368,8 +372,8 @@ fn lexicographic<T>(
     Ok(a.len().cmp(&b.len()))
 }
 
-/// Deducts the step and the memory for one part of a sort key from the budget, and increments
-/// `size`.
+/// Deducts one evaluation step and the memory for one part of a sort key from the budget, and
+/// increments `size`.
 fn count(budget: &Budget, size: &mut usize, text: &str) -> Evaluated<()> {
     *size += 1;
     budget.step(1)?;

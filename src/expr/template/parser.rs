@@ -14,7 +14,7 @@ use super::{
     value::cannot_compare,
 };
 
-/// A syntax error in a template, or an invalid reference.
+/// An error in a template: a syntax error, or an invalid reference.
 #[derive(Debug)]
 pub(super) enum Mistake {
     Fault(Fault),
@@ -49,10 +49,11 @@ pub(super) struct Parser<'p, 't, 'n> {
     pub(super) scope: &'p mut Scope<'n>,
     paths: Vec<Path>,
     size: usize,
-    /// The current nesting depth of brackets and prefix operators. It is limited.
+    /// The current nesting depth of brackets and prefix operators. Limited, because parsing is
+    /// recursive.
     depth: usize,
-    /// The height of the syntax tree of the expression that was parsed last. Each operator in a
-    /// chain increases the height.
+    /// The height of the syntax tree of the last parsed expression. Each operator in a chain of
+    /// operators increases the height.
     height: usize,
 }
 
@@ -63,15 +64,16 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Self { text, code, place: 0, scope, paths: Vec::new(), size: 0, depth: 0, height: 0 }
     }
 
-    /// Parses one expression. Fails if more code follows the expression.
+    /// Parses a whole code block as one expression. Returns an error if more code follows the
+    /// expression.
     pub(super) fn whole(mut self) -> Result<Written, Mistake> {
         let (written, _) = self.written(Self::expression)?;
         self.end()?;
         Ok(written)
     }
 
-    /// Parses one expression by calling `parse`. Returns the expression, and the index of the token
-    /// after it.
+    /// Parses one expression with the function `parse`. Returns the expression, and the index of
+    /// the token after it.
     pub(super) fn written(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Parsed,
@@ -107,8 +109,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses an expression in which all operators outside of brackets have the precedence `level`
-    /// or higher.
+    /// Parses an expression whose operators have the precedence `level` or higher. Operators in
+    /// brackets can have any precedence.
     pub(super) fn binary(&mut self, level: usize) -> Parsed {
         const LEVELS: [&[&str]; 5] = [&["+", "-"], &["~"], &["*", "/", "//", "%"], &["**"], &[]];
         match level {
@@ -181,8 +183,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
     }
 
-    /// Rejects a comparison that would fail in every run, because the types of its operands have no
-    /// order.
+    /// Rejects a comparison that would fail in every run, because the types of its operands cannot
+    /// be ordered.
     fn check_order(
         &self,
         left: &Expr,
@@ -204,7 +206,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Parses a value, and the keys, filters and tests that follow it.
+    /// Parses a value together with the keys, filters and tests that follow it.
     fn operand(&mut self) -> Parsed {
         let mut operand = self.signed()?;
         loop {
@@ -251,15 +253,14 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Marks the paths from the index `first` on as evaluated only under a condition.
+    /// Marks all paths from the index `first` on as evaluated only under a condition.
     fn uncertain(&mut self, first: usize) {
         for path in &mut self.paths[first..] {
             path.certain = false;
         }
     }
 
-    /// Marks all paths and keys in an operand as optional, which means that its value may be
-    /// missing.
+    /// Marks all paths and keys in an operand as optional, so that a missing value is not an error.
     fn optional(&mut self, operand: &mut Expr, asked: bool) {
         match operand {
             Expr::Path(path) => {
@@ -274,8 +275,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Rejects unknown filters and tests whose names are passed as strings, as in `map('lower')`.
-    /// Also rejects invalid regular expressions.
+    /// Checks filters and tests whose names are passed as strings, as in `map('lower')`. Rejects
+    /// unknown names and invalid regular expressions.
     fn check_named(&self, filter: &str, arguments: &[Argument], at: usize) -> Result<(), Mistake> {
         if filter == "search" {
             return check_pattern(arguments, at);
@@ -393,7 +394,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses comma-separated elements up to the closing bracket `close`.
+    /// Parses elements that are separated by commas, up to the closing bracket `close`.
     fn list<T>(
         &mut self,
         close: &'static str,
@@ -414,7 +415,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Ok(elements)
     }
 
-    /// Returns `true` if the next token begins the argument of a test without parentheses, such as
+    /// Returns `true` if the next token can be the argument of a test without parentheses, such as
     /// the `3` in `is divisibleby 3`.
     fn begins_value(&self) -> bool {
         self.peek().is_some_and(|kind| match kind {
@@ -426,7 +427,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Calls `parse` one nesting level deeper. Fails if the maximum depth is exceeded.
+    /// Calls the function `parse` one nesting level deeper. Returns an error if this exceeds the
+    /// maximum nesting depth.
     fn deeper<T>(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T, Mistake>,
@@ -440,9 +442,9 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         parsed
     }
 
-    /// Updates the size and the height of the syntax tree after an operator was parsed. One operand
-    /// of the operator is the expression that was parsed last, and the other has the height
-    /// `height`. Fails if the maximum height is exceeded.
+    /// Updates the size and the height of the syntax tree after an operator and its last operand
+    /// were parsed. `height` is the height of the other operand. Returns an error if the tree
+    /// exceeds its maximum height.
     fn raise(&mut self, height: usize) -> Result<(), Mistake> {
         self.size += 1;
         self.height = self.height.max(height) + 1;
@@ -511,8 +513,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Some(token)
     }
 
-    /// Returns the byte position of the next token. If no token is left, returns the end of the
-    /// code.
+    /// Returns the byte position of the next token in the template. If no token is left, returns
+    /// the end of the code.
     pub(super) fn at(&self) -> usize {
         self.code.tokens.get(self.place).map_or(self.code.end, |token| token.start)
     }
@@ -525,8 +527,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
 /// The name of the only function that templates can call.
 const FUNCTION: &str = "range";
 
-/// Rejects a regular expression that is invalid or is not a literal string. A regular expression
-/// from the data of the run could use up the whole time of an evaluation.
+/// Rejects a regular expression that is invalid, or that is not a literal string. If regular
+/// expressions could come from the data of the run, they could use up the time of an evaluation.
 fn check_pattern(arguments: &[Argument], at: usize) -> Result<(), Mistake> {
     let is_pattern =
         |argument: &&Argument| matches!(argument.name.as_deref(), None | Some("pattern"));

@@ -10,19 +10,20 @@ const MAX_COMPILED_BYTES: usize = 128 * 1024;
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) regex: Regex,
-    /// The number of states of the expression's NFA (nondeterministic finite automaton). In the
-    /// worst case, the time of a search is proportional to this number.
+    /// The number of states in the nondeterministic finite automaton (NFA) of the regular
+    /// expression. In the worst case, the duration of a search is proportional to this number.
     pub(super) states: usize,
 }
 
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles a regular expression in the syntax of the crate `regex`.
+    /// Compiles a regular expression, which has the syntax of the crate `regex`.
     ///
     /// # Errors
     ///
-    /// Returns the reason, on a single line, if the expression is invalid or too large.
+    /// Returns an error message of one line if the expression is invalid or its compiled form is
+    /// too large.
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         let regex = RegexBuilder::new(pattern)
             .size_limit(MAX_COMPILED_BYTES)

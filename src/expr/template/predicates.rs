@@ -1,5 +1,5 @@
-//! The tests that can follow `is` in templates. Their names are also arguments of filters such as
-//! `select`.
+//! The tests, which templates apply to values with `is`. The names of tests are also arguments of
+//! filters such as `select`.
 
 use super::{
     arguments::Arguments,
@@ -21,7 +21,7 @@ enum Check {
     Of(fn(&Value<'_>) -> bool),
     /// Tests a value with one argument.
     With(for<'v> fn(&Budget, &Value<'v>, &Value<'v>) -> Evaluated<bool>),
-    /// Compares a value with one argument by this operator.
+    /// Compares the value with the argument of the test, using this operator.
     Compare(&'static str),
 }
 
@@ -93,8 +93,7 @@ impl Test {
         TESTS.iter().find(|test| test.name == name)
     }
 
-    /// Returns the operator to which the test is equivalent. Returns `None` if no such operator
-    /// exists.
+    /// Returns the operator that is equivalent to the test. Returns `None` if no operator is.
     pub(super) const fn symbol(&self) -> Option<&'static str> {
         match self.check {
             Check::Compare(symbol) => Some(symbol),
@@ -130,7 +129,7 @@ impl Test {
     }
 }
 
-/// Returns the remainder of an integer divided by two. Returns `None` for numbers with a fraction,
+/// Returns the remainder of dividing an integer by two. Returns `None` for numbers with a fraction,
 /// and for values that are not numbers.
 fn remainder_of_two(value: &Value<'_>) -> Option<i128> {
     match value.numeric()? {
@@ -159,16 +158,16 @@ fn is_divisible(value: &Value<'_>, divisor: &Value<'_>) -> Evaluated<bool> {
     })
 }
 
-/// Returns `true` if the value is a string with at least one letter of the given case, and no
-/// letters of another case.
+/// Returns `true` if the value is a string that contains at least one letter, and all of its
+/// letters have the given case.
 fn is_cased(value: &Value<'_>, is_case: fn(char) -> bool) -> bool {
     let Some(text) = value.as_str() else { return false };
     let has_case = |c: char| c.is_lowercase() || c.is_uppercase();
     text.chars().any(is_case) && text.chars().filter(|&c| has_case(c)).all(is_case)
 }
 
-/// Returns `true` if two values are the same. Arrays and objects are the same if they are a single
-/// value in memory. Other values are the same if they have the same type and are equal.
+/// Returns `true` if two values are identical. Arrays and objects are identical if they are the
+/// same value in memory. All other values are identical if they have the same type and are equal.
 fn is_same<'v>(budget: &Budget, one: &Value<'v>, other: &Value<'v>) -> Evaluated<bool> {
     Ok(match (one, other) {
         (Value::Array(a), Value::Array(b)) => std::ptr::eq(*a, *b),

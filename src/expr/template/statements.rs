@@ -1,4 +1,4 @@
-//! Parses the statements in templates, such as `{% if %}` and `{% for %}`, and the nodes between
+//! Parses the statements of templates, such as `{% if %}` and `{% for %}`, and the nodes between
 //! them.
 
 use super::{
@@ -36,7 +36,7 @@ struct Blocks<'t> {
     depth: usize,
 }
 
-/// A statement that ends the body of another statement, such as `else` or `endif`.
+/// A statement that ends the body of another statement, such as `{% else %}` or `{% endif %}`.
 struct End<'t> {
     word: &'t str,
     start: usize,
@@ -46,8 +46,8 @@ struct End<'t> {
 type Nodes = Vec<Node>;
 
 impl<'t> Blocks<'t> {
-    /// Parses nodes up to the end of the current body or of the template. Returns the nodes, and
-    /// the statement that ends the body.
+    /// Parses nodes up to the end of the current body, or to the end of the template. Returns the
+    /// nodes, and the statement that ends the body, if any.
     fn nodes(&mut self, scope: &mut Scope<'_>) -> Result<(Nodes, Option<End<'t>>), Mistake> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {

@@ -2,19 +2,19 @@
 
 use super::{filters::Filter, names::Path, numeric::Numeric, predicates::Test};
 
-/// A node of a template: a literal text, an expression or a statement.
+/// A node of a template: literal text, an expression or a statement.
 #[derive(Debug)]
 pub(super) enum Node {
     Text(Box<str>),
     Output(Written),
     If {
-        /// The conditions of `if` and `elif`. Each comes with the nodes to evaluate if it is the
-        /// first true condition.
+        /// The conditions of `if` and `elif`, in order. Each comes with the nodes that are
+        /// evaluated if it is the first condition that is true.
         branches: Vec<(Written, Vec<Self>)>,
         otherwise: Vec<Self>,
     },
     For {
-        /// The number of loop variables, and the index of the first of them (`local`) among all
+        /// The number of loop variables. The first of them has the index `local` among all
         /// variables in scope.
         targets: usize,
         local: usize,
@@ -25,11 +25,12 @@ pub(super) enum Node {
     },
 }
 
-/// A parsed expression, with its source text and the paths that it contains.
+/// A parsed expression, together with its source text and the paths that it contains.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) expression: Expr,
-    /// The paths in the expression. [`Expr::Path`] refers to them by index.
+    /// The paths in the expression, such as `input.a`. [`Expr::Path`] refers to them by their
+    /// index.
     pub(super) paths: Vec<Path>,
     /// The number of nodes in the syntax tree of the expression.
     pub(super) size: usize,
@@ -42,20 +43,20 @@ pub(super) enum Expr {
     Bool(bool),
     Number(Numeric),
     Text(Box<str>),
-    /// A name with constant keys, such as `input.a[0]`. Contains the index of the path in
-    /// [`Written::paths`].
+    /// A name that is followed by constant keys, such as `input.a[0]`. Contains the index of the
+    /// path in [`Written::paths`].
     Path(usize),
-    /// An access to a member or element of a value. Used if the key is computed, or if the value is
-    /// not a name.
+    /// An access to a member or element of a value, for example `input.a[input.key]`. Used if the
+    /// key is computed, or if the value is not a name.
     Part {
         of: Box<Self>,
         key: Box<Self>,
-        /// Whether the member or element may be missing.
+        /// Whether the member or element may be missing. If not, a missing one is an error.
         optional: bool,
     },
     Slice {
         of: Box<Self>,
-        /// The start, the end and the step of the slice. Each of them can be omitted.
+        /// The start, the end and the increment of the slice. Each of them can be omitted.
         bounds: [Option<Box<Self>>; 3],
     },
     List(Vec<Self>),
@@ -73,7 +74,7 @@ pub(super) enum Expr {
     },
     Filter(Box<Self>, &'static Filter, Vec<Argument>),
     Test(Box<Self>, &'static Test, Vec<Argument>),
-    /// A call of `range`, the only function that templates can call.
+    /// A call of `range`, which is the only function that templates can call.
     Range(Vec<Argument>),
 }
 
@@ -87,7 +88,7 @@ pub(super) struct Argument {
 
 impl Expr {
     /// Returns a description of the type of the expression's value. Returns `None` if the type can
-    /// differ between runs.
+    /// vary between runs.
     pub(super) fn kind(&self, paths: &[Path]) -> Option<&'static str> {
         Some(match self {
             Self::Null => "null",
@@ -110,7 +111,7 @@ impl Expr {
     }
 }
 
-/// Returns `true` if an operator compares the order of its operands, as `<` does.
+/// Returns `true` if an operator compares the order of two values, such as `<`.
 pub(super) fn is_order(symbol: &str) -> bool {
     matches!(symbol, "<" | "<=" | ">" | ">=")
 }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value, nothing};
 
-/// Builds a string of at most [`MAX_RENDERED_BYTES`] bytes.
+/// Builds a string that is limited to [`MAX_RENDERED_BYTES`] bytes.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     text: String,
@@ -23,7 +23,8 @@ impl TextBuilder {
         Ok(())
     }
 
-    /// Appends a value to the string. Strings are appended as they are, and other values as JSON.
+    /// Appends a value to the string. Strings are appended without quotes, and all other values as
+    /// JSON.
     pub(super) fn push_value(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         match value.as_str() {
             Some(text) => self.push(text),
@@ -31,7 +32,8 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a JSON value from the data of the run, like [`push_value`](Self::push_value).
+    /// Appends a JSON value that comes from the data of the run. Strings are appended without
+    /// quotes, as by [`push_value`](Self::push_value).
     pub(super) fn push_data(&mut self, value: &Json) -> Evaluated<()> {
         match value {
             Json::String(text) => self.push(text),
@@ -39,7 +41,7 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a value as JSON. Unlike with [`push_value`](Self::push_value), strings are quoted.
+    /// Appends a value as JSON. Strings are quoted, unlike in [`push_value`](Self::push_value).
     pub(super) fn push_quoted(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         budget.nested(|| self.push_nested(budget, value))
     }
@@ -84,7 +86,8 @@ impl TextBuilder {
     }
 }
 
-/// Allows `serde_json` to write to the string. It never splits a character between two writes.
+/// Allows `serde_json` to write to the string. `serde_json` never splits a character between two
+/// writes.
 impl io::Write for TextBuilder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = str::from_utf8(bytes).map_err(io::Error::other)?;

@@ -1,12 +1,12 @@
-//! Splits a template into literal texts and code in braces. Splits the code into tokens.
+//! Splits templates into literal texts and code in braces, and code into tokens.
 
 use std::fmt;
 
-/// The maximum nesting depth of brackets, and also the maximum height of an expression's syntax
-/// tree.
+/// The maximum nesting depth of brackets, which is also the maximum height of an expression's
+/// syntax tree.
 pub(super) const MAX_NESTING: usize = 50;
 
-/// A piece of a template: a literal text, or the code between braces.
+/// A piece of a template: literal text, or code in braces.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece<'t> {
     /// A literal text outside of braces.
@@ -26,7 +26,7 @@ pub(super) struct Code<'t> {
     pub(super) end: usize,
 }
 
-/// A token with the byte positions in the template at which it starts and ends.
+/// A token of code, with the byte positions in the template at which it starts and ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'t> {
     pub(super) kind: Kind<'t>,
@@ -49,14 +49,14 @@ pub(super) struct Fault {
     pub(super) at: usize,
 }
 
-/// All symbols. Longer symbols come before their prefixes, so that the first symbol that matches is
-/// the longest.
+/// All symbols. Longer symbols come before symbols that are their prefixes, so that the longest
+/// symbol is matched first.
 const SYMBOLS: [&str; 25] = [
     "**", "//", "==", "!=", "<=", ">=", "<", ">", "=", "+", "-", "*", "/", "%", "~", "(", ")", "[",
     "]", "{", "}", ",", ":", ".", "|",
 ];
 
-/// Splits a template into literal texts and code.
+/// Splits a template into literal texts and code blocks.
 pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = 0;
@@ -94,7 +94,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     }
 }
 
-/// Splits an expression without braces into tokens.
+/// Splits the code of a template that is written without braces into tokens.
 pub(super) fn expression(text: &str) -> Result<Code<'_>, Fault> {
     let mut lexer = Lexer { text, at: 0, close: None, open: 0 };
     Ok(Code { tokens: lexer.tokens()?, start: 0, end: text.len() })
@@ -108,8 +108,8 @@ fn push_text<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str, start: bool, end: b
     }
 }
 
-/// Finds the next `{% endraw %}`. Returns its start, the position after it, and two flags: whether
-/// it trims the text before it, and the text after it.
+/// Finds the next `{% endraw %}`. Returns its start and its end, and two flags that state whether
+/// it trims the white space before it and after it.
 fn end_of_raw(text: &str, from: usize) -> Option<(usize, usize, (bool, bool))> {
     text[from..].match_indices("{%").find_map(|(at, _)| {
         let inner = &text[from + at + 2..];
@@ -154,15 +154,15 @@ impl Fault {
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// The braces that end the code. `None` if the code extends to the end of the string.
+    /// The closing braces that end the code. `None` if the code extends to the end of the string.
     close: Option<&'static str>,
-    /// The position of the braces that begin the code.
+    /// The byte position of the opening braces before the code.
     open: usize,
 }
 
 impl<'t> Lexer<'t> {
-    /// Reads tokens up to the closing braces, or up to a `-` directly before the braces. Consumes
-    /// neither the braces nor the `-`.
+    /// Reads tokens up to the closing braces. A `-` directly before the braces trims white space,
+    /// and also ends the code. Consumes neither the braces nor this `-`.
     fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
         let mut tokens: Vec<Token<'t>> = Vec::new();
         // The brackets that are still open, with their positions.

@@ -1,5 +1,4 @@
-//! The values with which templates compute, and the limits on the memory and the steps of an
-//! evaluation.
+//! The values that templates compute, and the limits on the memory and the evaluation steps.
 
 use std::{
     borrow::Cow,
@@ -17,23 +16,24 @@ use crate::expr::path_segment::place;
 /// The maximum size of the string that a template produces, in bytes.
 pub(crate) const MAX_RENDERED_BYTES: usize = 1 << 20;
 
-/// The maximum memory of all values that one evaluation creates, in bytes.
+/// The maximum memory of all values that are created in one evaluation, in bytes.
 pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_RENDERED_BYTES;
 
-/// The maximum number of elements of a list in a template. Applies to lists that are created during
-/// an evaluation or passed to a filter.
+/// The maximum number of elements of a list. Applies to lists that an evaluation creates or passes
+/// to a filter.
 pub(super) const MAX_ELEMENTS: usize = 100_000;
 
-/// The maximum number of steps in one evaluation. Each access to a value takes at least one step.
+/// The maximum number of steps in one evaluation. Steps measure its time: for example, each access
+/// to a value takes at least one step.
 pub(super) const MAX_EVALUATION_STEPS: usize = 2_000_000;
 
 /// The maximum nesting depth of values, and of filters that call other filters.
 const MAX_VALUE_DEPTH: usize = 200;
 
-/// The number of bytes of a string that can be read in one step.
+/// The number of bytes of a string that one evaluation step can read.
 const BYTES_PER_STEP: usize = 256;
 
-/// The approximate memory of an object without its members, in bytes.
+/// The approximate memory of an object, excluding its members, in bytes.
 const MAP_BYTES: usize = 256;
 
 /// The reason why an evaluation failed.
@@ -43,17 +43,19 @@ pub(super) enum Failure {
     Missing(String),
     #[error("too much text")]
     TooLarge,
-    /// The result is undefined, as in a division by zero, or the number is too large.
+    /// The result is undefined, for example because of a division by zero, or it is a number that
+    /// is too large.
     #[error("invalid operation for these values")]
     Incalculable,
     #[error("{0}")]
     Other(Cow<'static, str>),
 }
 
-/// The result of evaluating a part of a template. An error contains the reason of the failure.
+/// The result of evaluating a part of a template: a value, or the reason why the evaluation failed.
 pub(super) type Evaluated<T> = Result<T, Failure>;
 
-/// A value with which a template computes. `'v` is the lifetime of both the template and the data.
+/// A value that a template computes. It may borrow from the template and from the data of the run,
+/// for the lifetime `'v`.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'v> {
     Undefined,
@@ -62,10 +64,10 @@ pub(super) enum Value<'v> {
     Integer(i128),
     Float(f64),
     Text(Text<'v>),
-    /// An array in the data of the run. It is borrowed and not copied.
+    /// An array from the data of the run, which is borrowed and not copied.
     Array(&'v [Json]),
     List(Rc<[Self]>),
-    /// An object in the data of the run. It is borrowed and not copied.
+    /// An object from the data of the run, which is borrowed and not copied.
     Object(&'v Map<String, Json>),
     /// An object that was created during the evaluation. Its members are sorted by name.
     Map(Rc<[(Text<'v>, Self)]>),
@@ -79,22 +81,22 @@ pub(super) enum Text<'v> {
     Shared(Rc<str>),
 }
 
-/// A group of elements with the same key, created by the filter `groupby`. In templates, it is a
-/// pair of the key and the elements, which are also accessible as `grouper` and `list`.
+/// A group of elements with the same key, created by the filter `groupby`. Templates see it as a
+/// pair of the key and the elements, or use its members `grouper` and `list`.
 #[derive(Debug)]
 pub(super) struct Group<'v> {
     pub(super) grouper: Value<'v>,
     pub(super) elements: Value<'v>,
 }
 
-/// The memory and the steps that are left for an evaluation.
+/// The memory and the evaluation steps that are left for an evaluation.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: Cell<usize>,
     steps: Cell<usize>,
     /// The current nesting depth.
     depth: Cell<usize>,
-    /// The regular expression that was last used in this evaluation.
+    /// The last regular expression that was compiled in this evaluation.
     pub(super) pattern: RefCell<Option<Rc<Pattern>>>,
 }
 
@@ -105,7 +107,8 @@ impl Failure {
         Self::Other(reason.into())
     }
 
-    /// Returns the failure of an operation to which the undefined value was passed.
+    /// Returns the error of an operation that requires a value but was applied to the undefined
+    /// value.
     pub(super) const fn undefined() -> Self {
         Self::Other(Cow::Borrowed("a value is missing"))
     }
@@ -125,7 +128,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Deducts `bytes` of memory from the budget. Fails if less memory is left.
+    /// Deducts `bytes` of memory from the budget. Returns an error if less memory is left.
     pub(super) fn spend(&self, bytes: usize) -> Evaluated<()> {
         let left = self.bytes.get().checked_sub(bytes).ok_or_else(|| {
             Failure::other(format!("intermediate values take more than {MAX_MADE_BYTES} bytes"))
@@ -134,7 +137,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Deducts `steps` from the budget. Fails if fewer steps are left.
+    /// Deducts `steps` evaluation steps from the budget. Returns an error if fewer steps are left.
     pub(super) fn step(&self, steps: usize) -> Evaluated<()> {
         let left = self.steps.get().checked_sub(steps).ok_or_else(|| {
             Failure::other(format!("the evaluation takes more than {MAX_EVALUATION_STEPS} steps"))
@@ -143,12 +146,13 @@ impl Budget {
         Ok(())
     }
 
-    /// Deducts the steps for reading a string from the budget.
+    /// Deducts the evaluation steps for reading a string from the budget.
     pub(super) fn read(&self, text: &str) -> Evaluated<()> {
         self.step(text.len() / BYTES_PER_STEP)
     }
 
-    /// Calls `evaluate` one nesting level deeper. Fails if this exceeds the maximum depth.
+    /// Calls `evaluate` one nesting level deeper. Returns an error if this exceeds the maximum
+    /// depth.
     pub(super) fn nested<T>(&self, evaluate: impl FnOnce() -> Evaluated<T>) -> Evaluated<T> {
         let depth = self.depth.get();
         if depth == MAX_VALUE_DEPTH {
@@ -161,7 +165,7 @@ impl Budget {
         evaluated
     }
 
-    /// Creates a string value, and deducts its memory from the budget.
+    /// Creates a string value, and deducts its memory from the budget of the evaluation.
     pub(super) fn text<'v>(&self, text: String) -> Evaluated<Value<'v>> {
         if text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
@@ -170,7 +174,8 @@ impl Budget {
         Ok(Value::Text(Text::Shared(text.into())))
     }
 
-    /// Creates a list value, and deducts its memory and one step per element from the budget.
+    /// Creates a list value. Deducts its memory and one evaluation step per element from the
+    /// budget.
     pub(super) fn list<'v>(
         &self,
         elements: impl IntoIterator<Item = Evaluated<Value<'v>>>,
@@ -187,7 +192,7 @@ impl Budget {
         Ok(Value::List(list.into()))
     }
 
-    /// Creates an object value, and deducts its memory from the budget.
+    /// Creates an object value, and deducts its memory from the budget of the evaluation.
     pub(super) fn map<'v>(&self, members: Vec<(Text<'v>, Value<'v>)>) -> Evaluated<Value<'v>> {
         self.spend(MAP_BYTES + members.len() * size_of::<(Text<'_>, Value<'_>)>())?;
         Ok(Value::of_members(members))
@@ -197,7 +202,8 @@ impl Budget {
 // === impl Value ===
 
 impl<'v> Value<'v> {
-    /// Converts a JSON value from the data of the run, without copying it.
+    /// Converts a JSON value from the data of the run. Arrays and objects are borrowed and not
+    /// copied.
     pub(super) fn of(budget: &Budget, json: &'v Json) -> Evaluated<Self> {
         budget.step(1)?;
         Ok(match json {
@@ -234,7 +240,8 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Creates an object value. If several members have the same name, uses the last of them.
+    /// Creates an object value from its members. If several members have the same name, the last of
+    /// them is used.
     pub(super) fn of_members(mut members: Vec<(Text<'v>, Self)>) -> Self {
         members.reverse();
         members.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -296,8 +303,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the truth of the value, for example as a condition. All values are true except null,
-    /// `false`, zero and empty values.
+    /// Returns whether the value counts as true in a condition. Null, `false`, zero and empty
+    /// values count as false, and all other values as true.
     ///
     /// # Errors
     ///
@@ -314,8 +321,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the member or element that `key` selects. Returns the undefined value if it does not
-    /// exist.
+    /// Returns the member or element of the value that `key` selects. Returns the undefined value
+    /// if it does not exist.
     pub(super) fn get(&self, budget: &Budget, key: &str) -> Evaluated<Self> {
         budget.read(key)?;
         Ok(match self {
@@ -336,7 +343,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the array element at this index. Returns the undefined value if it does not exist.
+    /// Returns the element of an array at this index. Returns the undefined value if it does not
+    /// exist.
     pub(super) fn element(&self, budget: &Budget, index: usize) -> Evaluated<Self> {
         Ok(match self {
             Self::Array(elements) => match elements.get(index) {
@@ -385,7 +393,7 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Iterates over the members of an object, each as a name and a value.
+    /// Iterates over the members of an object as pairs of a name and a value.
     pub(super) fn members<'b>(
         &self,
         budget: &'b Budget,
@@ -398,7 +406,8 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns a list of the members of an object. Each member is a list of its name and its value.
+    /// Returns a list with the members of an object. Each member becomes a list of two elements:
+    /// its name and its value.
     pub(super) fn pairs(&self, budget: &Budget) -> Evaluated<Self> {
         let members = self.members(budget)?;
         budget.list(members.map(|member| {
@@ -452,8 +461,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the value as a number, where `true` is 1 and `false` is 0. Returns `None` if the
-    /// value is neither a number nor a boolean.
+    /// Converts a number or a boolean to a number, where `true` is 1 and `false` is 0. Returns
+    /// `None` for other values.
     pub(super) fn numeric(&self) -> Option<Numeric> {
         match self {
             Self::Bool(truth) => Some(Numeric::Integer(i128::from(*truth))),
@@ -469,7 +478,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts the value to JSON. Deducts the memory of the copy from the budget.
+    /// Converts the value to JSON. Deducts the memory of the JSON value from the budget.
     pub(super) fn to_json(&self, budget: &Budget) -> Evaluated<Json> {
         budget.nested(|| self.converted(budget))
     }
@@ -510,8 +519,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts the value to JSON as the result of the whole template. If the value is an array or
-    /// object from the data of the run, deducts no memory for the copy.
+    /// Converts the value to JSON, as the result of the whole template. Arrays and objects from the
+    /// data of the run are copied without deducting memory from the budget.
     pub(super) fn to_result(&self, budget: &Budget) -> Evaluated<Json> {
         match self {
             Self::Array(elements) => Ok(Json::Array(elements.to_vec())),
@@ -520,7 +529,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts the value to a JSON number. Fails if JSON cannot represent the number.
+    /// Converts the value to a JSON number. Returns an error if JSON cannot represent the number.
     pub(super) fn to_number(&self) -> Evaluated<Number> {
         let number = match self {
             Self::Integer(integer) => Number::from_i128(*integer),
@@ -530,7 +539,7 @@ impl<'v> Value<'v> {
         number.ok_or_else(|| Failure::other("the result is a number that JSON cannot represent"))
     }
 
-    /// Converts a string or a number to an object key. Fails for other values.
+    /// Converts a string or a number to an object key. Returns an error for other values.
     pub(super) fn to_name(&self, budget: &Budget) -> Evaluated<Text<'v>> {
         match self {
             Self::Text(text) => {
@@ -603,8 +612,8 @@ fn memory_of_members(members: &Map<String, Json>) -> usize {
     MAP_BYTES + members.iter().map(of).sum::<usize>()
 }
 
-/// Returns the error message if the operator or filter `symbol` cannot order two values. `left` and
-/// `right` are the types of these values.
+/// Returns the error message of the operator or filter `symbol` for two values that cannot be
+/// ordered. `left` and `right` are the types of the values.
 pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
     let why = match [left, right].contains(&"null") {
         true => ": compare null with `==` or `!=`",

@@ -8,16 +8,16 @@ use crate::expr::template::{
     value::{Evaluated, Failure, Value},
 };
 
-/// The maximum length of a date format, in bytes. Needed because a short format such as `%99Y` can
-/// have a long result.
+/// The maximum length of a date format, in bytes. Limited because even a short format such as
+/// `%99Y` can have a long result.
 const MAX_FORMAT_BYTES: usize = 1024;
 
 /// Converts a date to a string. The input is a string in RFC 3339 format, or the number of seconds
 /// since 1970-01-01T00:00:00Z.
 ///
 /// The argument `format` is a `strftime` format, and defaults to the format of RFC 3339. The
-/// argument `add` is a duration that is added to the date, such as `7 days` or `-1h 30m`. Results
-/// are in UTC.
+/// argument `add` is a duration that is added to the date, such as `7 days` or `-1h 30m`. The time
+/// zone of the result is UTC.
 pub(super) fn date<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {

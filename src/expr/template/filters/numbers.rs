@@ -28,8 +28,8 @@ pub(super) fn float<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Eval
     }
 }
 
-/// Converts a number or a string to an integer. Fractions are truncated. A string contains either
-/// an integer in the base `base`, or any decimal number.
+/// Converts a number or a string to an integer, and truncates fractions. A string contains either
+/// an integer in the base `base`, or a decimal number.
 pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let default = arguments.take("default");
     let base = arguments.integer("base")?.unwrap_or(10);
@@ -46,7 +46,8 @@ pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evalua
     }
 }
 
-/// Parses an integer in the base `base`. The digits can have a prefix such as `0x`, for base 16.
+/// Parses an integer in the base `base`. A prefix for this base is allowed, such as `0x` for base
+/// 16.
 fn parse(text: &str, base: i64) -> Option<i128> {
     let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
     let prefix = match base {
@@ -73,8 +74,8 @@ const fn truncate(float: f64) -> i128 {
     float as i128
 }
 
-/// Rounds a number to `precision` decimal places. A precision of -1 rounds to tens, -2 to hundreds,
-/// and so on.
+/// Rounds a number to `precision` decimal places. A negative precision rounds to tens (-1),
+/// hundreds (-2), and so on.
 pub(super) fn round<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let precision = arguments.integer("precision")?.unwrap_or(0);
     let precision = i32::try_from(precision).map_err(|_| Failure::Incalculable)?;
@@ -136,11 +137,11 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// The maximum number of decimal places in a formatted number.
+/// The maximum number of decimal places when a number is formatted.
 const MAX_DECIMALS: i64 = 20;
 
 /// Formats a number with `decimals` decimal places. The argument `separator` is inserted between
-/// groups of three digits before the decimal point.
+/// groups of three digits in the integer part, for example as a thousands separator.
 pub(super) fn format<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -169,7 +170,7 @@ pub(super) fn format<'v>(
     })
 }
 
-/// Inserts a separator between groups of three digits in the integer part of a number.
+/// Inserts a separator between groups of three digits in the integer part of a formatted number.
 fn grouped(number: &str, separator: &str) -> String {
     let start = usize::from(number.starts_with('-'));
     let end = number.find('.').unwrap_or(number.len());
@@ -183,7 +184,8 @@ fn grouped(number: &str, separator: &str) -> String {
     text + &number[end..]
 }
 
-/// Converts the number that a filter has computed to a value. Fails if the number is `None`.
+/// Converts the number that a filter has computed to a value. Returns an error if the number is
+/// `None`, because it could not be computed.
 fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
     number.map(Value::from).ok_or(Failure::Incalculable)
 }

@@ -1,4 +1,4 @@
-//! The filter `search`, which searches a string with a regular expression.
+//! The filter `search`, which searches a string for matches of a regular expression.
 
 use std::rc::Rc;
 
@@ -10,14 +10,14 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// The number of bytes of the searched string that a single state of the regular expression can
-/// process in one step.
+/// The number of bytes that one state of a regular expression can process in one evaluation step.
+/// Used to estimate the cost of a search.
 const BYTES_PER_STEP: usize = 64;
-/// The number of steps for compiling one state of a regular expression.
+/// The number of evaluation steps for compiling one state of a regular expression.
 const STEPS_PER_STATE: usize = 4;
 
-/// Returns the first match of a regular expression in a string. Returns the undefined value if
-/// nothing matches. With `all=true`, returns a list of all matches that do not overlap.
+/// Returns the first match of a regular expression in a string, or the undefined value if nothing
+/// matches. With `all=true`, returns a list of all matches, which do not overlap.
 pub(super) fn search<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -42,12 +42,12 @@ pub(super) fn search<'v>(
 // === impl Pattern ===
 
 impl Pattern {
-    /// Deducts the steps for searching a string once from the budget.
+    /// Deducts the evaluation steps for searching the string `text` once from the budget.
     fn charge(&self, budget: &Budget, text: &str) -> Evaluated<()> {
         budget.step(self.states + (text.len() / BYTES_PER_STEP).saturating_mul(self.states))
     }
 
-    /// Returns the value of a match. If the regular expression has named groups, the value is an
+    /// Converts a match to a value. If the regular expression has named groups, the value is an
     /// object with these groups. Otherwise, it is the matched string.
     fn found<'v>(&self, budget: &Budget, captures: &Captures<'_>) -> Evaluated<Value<'v>> {
         let mut names = self.regex.capture_names().flatten().peekable();
@@ -67,9 +67,9 @@ impl Pattern {
 // === impl Budget ===
 
 impl Budget {
-    /// Returns a compiled regular expression. Deducts the steps for compiling it from the budget.
-    /// The budget caches the last expression, because a filter may apply it to each element of a
-    /// list.
+    /// Compiles a regular expression, and deducts the evaluation steps for this from the budget.
+    /// The budget caches the last compiled expression, because a filter may be applied to each
+    /// element of a list.
     fn pattern(&self, pattern: &str) -> Evaluated<Rc<Pattern>> {
         let mut last = self.pattern.borrow_mut();
         if let Some(last) = last.as_ref().filter(|last| last.regex.as_str() == pattern) {

@@ -5,8 +5,8 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// Replaces the arrays in a list by their elements. The argument `levels` limits how many nesting
-/// levels are flattened. Defaults to all levels.
+/// Replaces nested arrays in a list by their elements. The argument `levels` limits how many
+/// nesting levels are flattened. Defaults to all levels.
 pub(super) fn flatten<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -38,7 +38,8 @@ fn push_elements<'v>(
 }
 
 /// Adds the members of other objects to an object. If several objects have a member with the same
-/// name, the last one wins. With `deep=true`, such members are merged if both are objects.
+/// name, the value from the last object wins. With `deep=true`, these values are merged in the same
+/// way if both are objects.
 pub(super) fn merge<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -76,7 +77,7 @@ fn merged_with<'v>(
     })
 }
 
-/// Returns the members of an object, each with its name.
+/// Returns the members of an object as pairs of a name and a value.
 pub(super) fn named_members<'v>(
     budget: &Budget,
     object: &Value<'v>,

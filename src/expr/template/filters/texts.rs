@@ -8,13 +8,13 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value},
 };
 
-/// Converts a character to a string. Returns the undefined value for `None`.
+/// Converts a character to a string value. Converts `None` to the undefined value.
 pub(super) fn character<'v>(budget: &Budget, character: Option<char>) -> Evaluated<Value<'v>> {
     character.map_or(Ok(Value::Undefined), |character| budget.text(character.to_string()))
 }
 
-/// Applies the function `change` to the input string of a filter. Fails if unread arguments of the
-/// filter are left.
+/// Applies the function `change` to the input string of a filter. Returns an error if arguments of
+/// the filter have not been read.
 pub(super) fn change<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
     change: impl FnOnce(&str) -> String,
@@ -162,8 +162,8 @@ pub(super) fn split<'v>(
     }
 }
 
-/// Splits a string at white space into at most `most` pieces. The last piece is the rest of the
-/// string, which is not split.
+/// Splits a string at white space into at most `most` pieces. The last piece contains the rest of
+/// the string without further splitting.
 fn words(text: &str, most: usize) -> impl Iterator<Item = &str> {
     let mut rest = text.trim_start();
     let mut left = most;

@@ -1,5 +1,5 @@
-//! Parses accesses to parts of values: names with constant keys such as `input.a`, computed keys
-//! such as `[input.key]`, and slices such as `[1:3]`.
+//! Parses accesses to parts of values: constant keys such as `input.a`, computed keys such as
+//! `[input.key]`, and slices such as `[1:3]`.
 
 use super::{Mistake, Parsed, Parser, fault};
 use crate::expr::{
@@ -14,7 +14,8 @@ use crate::expr::{
 };
 
 impl<'t> Parser<'_, 't, '_> {
-    /// Parses the constant keys that follow `name`, and resolves the name.
+    /// Parses the constant keys that follow a name, and resolves the name to a value of the run or
+    /// a loop variable.
     pub(super) fn path(&mut self, name: &str, first: &Token<'t>) -> Parsed {
         let mut segments = Vec::new();
         let mut end = first.end;
@@ -66,8 +67,8 @@ impl<'t> Parser<'_, 't, '_> {
         Ok(Expr::Path(self.paths.len() - 1))
     }
 
-    /// Rejects a step name that contains a `-` after `steps.`. In `steps.get-logs`, the `-` would
-    /// mean a subtraction.
+    /// Rejects step names that contain a `-` and are written after `steps.`, because
+    /// `steps.get-logs` would be parsed as a subtraction.
     fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
         let PathSegment::Key(key) = step else { return Ok(()) };
         let mut word = key.clone();
@@ -92,7 +93,7 @@ impl<'t> Parser<'_, 't, '_> {
         Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
     }
 
-    /// Parses the keys and slices that follow `expression`. Rejects method calls.
+    /// Parses the keys and slices that follow an expression. Rejects method calls.
     pub(super) fn postfix(&mut self, mut expression: Expr) -> Parsed {
         loop {
             let height = self.height;
@@ -121,7 +122,7 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Parses a computed key or a slice. The `[` before it was already read.
+    /// Parses a computed key or a slice. The opening bracket has already been read.
     fn bracket(&mut self, of: Expr) -> Parsed {
         let mut bounds = [None, None, None];
         let mut bound = 0;
@@ -167,8 +168,8 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Returns the error for a method call, such as `text.upper()`. The error message suggests a
-    /// filter instead.
+    /// Returns the error for a method call such as `text.upper()`, which templates do not support.
+    /// The error message suggests a filter instead.
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
         let PathSegment::Key(name) = segment else { return fault(at, "values cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
