@@ -25,7 +25,8 @@ use crate::{
     spans::{self, End},
 };
 
-/// Observes a run: reports its events to observers, and records its tracing spans and metrics.
+/// The observation of a run. Reports the run's events to observers, and records its tracing spans
+/// and metrics.
 ///
 /// If an `Observation` is dropped before the run has ended, it reports the run as dropped.
 pub(crate) struct Observation<'p> {

@@ -14,8 +14,8 @@ use super::{
     state::RunState,
 };
 
-/// Ignores all effects of a scheduler, because a prediction must not change the state of the real
-/// run or report anything.
+/// The effects of a prediction. All of them are ignored, because a prediction must not change the
+/// real run or report anything.
 struct NoEffects;
 
 // === impl RunState ===

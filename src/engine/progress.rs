@@ -13,7 +13,8 @@ use super::{
 };
 use crate::message::{Labels, Parts, Progress};
 
-/// Reports the progress of a run to the client. Exists only if the client sent a progress token.
+/// The progress of a run, as it is reported to the client. Exists only if the client sent a
+/// progress token.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
     /// For each running loop, the index of its step and the progress of its elements.

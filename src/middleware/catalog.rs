@@ -1,8 +1,8 @@
 //! Caches the list of tools that the service behind a layer offers.
 //!
-//! A catalog contains the tools as the service behind the layer lists them: their names, schemas
-//! and annotations. When the tools are needed for the first time, the catalog lists all pages of
-//! tools. All clones of the layer's service share one catalog.
+//! A catalog is a cached list of the tools that the service behind a layer offers, with their
+//! names, schemas and annotations. When the tools are needed for the first time, the catalog
+//! requests all pages of the list. All clones of the layer's service share one catalog.
 //!
 //! - Concurrent requests share one listing. If the request that performs the listing is dropped,
 //!   one of the waiting requests performs it instead.
@@ -69,39 +69,41 @@ use crate::{
 
 /// The timeout for listing all pages of tools.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
-/// The age at which a catalog is refreshed even if no change was reported.
+/// The age at which a catalog is refreshed, even if no change of the tools was reported.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// The minimum time before the tools are listed again, after a listing failed or did not contain a
-/// requested tool.
+/// The minimum time between two requests for the list of tools, after the first of them failed or
+/// its list did not contain the tool that a request has named.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of per-caller catalogs of a layer.
+/// The maximum number of catalogs of a layer whose tools vary by caller.
 const MAX_VARIED: usize = 1_000;
-/// The maximum total size of the tools in all per-caller catalogs of a layer, in bytes of JSON.
+/// The maximum total size of the tools in the per-caller catalogs of a layer, measured in bytes of
+/// JSON.
 const MAX_VARIED_BYTES: usize = 256 << 20;
 
-/// A list of tools from a service, with access by name.
+/// A list of tools that a service offers. Tools can be looked up by name.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     shadowed: Vec<Tool>,
-    /// The size of the tools, in bytes of JSON. Zero unless the tools were listed by a service.
+    /// The size of the tools in bytes of JSON. Zero if this list was not received from a service.
     bytes: usize,
 }
 
-/// The content of a catalog: the listed tools, and the data that a rule derives from them.
+/// The content of a catalog: the tools of a service, and the data that a rule derives from them.
 #[derive(Debug)]
 pub struct Known<D> {
     tools: Tools,
     derived: D,
     epoch: u64,
     since: Instant,
-    /// Adds the size of these tools to the total size of the layer's catalogs. Dropping this value
-    /// subtracts the size again.
+    /// Adds the size of these tools to the total size of the layer's catalogs, until this value is
+    /// dropped.
     _held: Held,
 }
 
-/// The tools that a rule must know before it can decide about a request.
+/// The tools that a rule must know before it can decide about a request, for example to check
+/// annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needs<'r> {
@@ -110,12 +112,12 @@ pub enum Needs<'r> {
     /// The rule must know the tool with this name. An outdated definition of the tool suffices.
     Tool(&'r str),
     /// The rule must know the current definition of the tool with this name, for example for access
-    /// control. If the catalog's [epoch](Epoch) shows that the tools have changed, the request
-    /// waits until they are listed again. Without an epoch, this variant is the same as
+    /// control. If the [epoch](Epoch) of the catalog shows that the tools have changed, the request
+    /// waits until they have been listed again. Without an epoch, this variant is equivalent to
     /// [`Tool`](Self::Tool).
     CurrentTool(&'r str),
-    /// The rule must know all tools. If the tools have changed, the request waits until they are
-    /// listed again.
+    /// The rule must know all tools. If the tools have changed, the request waits until they have
+    /// been listed again.
     AllTools,
 }
 
@@ -129,10 +131,10 @@ pub enum ListError {
     /// The list had too many pages or tools.
     #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_ITEMS} tools")]
     Endless,
-    /// The list was too large in total, over all of its pages.
+    /// The tools in all pages of the list were too large in total.
     #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
-    /// A page returned the cursor of an earlier page, so the list would never end.
+    /// A page returned the cursor of an earlier page. The list would therefore never end.
     #[error("the list of tools repeats a cursor")]
     Circular,
     /// The service replied to `tools/list` with a JSON-RPC error. Contains the error message.
@@ -146,58 +148,61 @@ pub enum ListError {
     Service(String),
 }
 
-/// A cached list of tools. All clones share the list.
+/// A cached list of tools. All clones share the cached list.
 struct Catalog<D>(Arc<Shared<D>>);
 
 struct Shared<D> {
     epoch: Epoch,
     state: Mutex<State<D>>,
     holding: Holding,
-    /// A lock that a request or background task holds while it lists the tools.
+    /// A lock that is held while the tools are being listed, so that concurrent requests share one
+    /// listing.
     flight: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct State<D> {
     known: Option<Arc<Known<D>>>,
     failed: Option<(Instant, ListError)>,
-    /// The background task that refreshes the catalog. It is aborted when the catalog is dropped.
+    /// The background task that refreshes the list of tools. Aborted when the catalog is dropped.
     refresh: JoinSet<()>,
 }
 
-/// The result of looking up the cached tools for a request.
+/// The result of looking up tools in a catalog without waiting.
 enum AtHand<D> {
     /// The cached tools suffice for the request.
     Known(Arc<Known<D>>),
-    /// The cached tools suffice for the request, but must be refreshed in the background.
+    /// The cached tools suffice for the request, but a refresh must be started in the background.
     Stale(Arc<Known<D>>),
-    /// No tools are cached, and the last listing failed less than a second ago.
+    /// No tools are cached, and the last attempt to list them failed less than a second ago.
     Failed(ListError),
     /// The request must wait until the tools have been listed.
     Unknown,
 }
 
-/// The context of the requests that list tools. It is the context of a caller if tools vary by
-/// caller, and otherwise empty.
+/// The context in which the tools are requested. It is the context of a caller's request if tools
+/// vary by caller. Otherwise, it is empty.
 #[derive(Debug, Default)]
 pub(crate) struct ListingContext(Option<Box<Context>>);
 
 /// The settings for the catalogs of a layer.
 #[derive(Clone, Default)]
 pub(crate) struct CatalogSettings {
-    /// The epoch that invalidates the catalogs when it is bumped.
+    /// The epoch of the tools. Bumping it invalidates the catalogs.
     pub(crate) epoch: Epoch,
-    /// A function that maps the context of a request to the key of its catalog. If `None`, all
-    /// callers share one catalog.
+    /// A function that maps the context of a request to the key of a catalog, so that different
+    /// callers can see different tools. If `None`, all callers share one catalog.
     pub(crate) vary_by: Option<ContextKey>,
 }
 
-/// The lookup of tools in a catalog, for one request.
+/// The catalog in which one request looks up tools, and the context in which the request lists them
+/// if necessary.
 pub(crate) struct Lookup<D> {
     catalog: Catalog<D>,
     context: ListingContext,
 }
 
-/// The catalogs of a layer: a shared catalog and, if tools vary by caller, one catalog per key.
+/// The catalogs of a layer: a catalog that callers share and, if tools vary by caller, one catalog
+/// for each key.
 pub(crate) struct Catalogs<D> {
     common: Catalog<D>,
     varied: Option<Arc<Varied<D>>>,
@@ -209,13 +214,14 @@ struct Varied<D> {
     holding: Holding,
 }
 
-/// Implements the setters `epoch` and `vary_by` for a layer that has [`CatalogSettings`].
+/// Implements the methods `epoch` and `vary_by` for a layer whose settings contain
+/// [`CatalogSettings`].
 ///
-/// The first argument is a doc comment. It describes the behavior of the layer without an epoch.
+/// The first argument is a doc comment that describes how the layer behaves without an epoch.
 macro_rules! catalog_setters {
     ($(#[$without_epoch:meta])+ $Layer:ident: $($catalogs:tt)+) => {
         impl $Layer {
-            /// Invalidates the cached tools when `epoch` is bumped.
+            /// Sets the epoch of the tools. Bumping it invalidates the cached tools.
             ///
             $(#[$without_epoch])+
             #[must_use]
@@ -225,13 +231,13 @@ macro_rules! catalog_setters {
             }
 
             /// Caches the tools separately for each key. The function `key` derives the key from
-            /// the context of a request, for example the name of the caller. Use this for servers
-            /// that list different tools for different callers.
+            /// the context of a request, for example from the name of the caller. Use this if the
+            /// server offers different tools to different callers.
             ///
-            /// The tools of a key are listed in the context of the first request with this key.
+            /// The tools for a key are listed in the context of the first request with this key.
             /// Requests for which `key` returns `None` share one list, which is requested in an
-            /// empty context. Only the 1000 most recently used keys are kept, or fewer if their
-            /// tools exceed 256 MiB.
+            /// empty context. Only the lists of the 1000 most recently used keys are cached, or
+            /// fewer if their tools exceed 256 MiB.
             #[must_use]
             pub fn vary_by<F>(mut self, key: F) -> Self
             where
@@ -259,7 +265,7 @@ where
     in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
 }
 
-/// Waits for `work`, with the timeout for listing tools. Returns `None` if the timeout expires.
+/// Waits for `work` until the timeout for listing tools expires. Returns `None` in this case.
 /// Without a Tokio runtime, waits without a timeout.
 pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {
     // Rules work without a Tokio runtime, but its timers do not.
@@ -327,7 +333,7 @@ impl Tools {
         self.place(name).map(|place| &self.tools[place])
     }
 
-    /// Returns the position of the tool with this name in the list.
+    /// Returns the position in the list of the tool with this name.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
@@ -337,10 +343,10 @@ impl Tools {
         self.tools.iter()
     }
 
-    /// Iterates over the tools that have the same name as an earlier tool, but a different
-    /// definition. [`get`](Self::get) does not return them.
+    /// Iterates over the tools that [`get`](Self::get) does not return, because an earlier tool has
+    /// the same name but a different definition.
     ///
-    /// Which of the tools with the same name a call reaches is decided by the server.
+    /// If several tools have the same name, the server decides which of them it calls.
     pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
         self.shadowed.iter()
     }
@@ -359,8 +365,8 @@ impl Tools {
 }
 
 impl Extend<Tool> for Tools {
-    /// Adds tools to the list. If several tools have the same name, [`get`](Self::get) returns the
-    /// first of them.
+    /// Appends tools to the list. If several tools have the same name, [`get`](Self::get) returns
+    /// the first of them.
     fn extend<T: IntoIterator<Item = Tool>>(&mut self, tools: T) {
         for tool in tools {
             match self.places.get(&*tool.name) {
@@ -401,7 +407,7 @@ impl<D> Known<D> {
         &self.tools
     }
 
-    /// Returns the data that the rule derived from the listed tools.
+    /// Returns the data that the rule has derived from the tools.
     #[must_use]
     pub const fn derived(&self) -> &D {
         &self.derived
@@ -421,7 +427,7 @@ impl<D> Catalog<D> {
     }
 
     /// Looks up the cached tools at the time `now`, without waiting. The function `suffices`
-    /// decides whether the cached tools are enough for the request.
+    /// returns `true` if the cached tools are enough for the request.
     fn at_hand(
         &self,
         needs: Needs<'_>,
@@ -457,9 +463,8 @@ impl<D> Catalog<D> {
         }
     }
 
-    /// Waits until the cached tools suffice for `needs`, and returns them. If they do not suffice,
-    /// waits for the listing of another request. If no other request lists the tools, lists them
-    /// with `load`.
+    /// Returns the cached tools if they suffice for `needs`. Otherwise, waits until another request
+    /// has listed the tools. If no other request is listing them, lists them with `load`.
     async fn wait<F>(
         &self,
         needs: Needs<'_>,
@@ -485,8 +490,8 @@ impl<D> Catalog<D> {
         self.0.store(epoch, loaded)
     }
 
-    /// Refreshes the catalog in the background with `load`, which lists the tools. Does nothing if
-    /// the tools are already being listed.
+    /// Starts to refresh the catalog in the background. The function `load` lists the tools. Does
+    /// nothing if the tools are already being listed.
     fn refresh<F>(&self, load: impl FnOnce() -> F)
     where
         D: Send + Sync + 'static,
@@ -574,10 +579,11 @@ impl<D> Catalogs<D> {
         }
     }
 
-    /// Starts a lookup of tools for a request with this context.
+    /// Selects the catalog for a request with this context. The returned value looks up tools in
+    /// it.
     ///
     /// Unless tools vary by caller, they are listed in an empty context. The shared catalog
-    /// therefore contains no tools that only certain callers may see.
+    /// therefore contains no tools that are visible only to certain callers.
     pub(crate) fn lookup(&self, context: &Context) -> Lookup<D> {
         let (catalog, context) = match self
             .varied
@@ -614,15 +620,16 @@ impl<D> Lookup<D>
 where
     D: Send + Sync + 'static,
 {
-    /// Looks up the cached tools at the time `now`, without waiting. If they are stale, refreshes
-    /// them in the background with `load`.
+    /// Looks up the cached tools at the time `now`, without waiting. If the tools are outdated but
+    /// still usable, refreshes them in the background with `load`.
     ///
-    /// Returns `None` if the tools must be listed first. In this case, call [`wait`](Self::wait).
+    /// Returns `None` if the tools must be listed first. The caller must then call
+    /// [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// If no tools are cached, and the last listing failed less than a second ago, returns the
-    /// error of that listing.
+    /// Returns the error of the last attempt to list the tools if no tools are cached, and this
+    /// attempt failed less than a second ago.
     #[inline]
     pub(crate) fn find<F>(
         &mut self,
@@ -648,9 +655,8 @@ where
 }
 
 impl<D> Lookup<D> {
-    /// Waits until the cached tools suffice for `needs`, and returns them. If they do not suffice,
-    /// waits for the listing of another request. If no other request lists the tools, lists them
-    /// with `load`.
+    /// Returns the cached tools if they suffice for `needs`. Otherwise, waits until another request
+    /// has listed the tools. If no other request is listing them, lists them with `load`.
     pub(crate) async fn wait<F>(
         self,
         needs: Needs<'_>,
@@ -666,8 +672,8 @@ impl<D> Lookup<D> {
 }
 
 impl<D> Lookup<D> {
-    /// Discards the cached tools if `differs` returns `true` for them. Called with a list that a
-    /// client has requested, which may show that the tools have changed.
+    /// Discards the cached tools if `differs` returns `true` for them. Called when a client has
+    /// received a current list of tools, which may differ from the cached tools.
     #[cfg(feature = "cache")]
     pub(crate) fn discard_if(&self, differs: impl FnOnce(&Known<D>) -> bool) {
         let mut state = self.catalog.0.state();

@@ -1,9 +1,9 @@
 //! Change notifications for tools, prompts and resources.
 //!
-//! A component that detects a change reports it to its [`Changes`]. For example, a
-//! [`RemoteService`](crate::adapter::RemoteService) reports a change if its server sends a change
-//! notification. Layers that have a clone of the `Changes` then invalidate their cached tools, and
-//! servers that have a clone notify their clients.
+//! A component that detects a change reports it through [`Changes`]. For example, a
+//! [`RemoteService`](crate::adapter::RemoteService) reports a change when its server sends a change
+//! notification. Layers and servers have clones of the `Changes`: layers then invalidate their
+//! cached tools, and servers notify their clients.
 //!
 //! # Examples
 //!
@@ -36,11 +36,11 @@ use self::updates::Hub;
 pub use self::updates::Updates;
 pub(crate) use self::updates::{Renamed, Wanted};
 
-/// A counter of changes that invalidates cached state. Incrementing the counter is called "bumping"
-/// it.
+/// A counter of changes. State that is cached remembers the counter's value, and becomes invalid
+/// when the counter is incremented. This is called *bumping* the epoch.
 ///
-/// All clones share the counter. Pass a clone to each layer, and call [`bump`](Self::bump) on
-/// another clone when the tools have changed.
+/// All clones share the counter. Pass a clone to each layer that caches tools, and call
+/// [`bump`](Self::bump) on another clone when the tools have changed.
 ///
 /// # Examples
 ///
@@ -56,18 +56,20 @@ pub(crate) use self::updates::{Renamed, Wanted};
 #[derive(Clone, Debug, Default)]
 pub struct Epoch(Arc<watch::Sender<u64>>);
 
-/// A receiver that waits until its [`Epoch`] is bumped.
+/// A receiver that waits until an [`Epoch`] is bumped.
 #[derive(Clone, Debug)]
 pub struct Bumps(watch::Receiver<u64>);
 
-/// A channel through which changes of tools, prompts and resources are reported. It belongs to a
-/// set of servers, and all of its clones share the channel.
+/// A channel that reports changes of tools, prompts and resources from servers to layers and
+/// clients. All clones share the channel.
 #[derive(Clone, Default)]
 pub struct Changes {
     kinds: Arc<Kinds>,
-    /// Maps the URI of a resource, as reporters send it, to the URIs that are published.
+    /// Translates the URI that a reporter uses for a resource to the URIs that are published on the
+    /// channel.
     renamed_for_reporters: Option<Arc<Renamed>>,
-    /// Maps a published URI to the URIs that listeners of this clone receive.
+    /// Translates a URI that is published on the channel to the URIs that the listeners of this
+    /// clone receive.
     renamed_for_listeners: Option<Arc<Renamed>>,
 }
 
@@ -82,12 +84,12 @@ struct Kinds {
 // === impl Epoch ===
 
 impl Epoch {
-    /// Increments the counter. State that was cached before this call is then invalid.
+    /// Increments the counter. This invalidates all state that was cached before.
     pub fn bump(&self) {
         self.0.send_modify(|count| *count += 1);
     }
 
-    /// Returns a receiver that waits for bumps after this call.
+    /// Returns a receiver that waits for future bumps of this epoch.
     #[must_use]
     pub fn watch(&self) -> Bumps {
         Bumps(self.0.subscribe())
@@ -101,11 +103,12 @@ impl Epoch {
 // === impl Bumps ===
 
 impl Bumps {
-    /// Waits until the epoch is bumped. Returns immediately if it was bumped since this method last
-    /// returned, or since the receiver was created. Several bumps in that time are reported once.
+    /// Waits until the epoch is bumped. Returns immediately if it was bumped after the previous
+    /// call of this method or, before the first call, after the receiver was created. Several bumps
+    /// are reported only once.
     ///
-    /// If all clones of the [`Epoch`] are dropped, no more bumps can occur. This method then
-    /// returns if an unreported bump is left, and otherwise waits forever.
+    /// If all clones of the [`Epoch`] have been dropped, no more bumps can occur. The method then
+    /// returns if it has not yet reported the last bump. Otherwise, it waits forever.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await
@@ -116,20 +119,20 @@ impl Bumps {
 // === impl Changes ===
 
 impl Changes {
-    /// Returns the epoch of the tools. Bump it when tools are added, removed or changed.
+    /// Returns the epoch of the tools. Bump it after tools were added, removed or changed.
     #[must_use]
     pub fn tools(&self) -> &Epoch {
         &self.kinds.tools
     }
 
-    /// Returns the epoch of the prompts. Bump it when prompts are added, removed or changed.
+    /// Returns the epoch of the prompts. Bump it after prompts were added, removed or changed.
     #[must_use]
     pub fn prompts(&self) -> &Epoch {
         &self.kinds.prompts
     }
 
-    /// Returns the epoch of the resources. Bump it when the list of resources or the list of
-    /// resource templates changes.
+    /// Returns the epoch of the resources. Bump it after the list of resources or the list of
+    /// resource templates has changed.
     #[must_use]
     pub fn resources(&self) -> &Epoch {
         &self.kinds.resources
@@ -137,8 +140,8 @@ impl Changes {
 
     /// Reports to all receivers that the content of a resource has changed.
     ///
-    /// Each receiver ([`Updates`]) queues a URI at most once. Reporting the URI again has no effect
-    /// until the receiver has returned it.
+    /// A receiver ([`Updates`]) queues each URI at most once. While a URI is queued, reporting it
+    /// again has no effect on this receiver.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
         let uri = uri.into();
         match &self.renamed_for_reporters {
@@ -149,20 +152,21 @@ impl Changes {
         }
     }
 
-    /// Returns a receiver for the URIs of all resources that are updated after this call.
+    /// Returns a receiver for updates of all resources. It receives updates that are reported after
+    /// this call.
     #[must_use]
     pub fn watch_resources(&self) -> Updates {
         self.kinds.updates.listen(self.renamed_for_listeners.clone(), None)
     }
 
-    /// Returns a receiver for the updates of selected resources, for example those that a client
-    /// has subscribed to. A resource is selected if `wanted` returns a value for its URI.
+    /// Returns a receiver for updates of selected resources, for example those to which a client
+    /// has subscribed. A resource is selected if the function `wanted` returns a value for its URI.
     pub(crate) fn watch_wanted(&self, wanted: Arc<Wanted>) -> Updates {
         self.kinds.updates.listen(self.renamed_for_listeners.clone(), Some(wanted))
     }
 
-    /// Returns a clone for listeners that use different URIs for the same resources. `renamed` maps
-    /// a URI of this channel to the listeners' URIs.
+    /// Returns a clone whose listeners use different URIs for the resources. The function `renamed`
+    /// translates a URI that is published on the channel to the URIs of the listeners.
     pub(crate) fn for_listeners(&self, renamed: Arc<Renamed>) -> Self {
         // Renamings are composed, so that an outer listener renames the URIs that an inner listener
         // receives.
@@ -172,8 +176,8 @@ impl Changes {
         }
     }
 
-    /// Returns a clone for reporters that use different URIs for the same resources. `renamed` maps
-    /// a reporter's URI to URIs of this channel.
+    /// Returns a clone whose reporters use different URIs for the resources. The function `renamed`
+    /// translates the URI of a reporter to the URIs that are published on the channel.
     pub(crate) fn for_reporters(&self, renamed: Arc<Renamed>) -> Self {
         let renamed = match self.renamed_for_reporters.clone() {
             Some(renamed_for_reporters) => after(Some(renamed), renamed_for_reporters),
@@ -193,7 +197,7 @@ impl fmt::Debug for Changes {
     }
 }
 
-/// Composes two renamings. The result applies `before` first, and then `renamed`.
+/// Combines two translations of URIs. The result applies `before` first, and then `renamed`.
 fn after(before: Option<Arc<Renamed>>, renamed: Arc<Renamed>) -> Arc<Renamed> {
     match before {
         None => renamed,

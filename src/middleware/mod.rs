@@ -1,5 +1,5 @@
-//! Building blocks for layers: rules for requests, catalogs of tools, name patterns, change
-//! notifications and reloading.
+//! Building blocks for layers: rules for requests and replies, catalogs of tools, name patterns,
+//! change notifications, and services that can be replaced at run time.
 
 pub mod catalog;
 

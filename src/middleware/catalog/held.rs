@@ -1,15 +1,16 @@
-//! Counts the total size of the tools in the catalogs of a layer.
+//! Tracks the total size of the tools that the catalogs of a layer contain.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The total size of the tools in all catalogs of a layer, in bytes of JSON.
+/// The total size of the tools in all catalogs of a layer, measured in bytes of JSON.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holding(Arc<AtomicUsize>);
 
-/// A part of the total size. Dropping it subtracts this part from the total.
+/// The contribution of one catalog to the total size. Dropping this value subtracts the
+/// contribution from the total.
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: usize,

@@ -1,22 +1,22 @@
-//! Limits how often a source can announce changes, so that frequent announcements do not overload
-//! the listeners.
+//! Limits how often a source of changes, such as a server, can announce changes to listeners.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Schedules announcements. The pause between two announcements doubles each time.
+/// Schedules announcements so that a source cannot send too many. The pause between two
+/// announcements doubles each time, up to a maximum.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// The pause after the first announcement.
     first: Duration,
     /// The maximum pause.
     longest: Duration,
-    /// The time without announcements after which the pause is reset to `first`.
+    /// If no announcement was made for this duration, the next pause has the length `first` again.
     quiet: Duration,
-    /// The time of the latest scheduled announcement, which may be in the future.
+    /// The time of the last announcement that was scheduled. It may be in the future.
     last: Option<Instant>,
-    /// The minimum pause before the next announcement.
+    /// The minimum pause between the last announcement and the next.
     pause: Duration,
 }
 
@@ -27,8 +27,8 @@ impl Pace {
         Self { first, longest, quiet, last: None, pause: Duration::ZERO }
     }
 
-    /// Schedules an announcement, and returns the delay before it. Returns `None` if an earlier
-    /// announcement is still to be made, because that also covers this announcement.
+    /// Schedules an announcement and returns the delay until it. Returns `None` if an announcement
+    /// is already scheduled, because that announcement also covers the new change.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
         let at = match self.last {
             Some(last) if last > now => return None,

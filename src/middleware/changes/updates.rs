@@ -1,4 +1,4 @@
-//! Delivers the URIs of updated resources to listeners, each through a bounded queue.
+//! Delivers the URIs of updated resources to receivers. Each receiver has a bounded queue.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -8,27 +8,29 @@ use std::{
 
 use tokio::sync::{Notify, broadcast::error::RecvError};
 
-/// The maximum number of queued URIs of a receiver for all resources.
+/// The maximum number of URIs in the queue of a receiver that receives the updates of all
+/// resources.
 const UPDATES_KEPT: usize = 256;
-/// The maximum total length of the queued URIs of a receiver for all resources, in bytes.
+/// The maximum total length of the URIs in the queue of a receiver that receives the updates of all
+/// resources, in bytes.
 const UPDATES_KEPT_BYTES: usize = 512 << 10;
-/// The queue length at which a receiver for subscribed resources first removes the URIs of ended
-/// subscriptions.
+/// The queue length at which a receiver of selected resources first removes URIs whose
+/// subscriptions have ended.
 const FIRST_PURGE: usize = 64;
 
-/// A function that maps the URI of a resource to the URIs under which another party knows the same
-/// resource.
+/// A function that translates the URI of a resource to the URIs that another party uses for the
+/// same resource.
 pub(crate) type Renamed = dyn Fn(&Arc<str>) -> Vec<Arc<str>> + Send + Sync;
 
-/// A function that decides whether a listener has subscribed to a resource, by its URI. Returns the
-/// listener's copy of the URI. Returns `None` without a subscription.
+/// A function that decides whether a listener has subscribed to the resource with a URI. Returns
+/// the listener's copy of the URI if it has, and `None` otherwise.
 pub(crate) type Wanted = dyn Fn(&str) -> Option<Arc<str>> + Send + Sync;
 
 /// A receiver of the URIs of resources whose content has changed.
 ///
-/// The receiver queues each URI at most once until [`recv`](Self::recv) returns it. The queue holds
-/// at most 256 URIs with a total length of 512 KiB. If more URIs arrive, the oldest URIs are
-/// dropped, and `recv` reports how many.
+/// A URI that is already in the queue is not queued again. The queue holds at most 256 URIs with a
+/// total length of 512 KiB. If more URIs arrive, the oldest URIs are dropped, and
+/// [`recv`](Self::recv) returns an error with their number.
 pub struct Updates {
     hub: Weak<Hub>,
     id: u64,
@@ -45,17 +47,19 @@ struct Inboxes {
     by_id: BTreeMap<u64, Arc<Inbox>>,
 }
 
-/// The queue of a receiver, with the filters that select and rename its resources.
+/// The queue of a receiver. The receiver can select the resources that it is interested in, and
+/// rename their URIs.
 struct Inbox {
     rename: Option<Arc<Renamed>>,
-    /// Selects the resources to which the receiver has subscribed. `None` selects all resources.
+    /// Returns the URI for resources to which the receiver has subscribed. If `None`, the receiver
+    /// receives the updates of all resources.
     wanted: Option<Arc<Wanted>>,
     pending: Mutex<Pending>,
     arrived: Notify,
 }
 
-/// The queued URIs of a receiver, from the oldest to the newest. If a queued URI is updated again,
-/// it keeps its position.
+/// The queued URIs of a receiver, from the oldest to the newest. A queued URI keeps its position if
+/// the resource is updated again.
 struct Pending {
     order: VecDeque<Arc<str>>,
     contained: HashSet<Arc<str>>,
@@ -72,13 +76,13 @@ impl Updates {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future before it completes loses no update.
+    /// If the future is dropped before it completes, no update is lost.
     ///
     /// # Errors
     ///
     /// Returns [`RecvError::Lagged`] if updates were dropped because too many URIs were queued.
-    /// Returns [`RecvError::Closed`] if the queue is empty and no more updates can arrive. This is
-    /// the case when all [`Changes`](super::Changes) that share the channel are dropped.
+    /// Returns [`RecvError::Closed`] if the queue is empty and all [`Changes`](super::Changes) that
+    /// share the channel were dropped, because no more updates can arrive then.
     pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
         loop {
             if let Some(next) = self.inbox.pending().pop() {
@@ -88,8 +92,8 @@ impl Updates {
         }
     }
 
-    /// Waits until at least one URI is queued. Removes all URIs from the queue, and returns them in
-    /// sorted order.
+    /// Waits until at least one URI is queued. Then removes all URIs from the queue and returns
+    /// them, sorted.
     ///
     /// Waits forever if the queue is empty and no more updates can arrive.
     pub(crate) async fn recv_all(&mut self) -> Vec<Arc<str>> {
@@ -212,8 +216,8 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Queues a URI, and drops the oldest URIs if the queue exceeds its limits. Returns `false` if
-    /// the URI was already queued.
+    /// Queues a URI. Drops the oldest URIs if the queue exceeds its limits. Returns `false` if the
+    /// URI is already queued.
     fn push_bounded(&mut self, uri: &Arc<str>) -> bool {
         if !self.contained.insert(Arc::clone(uri)) {
             return false;
@@ -227,9 +231,9 @@ impl Pending {
         true
     }
 
-    /// Queues a URI to which the listener has subscribed. Returns `false` if the URI was already
-    /// queued. Occasionally removes the URIs of ended subscriptions, so that the length of the
-    /// queue is limited by the number of subscriptions.
+    /// Queues the URI of a resource to which the listener has subscribed. Returns `false` if the
+    /// URI is already queued. Occasionally removes URIs whose subscriptions have ended, so that the
+    /// number of subscriptions limits the length of the queue.
     fn push_wanted(&mut self, uri: Arc<str>, wanted: &Wanted) -> bool {
         if self.contained.contains(&uri) {
             return false;

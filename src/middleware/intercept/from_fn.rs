@@ -18,23 +18,24 @@ use crate::{
 
 /// Creates a layer that runs an async hook around every `tools/call`.
 ///
-/// Unlike a [rule](super::Intercept), the hook can wait, for example for an approval, a budget or a
-/// remote policy service. It can forward the call with [`Next::run`], unchanged or rewritten, and
-/// then inspect the reply. It can also answer or reject the call without forwarding it. Requests
-/// other than `tools/call` bypass the hook.
+/// Unlike a [rule](super::Intercept), the hook can wait, for example for an approval or a remote
+/// policy service. It can forward the call with [`Next::run`], unchanged or rewritten, and then
+/// inspect the reply. It can also reply itself, for example to reject the call. Requests other than
+/// `tools/call` bypass the hook.
 ///
-/// While the hook waits, it owns an inner service that is ready for this call. If a
-/// `ConcurrencyLimit` is behind this layer, for example, the call occupies one of its slots during
-/// an approval. Dropping [`Next`] without running it releases the slot. Dropping the response
-/// future also drops the hook, and the call for which the hook waits.
+/// While the hook waits, it owns an inner service that is ready for this call. If there is a
+/// `ConcurrencyLimit` behind this layer, for example, a call that waits for an approval occupies
+/// one of its slots. Dropping [`Next`] without running it releases the slot. Dropping the response
+/// future drops the hook and cancels its call.
 ///
 /// `hook` is either a closure whose future does not borrow from the closure, or an async closure
-/// without captures. If the future needs captured values, clone them for each call.
+/// without captures. If the future needs captured values, clone them inside the closure for each
+/// call.
 ///
 /// # Errors
 ///
-/// The service fails with any error that the hook returns. [`Next::run`] returns the errors of the
-/// inner service. To reject a call, return a reply and not an error:
+/// If the hook returns an error, the service fails with this error. [`Next::run`] returns the
+/// errors of the inner service. To reject a call without failing, return a reply such as
 /// `Ok(Reply::unknown_tool(name))`, or any other [`Refusal`](crate::message::Refusal).
 ///
 /// # Examples
@@ -85,7 +86,7 @@ pub struct FromFnLayer<F> {
     hook: F,
 }
 
-/// A service that runs the hook of [`from_fn`] in front of the service `S`.
+/// A service that runs a hook around each tool call to the inner service `S`. See [`from_fn`].
 ///
 /// This service is ready when `S` is ready.
 #[derive(Clone)]
@@ -94,8 +95,7 @@ pub struct FromFn<F, S> {
     inner: S,
 }
 
-/// The inner service, which is ready for the hook's call. Forwards the call with
-/// [`run`](Self::run).
+/// The inner service of [`FromFn`], to which the hook can forward its call with [`run`](Self::run).
 pub struct Next(BoxService<Request, Reply, BoxError>);
 
 pin_project! {
@@ -180,7 +180,7 @@ impl Next {
     ///
     /// # Errors
     ///
-    /// Returns an error if the inner service fails. A JSON-RPC error is not an error here: it is
+    /// Returns an error if the inner service fails. A JSON-RPC error of the server, in contrast, is
     /// returned as a reply.
     pub async fn run(self, request: Request) -> Result<Reply, BoxError> {
         let Self(mut ready) = self;

@@ -1,5 +1,5 @@
-//! Rules that depend on the tools of the services behind them. The service [`Informed`] applies
-//! such a rule.
+//! Rules that depend on the tools of the service behind them, and the service [`Informed`], which
+//! applies such a rule.
 
 use std::{
     fmt,
@@ -31,15 +31,14 @@ use crate::{
     readiness::take_ready,
 };
 
-/// The duration after which a rule counts as slow, so that the response future yields to other
-/// tasks.
+/// The maximum duration of a rule before the response future yields to other tasks.
 const LONG: Duration = Duration::from_millis(1);
 
-/// A rule that inspects or rewrites requests and replies, and that depends on the tools of the
-/// services behind it.
+/// A rule that inspects or rewrites requests and replies, based on the tools of the service behind
+/// it.
 ///
-/// For each request, the rule declares which tools it [needs](Self::needs) to know. If it needs no
-/// tools for a request, the rule works like an [`Intercept`].
+/// For each request, the rule declares which tools it [needs](Self::needs) to know. For a request
+/// that needs no tools, the rule works like an [`Intercept`].
 ///
 /// # Examples
 ///
@@ -108,52 +107,53 @@ const LONG: Duration = Duration::from_millis(1);
 /// # }
 /// ```
 pub trait InterceptInformed: Clone {
-    /// The data that the rule derives from the tools. It is derived again each time the tools are
-    /// listed.
+    /// The data that the rule derives from the list of tools, each time the tools have been listed.
     type Derived;
-    /// The state that is passed from [`on_request`](Self::on_request) to
-    /// [`on_reply`](Self::on_reply).
+    /// State that [`on_request`](Self::on_request) returns for a request, and that
+    /// [`on_reply`](Self::on_reply) receives together with the reply.
     type Memo;
 
-    /// Derives data from the listed tools, for later decisions about requests.
+    /// Derives data from the list of tools, so that the rule can decide about requests faster.
     fn derive(&self, tools: &Tools) -> Self::Derived;
 
-    /// Returns `true` if the rule may need tools. Listing them [in advance](Informed::warm) is then
-    /// useful. Defaults to `true`.
+    /// Returns `true` if the rule may need tools, so that it is useful to list them [in
+    /// advance](Informed::warm). Defaults to `true`.
     fn needs_tools(&self) -> bool {
         true
     }
 
     /// Returns the tools that the rule must know before it can decide about this request.
     ///
-    /// Called before [`on_request`](Self::on_request). The result should not depend on state that
-    /// can change between these two calls.
+    /// Called before [`on_request`](Self::on_request). The result should depend only on state that
+    /// does not change between these two calls.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
-    /// Inspects or rewrites a request before it is forwarded. If this returns `Break`, the request
-    /// is not forwarded, and is answered with the contained reply.
+    /// Inspects or rewrites a request before it is forwarded. To reply without forwarding the
+    /// request, return `Break` with the reply.
     ///
     /// `known` is `None` if the rule needs no tools for the request, or if the tools could not be
-    /// listed. If they could not be listed, a security rule must reject the request. It must also
-    /// reject calls to tools that are not in `known`, because a server may accept calls to tools
-    /// that it does not list.
+    /// listed. In the latter case, a security rule must reject the request. It must also reject
+    /// calls to tools that are not in `known`, because a server may accept calls to tools that it
+    /// does not list.
     fn on_request(
         &self,
         request: &mut Request,
         known: Option<&Arc<Known<Self::Derived>>>,
     ) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Returns `true` if [`on_reply`](Self::on_reply) must be called with the reply to the request
-    /// from which `memo` originates. Defaults to `true`.
+    /// Returns `true` if [`on_reply`](Self::on_reply) must be called with the reply to a request.
+    /// `memo` is the state that [`on_request`](Self::on_request) returned for the request. Defaults
+    /// to `true`.
     ///
-    /// Return `false` if `on_reply` does nothing. The service then keeps no state while the request
-    /// is processed.
+    /// Return `false` if `on_reply` would do nothing. The service then stores no state while the
+    /// request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
     }
 
-    /// Inspects or rewrites the reply to a request that was forwarded.
+    /// Inspects or rewrites the reply to a request that was forwarded, before the client receives
+    /// it.
     fn on_reply(
         &self,
         memo: Self::Memo,
@@ -164,22 +164,24 @@ pub trait InterceptInformed: Clone {
     }
 }
 
-/// A service that applies the informed rule `I` in front of the service `S`.
+/// A service that applies the rule `I` to the requests and replies of the inner service `S`, and
+/// that lists the tools of `S` for the rule.
 ///
-/// This service is ready when `S` is ready, and forwards a request to the ready `S`.
+/// This service is ready when `S` is ready. It forwards each request to the instance of `S` that
+/// has become ready.
 ///
-/// If the rule needs tools that are not cached, the service first lists them by calling `S`.
-/// Keeping another `S` ready in the meantime would cause a deadlock if `S` accepts only one request
-/// at a time. The service therefore releases its ready `S` before it lists the tools, and then
-/// waits until `S` is ready again. It also releases `S` if the rule answers the request, because
-/// `S` is not called then.
+/// If the rule needs tools that are not cached, the service first lists them by calling `S`. If `S`
+/// accepts only one request at a time, keeping another instance of `S` ready in the meantime would
+/// cause a deadlock. The service therefore releases its ready instance before it lists the tools,
+/// and then waits until `S` is ready again. It also releases the instance if the rule replies
+/// without forwarding the request.
 ///
 /// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
 /// rule.
 ///
-/// If the rule takes longer than 1 ms, the response future yields once before it calls `S`. This
-/// prevents slow rules in several layers from blocking other tasks for their total time. Yielding
-/// needs no runtime.
+/// If the rule takes longer than 1 ms, the response future yields to other tasks once before it
+/// calls `S`. Without this, slow rules in several layers would block other tasks for their total
+/// duration. Yielding does not require a runtime.
 pub struct Informed<I: InterceptInformed, S> {
     rule: I,
     inner: S,
@@ -212,8 +214,8 @@ struct Decision<M> {
     is_long: bool,
 }
 
-/// An informed rule, together with the tools that it needs. This combination implements
-/// [`Intercept`].
+/// A rule together with the tools that it needs. Implements [`Intercept`], which rules without
+/// tools implement directly.
 pub(crate) struct Knowing<I: InterceptInformed> {
     rule: I,
     known: Option<Arc<Known<I::Derived>>>,
@@ -235,8 +237,8 @@ impl<I: InterceptInformed, S> Informed<I, S> {
     }
 
     /// Caches the tools separately for each key. The function `key` derives the key from the
-    /// context of a request, for example the name of the caller. Use this for servers that list
-    /// different tools for different callers. Requests for which `key` returns `None` share one
+    /// context of a request, for example from the name of the caller. Use this if the server offers
+    /// different tools to different callers. Requests for which `key` returns `None` share one
     /// list.
     ///
     /// By default, all requests share one list of tools, which is requested in an empty context.
@@ -262,7 +264,8 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         &self.rule
     }
 
-    /// Returns a mutable reference to the inner service. Used for requests that bypass the rule.
+    /// Returns a mutable reference to the inner service. Used to forward requests that bypass the
+    /// rule.
     pub(crate) const fn inner_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -277,7 +280,8 @@ where
     I: InterceptInformed,
 {
     /// Replaces the inner service with a clone that is not ready. This releases resources of the
-    /// ready service, such as a slot of a concurrency limit. Returns another clone.
+    /// ready service, such as a slot of a concurrency limit. Returns another clone of the inner
+    /// service.
     pub(crate) fn give_back_readiness(&mut self) -> S {
         drop(take_ready(&mut self.inner));
         self.inner.clone()
@@ -289,13 +293,13 @@ where
     I: InterceptInformed,
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the rule in advance, so that no request has to wait for them. Does
-    /// nothing if the tools are already cached, or if the rule never needs them.
+    /// Lists the tools in advance, so that no request has to wait for them. Does nothing if the
+    /// tools are already cached, or if the rule never needs tools.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. The next request that needs them lists them
-    /// again.
+    /// Returns an error if the tools cannot be listed. They are then listed again when a request
+    /// needs them.
     pub async fn warm(&self) -> Result<(), ListError> {
         if !self.rule.needs_tools() {
             return Ok(());
@@ -307,7 +311,7 @@ where
     }
 }
 
-/// Lists all tools of `inner`, and derives data for the rule from them.
+/// Lists all tools of `inner`, and lets the rule derive its data from them.
 pub(crate) async fn load<I, S>(
     rule: I,
     inner: S,
@@ -323,8 +327,8 @@ where
     Ok((tools, derived))
 }
 
-/// Returns `true` if the cached tools contain the tool that `needs` names. Also returns `true` if
-/// `needs` names no tool.
+/// Returns `true` if the cached tools include the tool named in `needs`, or if `needs` names no
+/// tool.
 fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
     match needs {
         Needs::Nothing | Needs::AllTools => true,
@@ -371,9 +375,9 @@ where
     I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
     S: ToolService,
 {
-    /// Applies the rule with the cached tools, and forwards the request. `known` contains the
-    /// cached tools and the time at which the rule started, which is used to detect slow rules.
-    /// Clones the rule only if it awaits the reply.
+    /// Applies the rule to a request, using the cached tools, and forwards the request. `known`
+    /// contains the tools and the time at which the rule started, which is used to detect slow
+    /// rules. Clones the rule only if the rule must also see the reply.
     #[inline]
     fn informed(
         &mut self,
@@ -409,7 +413,8 @@ where
         ResponseFuture { state: State::AtHand { reply } }
     }
 
-    /// Lists the tools that the rule needs. Then applies the rule and forwards the request.
+    /// Lists the tools that the rule needs for a request. Then applies the rule and forwards the
+    /// request.
     fn listing(
         &mut self,
         lookup: Lookup<I::Derived>,
@@ -442,7 +447,7 @@ where
 }
 
 /// Applies a rule to a request. `known` contains the cached tools and the time at which the rule
-/// started, which is used to detect slow rules.
+/// started. The time is used to detect slow rules.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,
@@ -465,8 +470,8 @@ fn decide<I: InterceptInformed>(
     }
 }
 
-/// Returns the rule and its memo for the reply. Returns `None` if the rule does not await the
-/// reply.
+/// Returns the rule and its memo, which are needed to inspect the reply. Returns `None` if the rule
+/// does not inspect the reply.
 #[inline]
 fn awaiting<I: InterceptInformed>(
     rule: &I,
@@ -477,7 +482,7 @@ fn awaiting<I: InterceptInformed>(
     Some(Awaiting { rule: Knowing { rule, known }, memo })
 }
 
-/// Yields once to other tasks. Works with any executor.
+/// Yields to other tasks once. Works with any executor.
 async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|cx| {

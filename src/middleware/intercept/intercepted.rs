@@ -1,5 +1,5 @@
-//! The trait [`Intercept`] of rules for requests and replies, and the service [`Intercepted`],
-//! which applies a rule.
+//! The trait [`Intercept`], which rules for requests and replies implement, and the service
+//! [`Intercepted`], which applies such a rule.
 
 use std::{
     fmt,
@@ -13,46 +13,49 @@ use tower_service::Service;
 
 use crate::message::{Reply, Request};
 
-/// A rule that inspects or rewrites the requests and replies that pass through [`Intercepted`].
+/// A rule that inspects or rewrites requests and their replies. The service [`Intercepted`] applies
+/// it.
 ///
-/// The rule is cloned for each request whose reply it [awaits](Self::awaits_reply). To make cloning
-/// cheap, keep the settings of the rule in a single `Arc`.
+/// The rule is cloned for each request whose reply it [inspects](Self::awaits_reply). To make
+/// cloning cheap, store the settings of the rule in a single `Arc`.
 ///
 /// See the [module docs](crate::intercept) for an example.
 pub trait Intercept: Clone {
-    /// The state that is passed from [`on_request`](Self::on_request) to
-    /// [`on_reply`](Self::on_reply).
+    /// State that [`on_request`](Self::on_request) returns for a request, and that
+    /// [`on_reply`](Self::on_reply) receives together with the reply.
     type Memo;
 
-    /// Inspects or rewrites a request before it is forwarded. If this returns `Break`, the request
-    /// is not forwarded, and is answered with the contained reply.
+    /// Inspects or rewrites a request before it is forwarded. To reply without forwarding the
+    /// request, return `Break` with the reply.
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Returns `true` if [`on_reply`](Self::on_reply) must be called with the reply to the request
-    /// from which `memo` originates. Defaults to `true`.
+    /// Returns `true` if [`on_reply`](Self::on_reply) must be called with the reply to a request.
+    /// `memo` is the state that [`on_request`](Self::on_request) returned for the request. Defaults
+    /// to `true`.
     ///
-    /// Return `false` if `on_reply` does nothing. The service then keeps no state while the request
-    /// is processed.
+    /// Return `false` if `on_reply` would do nothing. The service then stores no state while the
+    /// request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
     }
 
-    /// Inspects or rewrites the reply to a request that was forwarded.
+    /// Inspects or rewrites the reply to a request that was forwarded, before the client receives
+    /// it.
     fn on_reply(&self, memo: Self::Memo, reply: &mut Reply) {
         let _ = (memo, reply);
     }
 }
 
-/// A service that applies the rule `I` in front of the service `S`.
+/// A service that applies the rule `I` to the requests and replies of the inner service `S`.
 ///
-/// This service is ready when `S` is ready. `call` runs [`on_request`](Intercept::on_request)
-/// before it returns. [`on_reply`](Intercept::on_reply) runs when `S` has returned a reply. It does
-/// not run if `S` returns an error or the response future is dropped.
+/// This service is ready when `S` is ready. [`on_request`](Intercept::on_request) runs
+/// synchronously within `call`. [`on_reply`](Intercept::on_reply) runs when `S` has returned a
+/// reply. It does not run if `S` returns an error or if the response future is dropped.
 ///
-/// If the rule answers a request without forwarding it, `S` stays ready until the service is called
-/// again or dropped. In the meantime, `S` may occupy a slot of a concurrency limit. Drop unused
-/// clones of the service for this reason.
+/// If the rule replies to a request without forwarding it, `S` stays ready until the service is
+/// called again or dropped. A ready `S` may occupy a slot of a concurrency limit. Clones of the
+/// service that are no longer used should therefore be dropped.
 ///
 /// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
 /// rule.
@@ -84,8 +87,8 @@ pin_project! {
     }
 }
 
-/// A rule that awaits the reply to a forwarded request. Contains the memo that the rule returned
-/// for the request.
+/// A rule that waits for the reply to a forwarded request, with the memo that the rule returned for
+/// this request.
 pub(super) struct Awaiting<I: Intercept> {
     pub(super) rule: I,
     pub(super) memo: I::Memo,
@@ -166,7 +169,8 @@ where
 }
 
 impl<I: Intercept, F> ResponseFuture<I, F> {
-    /// Creates the future of a request that was forwarded and whose reply the rule does not await.
+    /// Creates a future that resolves to the reply of a forwarded request. Used if the rule does
+    /// not inspect the reply.
     #[inline]
     pub(super) const fn passed(reply: F) -> Self {
         Self { state: State::Forwarded { awaiting: None, reply } }
