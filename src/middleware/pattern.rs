@@ -9,11 +9,11 @@
 //! - `re:` followed by a [regular expression](regex#syntax), which must match the whole name or
 //!   URI. In the expression, `.` also matches line breaks.
 //!
-//! A glob also matches the name or URI that equals the text of the glob. For example,
+//! A glob also matches the name or URI that is written exactly like the glob. For example,
 //! `db://{table}` matches the URI template `db://{table}`, and `http://[::1]/` matches the URI
-//! `http://[::1]/`. In a pattern with additional wildcards, escape literal brackets and braces with
-//! `\`, as in `http://\[::1\]/*`. Matching is case-sensitive and compares the text as written:
-//! `%41` does not match `A`.
+//! `http://[::1]/`. In a pattern that also contains wildcards, escape literal brackets and braces
+//! with `\`, as in `http://\[::1\]/*`. Matching is case-sensitive and does not decode URIs: `%41`
+//! does not match `A`.
 //!
 //! # Examples
 //!
@@ -48,12 +48,12 @@ pub(crate) use self::{
     unmatched::Unmatched,
 };
 
-/// The prefix of a pattern that is a regular expression.
+/// The prefix that marks a pattern as a regular expression.
 const REGEX: &str = "re:";
 
 /// A set of patterns, compiled into a single matcher.
 ///
-/// The time for matching a name does not depend on the number of plain texts among the patterns.
+/// Plain texts are matched in constant time, regardless of their number.
 #[derive(Clone, Default)]
 pub struct Patterns(Arc<Compiled>);
 
@@ -62,26 +62,27 @@ struct Compiled {
     /// The patterns as written.
     written: Vec<String>,
     exact: HashSet<String>,
-    /// The compiled expressions of all patterns that are globs or regular expressions, in the order
-    /// of the patterns.
+    /// The compiled regular expressions of the patterns that are globs or regular expressions, in
+    /// the order of the patterns.
     others: RegexSet,
-    /// For each expression in `others`, the index of the corresponding pattern in `written`.
+    /// The index in `written` of the pattern to which each expression in `others` belongs.
     places: Vec<usize>,
-    /// An automaton that accepts the names matched by any expression in `others`. Built on first
-    /// use. `None` if the automaton would be too large.
+    /// An automaton that accepts exactly the names that the expressions in `others` match. Built
+    /// when it is first used. `None` if the automaton would be too large.
     automaton: OnceLock<Option<Automaton>>,
 }
 
-/// An allow list and a deny list of name patterns. A name is selected if the allow list matches it
-/// and the deny list does not. Without an allow list, all names are selected except those that the
-/// deny list matches.
+/// Selects names by an allow list and a deny list of patterns. A name is selected if the allow list
+/// matches it and the deny list does not. Without an allow list, all names are selected except
+/// those that the deny list matches.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     allow: Option<Patterns>,
     deny: Patterns,
 }
 
-/// The error for a list of patterns that are invalid or contradict other patterns.
+/// An error that contains all patterns of a list that are invalid, or that are both allowed and
+/// denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
@@ -108,8 +109,8 @@ impl Patterns {
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every pattern that is blank, or is not a valid glob or regular
-    /// expression.
+    /// Returns an error if some patterns are blank, or are not valid globs or regular expressions.
+    /// The error lists all of them.
     pub fn new<P: Into<String>>(
         patterns: impl IntoIterator<Item = P>,
     ) -> Result<Self, PatternError> {
@@ -149,7 +150,8 @@ impl Patterns {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// Compiles a list of patterns. Also rejects every pattern that `others` contains.
+    /// Compiles a list of patterns. Also rejects each pattern that is contained in the other list,
+    /// `others`.
     fn beside<P: Into<String>>(
         others: &Self,
         patterns: impl IntoIterator<Item = P>,
@@ -180,8 +182,8 @@ impl Patterns {
         self.0.exact.contains(name) || self.0.others.is_match(name)
     }
 
-    /// Returns `true` if the name equals the text of a pattern, unless the pattern is a regular
-    /// expression.
+    /// Returns `true` if the name is written exactly like one of the patterns, unless this pattern
+    /// is a regular expression.
     #[must_use]
     pub fn has_text(&self, name: &str) -> bool {
         self.0.exact.contains(name)
@@ -193,13 +195,13 @@ impl Patterns {
         self.0.written.is_empty()
     }
 
-    /// Iterates over the patterns as written, in their original order.
+    /// Iterates over the patterns as they were written, in their original order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.written.iter().map(String::as_str)
     }
 
-    /// Returns `true` if a pattern may match a text in `set`. Also returns `true` if the result is
-    /// still uncertain when the step `budget` is exhausted.
+    /// Returns `true` if a pattern may match a string in `set`. This includes the case that the
+    /// `budget` is exhausted before the result is certain.
     fn may_match(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || {
             for exact in &self.0.exact {
@@ -215,8 +217,8 @@ impl Patterns {
         !self.is_empty() && decide().unwrap_or(true)
     }
 
-    /// Returns `true` if the globs and regular expressions are certain to match every text in
-    /// `set`. Returns `false` if the result is still uncertain when the step `budget` is exhausted.
+    /// Returns `true` if the globs and regular expressions are certain to match every string in
+    /// `set`. Returns `false` if the `budget` is exhausted before the result is certain.
     fn match_all(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || match (self.0.automaton(), set.automaton(budget)?) {
             (Some(patterns), Some(set)) => patterns.covers(&set, budget),
@@ -225,7 +227,7 @@ impl Patterns {
         decide().unwrap_or(false)
     }
 
-    /// Iterates over the indexes of the patterns that match the name.
+    /// Iterates over the indexes of all patterns that match the name.
     pub(crate) fn which<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
         let compiled = &*self.0;
         let written = compiled.exact.contains(name).then_some(compiled.written.iter().enumerate());
@@ -247,8 +249,8 @@ impl Compiled {
     }
 }
 
-/// Translates a pattern to a regular expression. Returns `None` if the pattern is a plain text.
-/// Returns an error message if the pattern is invalid.
+/// Translates a pattern to a regular expression. Returns `None` if the pattern is plain text, and
+/// an error message if the pattern is invalid.
 fn expression(pattern: &str) -> Result<Option<String>, String> {
     let (regex, text) = match pattern.strip_prefix(REGEX) {
         Some(regex) => (true, regex),
@@ -266,7 +268,8 @@ fn expression(pattern: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// Returns an expression that matches a name only if `regex` matches the whole name.
+/// Anchors a regular expression, so that it matches a name only as a whole. Returns an error
+/// message if the expression is invalid.
 fn anchored(regex: &str) -> Result<String, String> {
     // First compiles the expression without the group, because an expression such as `)|(` would
     // otherwise close the group.
@@ -283,7 +286,7 @@ fn anchored(regex: &str) -> Result<String, String> {
 }
 
 /// Returns the last line of the error message for an invalid regular expression. This line contains
-/// the cause, and the lines before it only quote the expression.
+/// the cause of the error. The lines before it only quote the expression.
 fn last_line(error: &regex::Error) -> String {
     let told = error.to_string();
     let last = told.lines().last().unwrap_or_default();
@@ -299,11 +302,12 @@ impl fmt::Debug for Patterns {
 // === impl Selection ===
 
 impl Selection {
-    /// Allows only names that match one of these patterns. An empty list allows no names.
+    /// Sets the allow list: only names that match one of these patterns are selected. If the list
+    /// is empty, no names are selected.
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every pattern that is invalid or is also denied.
+    /// Returns an error if some patterns are invalid or also denied. The error lists all of them.
     pub fn allow<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -312,11 +316,12 @@ impl Selection {
         Ok(self)
     }
 
-    /// Denies all names that match one of these patterns, even if they are also allowed.
+    /// Sets the deny list: names that match one of these patterns are not selected, even if the
+    /// allow list matches them.
     ///
     /// # Errors
     ///
-    /// Returns an error that lists every pattern that is invalid or is also allowed.
+    /// Returns an error if some patterns are invalid or also allowed. The error lists all of them.
     pub fn deny<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -326,35 +331,35 @@ impl Selection {
         Ok(self)
     }
 
-    /// Returns `true` if the name is selected. This is the case if the deny list does not match it,
-    /// and if the allow list matches it or does not exist.
+    /// Returns `true` if the name is selected: the deny list does not match it, and the allow list,
+    /// if there is one, does.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(name))
             && (self.deny.is_empty() || !self.deny.matches(name))
     }
 
-    /// Returns `true` if every name in the set `names` is certain to be selected. Returns `false`
-    /// if the result is still uncertain when the step `budget` is exhausted.
+    /// Returns `true` if every string in the set `names` is certain to be selected. Returns `false`
+    /// if the `budget` is exhausted before the result is certain.
     pub(crate) fn selects_each(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.match_all(names, budget))
             && !self.may_deny(names, budget)
     }
 
-    /// Returns `true` if any name in the set `names` may be denied. Also returns `true` if the
-    /// result is still uncertain when the step `budget` is exhausted.
+    /// Returns `true` if at least one string in the set `names` may be denied. This includes the
+    /// case that the `budget` is exhausted before the result is certain.
     pub(crate) fn may_deny(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.deny.may_match(names, budget)
     }
 
-    /// Returns `true` if all names are selected, because the deny list is empty and no allow list
-    /// exists.
+    /// Returns `true` if every name is selected, because there is no allow list and the deny list
+    /// is empty.
     #[must_use]
     pub fn selects_all(&self) -> bool {
         self.allow.is_none() && self.deny.is_empty()
     }
 
-    /// Returns the patterns of the allow list. Returns `None` if no allow list exists.
+    /// Returns the patterns of the allow list. Returns `None` if there is no allow list.
     #[must_use]
     pub const fn allowed(&self) -> Option<&Patterns> {
         self.allow.as_ref()
@@ -366,7 +371,7 @@ impl Selection {
         &self.deny
     }
 
-    /// Iterates over the existing lists: the allow list, if any, and the deny list.
+    /// Iterates over the lists of patterns: the allow list, if there is one, and the deny list.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Patterns> {
         self.allow.iter().chain([&self.deny]).cloned()
     }
@@ -375,7 +380,8 @@ impl Selection {
 // === impl PatternError ===
 
 impl PatternError {
-    /// Creates the error for patterns that are valid alone, but too large when compiled together.
+    /// Creates an error for patterns that are valid individually, but too large when they are
+    /// compiled together.
     fn of_all(written: &[String], error: &regex::Error) -> Self {
         let reason = format!("all patterns together are too large: {}", last_line(error));
         let reason = Reason::Invalid(reason);
@@ -384,7 +390,7 @@ impl PatternError {
         Self(vec![PatternMistake { index, pattern, reason }])
     }
 
-    /// Returns the rejected patterns, in their original order. Contains at least one pattern.
+    /// Returns the rejected patterns in their original order. There is at least one.
     #[must_use]
     pub fn mistakes(&self) -> &[PatternMistake] {
         &self.0
@@ -408,7 +414,7 @@ impl std::error::Error for PatternError {}
 // === impl PatternMistake ===
 
 impl PatternMistake {
-    /// Returns the index of the rejected pattern in the list, starting at zero.
+    /// Returns the position of the rejected pattern in the list, starting at zero.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index

@@ -1,5 +1,5 @@
-//! Tracks which configured patterns have matched a listed item. Reports the patterns that match no
-//! item, because they are probably misspelled.
+//! Tracks which configured patterns have matched the name of a listed item, such as a tool.
+//! Patterns that match no item are probably misspelled, and are reported.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,48 +10,51 @@ use std::{
     },
 };
 
-/// The maximum number of listed names that are stored, as suggestions for warnings.
+/// The maximum number of listed names that are stored, so that warnings can suggest similar names.
 const MAX_WATCHED_NAMES: usize = 10_000;
-/// The maximum number of cursors that are stored, to recognize the requests for the next pages.
+/// The maximum number of cursors that are stored. A stored cursor is used to recognize the request
+/// for the next page of a list.
 const MAX_CURSORS: usize = 1_000;
-/// The maximum length of a stored name or cursor, in bytes. Names in a configuration file are never
+/// The maximum length of a stored name or cursor, in bytes. Names in configuration files are never
 /// longer.
 const MAX_WATCHED_TEXT: usize = 1_024;
 
-/// A set of patterns. Each pattern is expected to match a listed name.
+/// A set of patterns, each of which should match at least one listed name.
 pub(crate) trait WatchedNames {
-    /// Matches a listed name against all patterns, and records which patterns match it.
+    /// Matches a listed name against all patterns, and records which patterns have matched.
     fn see(&mut self, name: &str);
 
     /// Returns `true` if every pattern has matched a listed name.
     fn is_found(&self) -> bool;
 }
 
-/// Watches the pages of lists until all patterns have matched, or until a complete list was seen.
+/// Watches the pages of lists that a server returns, until all patterns have matched a name or
+/// until one complete list was seen.
 ///
-/// Watches a page if it is the first page of a list, or if a watched page returned its cursor to
-/// any client. Clients that list concurrently therefore complete each other's lists. A later page
-/// is ignored if the page before it was not seen. After the watch is over, no names are stored, and
-/// each page costs only the check of a flag.
+/// The first page of a list is always watched. A later page is watched if the page before it was
+/// watched. It does not matter which client requests a page, so that clients that list concurrently
+/// complete each other's lists. When the watch is over, all stored names are dropped, and each
+/// further page costs only a check of a flag.
 #[derive(Debug)]
 pub(crate) struct PatternWatch<S> {
     is_over: AtomicBool,
     search: Mutex<Search<S>>,
 }
 
-/// A page of a list. Its names are to be matched against the patterns.
+/// A watched page of a list, whose names will be matched against the patterns.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Whether the pages before this page contain any items.
+    /// Whether the list contains any items before this page.
     goes_on: bool,
 }
 
-/// The result of a watch that has seen a complete list, if some patterns have not matched.
+/// The outcome of a watch that has seen a complete list, although some patterns have not matched
+/// any name in it.
 #[derive(Debug)]
 pub(crate) struct Missed<S> {
-    /// The patterns. They record whether they have matched.
+    /// The patterns. They also record which of them have matched.
     pub(crate) sought: S,
-    /// The names in the list, which serve as suggestions for warnings.
+    /// The names in the list. Warnings can suggest similar names from it.
     names: BTreeSet<String>,
 }
 
@@ -60,8 +63,8 @@ struct Search<S> {
     /// The patterns. `None` after the watch is over.
     sought: Option<S>,
     names: BTreeSet<String>,
-    /// The cursors of the pages that are to be watched. The value is `true` if the pages before
-    /// that page contain any items.
+    /// The cursors of the next pages that will be watched. The value is `true` if the list contains
+    /// any items before that page.
     cursors: HashMap<String, bool>,
 }
 
@@ -75,13 +78,13 @@ impl<S: WatchedNames> PatternWatch<S> {
         Self { is_over, search: Mutex::new(search) }
     }
 
-    /// Returns `true` if the watch is over, because all patterns have matched or a complete list
-    /// was seen.
+    /// Returns `true` if the watch is over, either because all patterns have matched or because a
+    /// complete list was seen.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns the page that a request with this cursor lists. Returns `None` if the page is not
+    /// Returns the page that is requested with this cursor. Returns `None` if the page is not
     /// watched.
     pub(crate) fn page(&self, cursor: Option<&str>) -> Option<Page> {
         if self.is_over() {
@@ -94,11 +97,12 @@ impl<S: WatchedNames> PatternWatch<S> {
         Some(Page { goes_on })
     }
 
-    /// Matches the names of a page against the patterns. `next` is the cursor of the next page. It
-    /// is `None` for the last page.
+    /// Matches the names on a page against the patterns. `next` is the cursor of the next page, or
+    /// `None` if this is the last page.
     ///
     /// The watch ends when all patterns have matched, or after the last page of a list. If some
-    /// patterns have not matched by then, returns the patterns. Otherwise, returns `None`.
+    /// patterns have not matched by then, returns the patterns together with the names in the list.
+    /// Otherwise, returns `None`.
     ///
     /// An empty list does not end the watch.
     pub(crate) fn see(
@@ -138,7 +142,7 @@ impl<S: WatchedNames> PatternWatch<S> {
         }
     }
 
-    /// Matches the names of a complete list against the patterns, like [`see`](Self::see).
+    /// Matches the names of a complete list against the patterns. See [`see`](Self::see).
     pub(crate) fn see_all<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<Missed<S>> {
         let page = self.page(None)?;
         self.see(&page, None, names.map(str::to_owned))
@@ -159,7 +163,7 @@ impl<S: WatchedNames> PatternWatch<S> {
 // === impl Missed ===
 
 impl<S> Missed<S> {
-    /// Returns the names in the list, which serve as suggestions for warnings.
+    /// Returns the names in the list, so that warnings can suggest similar names.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.names.iter().map(String::as_str).collect()
     }

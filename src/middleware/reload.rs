@@ -1,9 +1,9 @@
-//! Replaces a service while it handles requests.
+//! Replaces services at run time, while they process requests.
 //!
 //! A [`Reload`] wraps a service that can be replaced with another service of the same type, for
 //! example with a stack that was built from a changed configuration file. Each request is processed
-//! by a single service: requests that were already sent to the old service complete there. The old
-//! service is dropped after that.
+//! by only one service: requests that the old service has already received complete there. Then,
+//! the old service is dropped.
 //!
 //! # Examples
 //!
@@ -41,32 +41,32 @@ use tower_service::Service;
 
 use crate::message::{Reply, Request};
 
-/// A service whose inner service can be replaced while it handles requests.
+/// A service whose inner service can be replaced at run time, while it processes requests.
 ///
-/// After a replacement, all clones use the new service, and idle clones do not keep the old service
-/// alive. This service is ready when the inner service is ready. If the inner service is replaced
-/// while a caller waits for readiness, the caller waits for the new service instead. See the
-/// [module docs](self) for an example.
+/// After a replacement, all clones use the new service. Clones that are idle do not keep the old
+/// service alive. This service is ready when the inner service is ready. If the inner service is
+/// replaced while a caller waits for readiness, the caller waits for the new service instead. See
+/// the [module docs](self) for an example.
 pub struct Reload<S> {
-    /// The inner service. `Some` only between `poll_ready` and `call`, so that an idle clone does
-    /// not keep a replaced service alive.
+    /// The inner service of this clone. `Some` only between `poll_ready` and `call`, so that an
+    /// idle clone does not keep a replaced service alive.
     current: Option<S>,
     latest: watch::Receiver<Latest<S>>,
-    /// Keeps the latest service available even if all other reloaders are dropped.
+    /// A handle that keeps the latest service available even if all other handles are dropped.
     reloader: Reloader<S>,
-    /// A future that completes when the inner service is replaced. It wakes the task that waits for
-    /// the readiness of the old service.
+    /// A future that completes when the inner service is replaced. While a task waits until the old
+    /// service is ready, this future wakes the task after a replacement.
     replaced: Option<BoxFuture<'static, ()>>,
 }
 
-/// A handle that replaces the inner service of a [`Reload`] and all its clones. Clones of the
-/// handle replace the same service.
+/// A handle that replaces the inner service of a [`Reload`] and of all its clones. Clones of the
+/// handle refer to the same inner service.
 ///
 /// Dropping all handles does not stop the service.
 pub struct Reloader<S>(Arc<watch::Sender<Latest<S>>>);
 
-/// The latest service. The `Mutex` is locked only for cloning the service, and makes it possible to
-/// share services that are not `Sync`.
+/// The latest service. It is wrapped in a `Mutex` because it may not be `Sync`. The mutex is locked
+/// only while the service is cloned.
 type Latest<S> = Arc<Mutex<S>>;
 
 // === impl Reload ===
@@ -143,28 +143,28 @@ impl<S: fmt::Debug> fmt::Debug for Reload<S> {
 // === impl Reloader ===
 
 impl<S> Reloader<S> {
-    /// Creates a [`Reload`] with the inner service of this handle, which the handle can replace.
+    /// Returns a new [`Reload`], whose inner service this handle can replace.
     #[must_use]
     pub fn service(&self) -> Reload<S> {
         let latest = self.0.subscribe();
         Reload { current: None, latest, reloader: self.clone(), replaced: None }
     }
 
-    /// Replaces the inner service. Callers that become ready after this call send their requests to
-    /// the new service.
+    /// Replaces the inner service. Callers that become ready after this call use the new service.
     ///
-    /// Tools that other layers cache in [catalogs](crate::catalog) remain cached. To invalidate
-    /// them, bump the [`Epoch`](crate::changes::Epoch)s of these layers.
+    /// Layers in front of this service may have cached its tools in [catalogs](crate::catalog),
+    /// which are not updated. To invalidate them, bump the [`Epoch`](crate::changes::Epoch)s of
+    /// these layers.
     pub fn replace(&self, service: S) {
         self.0.send_replace(Arc::new(Mutex::new(service)));
     }
 
-    /// Replaces the inner services of several handles at the same time. As soon as any caller
-    /// becomes ready with one of the new services, no caller becomes ready with an old one.
+    /// Replaces the inner services of several handles at once. As soon as a caller becomes ready
+    /// with one of the new services, no other caller becomes ready with an old one.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn replace_all(replacements: Vec<(Self, S)>) {
-        /// Replaces the first service and, while still holding the lock of its handle, replaces the
-        /// others. All locks are therefore held until the last service is replaced.
+        /// Replaces the first service. While the lock of its handle is still held, replaces the
+        /// other services. All locks are therefore held until the last service is replaced.
         fn replace<S>(
             mut replacements: std::vec::IntoIter<(Reloader<S>, S)>,
             replaced: &mut Vec<Latest<S>>,
@@ -183,7 +183,7 @@ impl<S> Reloader<S> {
         replace(replacements.into_iter(), &mut replaced);
     }
 
-    /// Returns `true` if other handles or [`Reload`]s of the same service exist.
+    /// Returns `true` if there are other handles for the same service, or [`Reload`]s that use it.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn is_used(&self) -> bool {
         Arc::strong_count(&self.0) > 1

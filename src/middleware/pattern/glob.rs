@@ -7,13 +7,13 @@ pub(super) const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 /// The maximum nesting depth of alternatives in braces, as in `{a,{b,c}}`.
 const MAX_BRACE_DEPTH: usize = 8;
 
-/// Returns `true` if a pattern contains a character that has a special meaning in globs.
+/// Returns `true` if a pattern contains a character with a special meaning in globs.
 pub(super) fn is_glob(pattern: &str) -> bool {
     pattern.contains(SPECIAL)
 }
 
-/// Translates a glob to a regular expression. Returns an error message if the glob is invalid. The
-/// regular expression must be compiled with the option that `.` also matches line breaks.
+/// Translates a glob to a regular expression. Returns an error message if the glob is invalid. When
+/// the regular expression is compiled, the option that `.` also matches line breaks must be set.
 pub(super) fn expression(glob: &str) -> Result<String, String> {
     let mut expression = String::from("^");
     let mut depth = 0;
@@ -51,7 +51,8 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     Ok(expression)
 }
 
-/// Translates a character class such as `[a-z]`. `rest` is the pattern after the `[`.
+/// Translates a character class of a glob, such as `[a-z]`. `rest` is the pattern after the opening
+/// bracket.
 fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), String> {
     let unclosed = || "`[` is never closed".to_owned();
     expression.push('[');
@@ -86,7 +87,8 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
     Ok(())
 }
 
-/// Returns the character after a `\`. Returns an error message if no character follows.
+/// Returns the character that follows a `\` in a glob. Returns an error message if the glob ends
+/// with the `\`.
 fn escaped(rest: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     rest.next().ok_or_else(|| "nothing comes after `\\`".to_owned())
 }

@@ -1,5 +1,5 @@
-//! Sets of strings that are described by literal parts and wildcards. Used to decide whether
-//! patterns match some or all strings of such a set.
+//! Sets of strings, each described by literal parts and wildcards. They are used to decide whether
+//! patterns match some or all of the strings in a set.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,8 @@ use regex_automata::{
 /// The maximum size of a compiled automaton, in bytes.
 const MAX_AUTOMATON_BYTES: usize = 10 * 1024 * 1024;
 
-/// A set of strings that is described by a sequence of literal parts and wildcards, for example the
-/// possible URIs of a resource template.
+/// A set of strings, described by a sequence of literal parts and wildcards. For example, the set
+/// contains all URIs that a resource template can produce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TextSet(Vec<Part>);
 
@@ -27,11 +27,12 @@ pub(crate) enum Part {
     Anything,
 }
 
-/// The number of steps that are left for comparing sets with patterns.
+/// The number of steps that are left for comparing sets of strings with patterns. Limits the time
+/// that a comparison takes.
 #[derive(Debug)]
 pub(crate) struct Budget(usize);
 
-/// The error if a comparison takes more steps than its [`Budget`] allows.
+/// An error that occurs if a comparison takes more steps than its [`Budget`] allows.
 #[derive(Debug)]
 pub(super) struct Exhausted;
 
@@ -42,19 +43,19 @@ pub(super) struct Automaton {
     states: Vec<Moves>,
 }
 
-/// The transitions from a state of an automaton to other states.
+/// The transitions from one state of an automaton to others.
 #[derive(Debug)]
 enum Moves {
-    /// Reads one byte. The next state depends on the range that contains the byte.
+    /// Reads one byte. The range that contains the byte determines the next state.
     Bytes(Vec<(u8, u8, usize)>),
-    /// Moves to any of these states without reading a byte.
+    /// Moves to one of these states without reading a byte. The automaton follows all of them.
     Free(Vec<usize>),
     /// Moves to this state without reading a byte, but only at the beginning of the string.
     AtStart(usize),
     /// Moves to this state without reading a byte, but only at the end of the string.
     AtEnd(usize),
     /// Moves to this state without reading a byte, but only if an assertion such as a word boundary
-    /// holds. The automaton does not evaluate these assertions.
+    /// holds. The automaton does not evaluate assertions, so that the result can be uncertain.
     Perhaps(usize),
     /// Accepts the string that was read.
     Match,
@@ -71,8 +72,8 @@ impl TextSet {
         }
     }
 
-    /// Returns `true` if the set may contain the string. Also returns `true` if the result is still
-    /// uncertain when the step budget is exhausted.
+    /// Returns `true` if the set may contain the string. This includes the case that the budget is
+    /// exhausted before the result is certain.
     pub(crate) fn may_have(&self, text: &str, budget: &mut Budget) -> bool {
         self.contains(text, budget).unwrap_or(true)
     }
@@ -123,8 +124,8 @@ impl TextSet {
     }
 }
 
-/// Iterates over the character boundaries in `text` from the position `from` to the end, both
-/// inclusive.
+/// Iterates over the character boundaries of `text` from the position `from` to the end of the
+/// text. Both positions are included.
 fn ends_from(text: &str, from: usize) -> impl Iterator<Item = usize> {
     (from..=text.len()).filter(|&at| text.is_char_boundary(at))
 }
@@ -146,7 +147,7 @@ impl Budget {
 
 impl Automaton {
     /// Returns an automaton that accepts exactly the strings that match at least one of the
-    /// anchored `expressions`. Returns `None` if the automaton would be too large.
+    /// anchored regular `expressions`. Returns `None` if the automaton would be too large.
     pub(super) fn new(expressions: &[String]) -> Option<Self> {
         let config = Config::new()
             .nfa_size_limit(Some(MAX_AUTOMATON_BYTES))
@@ -157,8 +158,8 @@ impl Automaton {
         Some(Self { start: nfa.start_anchored().as_usize(), states })
     }
 
-    /// Returns `true` if a string may exist that both automata accept. Assumes that assertions such
-    /// as word boundaries hold.
+    /// Returns `true` if there may be a string that both automata accept. Assertions such as word
+    /// boundaries are assumed to hold, so that no such string is missed.
     pub(super) fn meets(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (self.start, other.start);
         let mut seen = HashSet::from([start]);
@@ -186,7 +187,7 @@ impl Automaton {
     }
 
     /// Returns `true` if this automaton is certain to accept every string that `other` accepts.
-    /// Assumes that assertions in this automaton, such as word boundaries, do not hold.
+    /// Assertions in this automaton, such as word boundaries, are assumed not to hold.
     pub(super) fn covers(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (other.start, self.closure(vec![self.start], true));
         let mut seen = HashSet::from([start.clone()]);
@@ -215,8 +216,8 @@ impl Automaton {
         Ok(true)
     }
 
-    /// Returns the sets of states that are reachable from `states` by reading one byte between
-    /// `from` and `to`. All bytes that lead to the same states share one set.
+    /// Returns the sets of states that can be reached from `states` by reading one byte between
+    /// `from` and `to`. Bytes that lead to the same states share one set.
     fn steps(&self, states: &[usize], from: u8, to: u8) -> Vec<Vec<usize>> {
         let ranges = || {
             states.iter().flat_map(|&state| match &self.states[state] {
@@ -238,8 +239,8 @@ impl Automaton {
         firsts.into_iter().map(after).collect()
     }
 
-    /// Returns the states in `open`, and all states that are reachable from them without reading a
-    /// byte. The result is sorted.
+    /// Returns the states in `open` and all states that can be reached from them without reading a
+    /// byte, in sorted order.
     fn closure(&self, mut open: Vec<usize>, is_start: bool) -> Vec<usize> {
         let mut reached = HashSet::new();
         while let Some(state) = open.pop() {
@@ -256,7 +257,7 @@ impl Automaton {
         reached
     }
 
-    /// Returns `true` if the automaton accepts a string that ends in one of these states.
+    /// Returns `true` if the automaton accepts a string after which it is in one of these states.
     fn accepts(&self, states: &[usize]) -> bool {
         let mut open = states.to_vec();
         let mut seen = HashSet::new();
@@ -303,7 +304,7 @@ impl Moves {
         }
     }
 
-    /// Returns the states that may be reachable from this state without reading a byte.
+    /// Returns the states to which the automaton may move from this state without reading a byte.
     fn free(&self) -> &[usize] {
         match self {
             Self::Free(next) => next,

@@ -1,4 +1,5 @@
-//! Warns about configured patterns that match no listed item.
+//! Logs a warning for each configured pattern that matches no listed item, for example because the
+//! pattern is misspelled.
 
 use std::fmt;
 
@@ -9,11 +10,11 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The minimum length of the part of a glob before its first wildcard, in characters. If this part
-/// is shorter, no names with a similar beginning are suggested.
+/// The minimum length of a glob's prefix before its first wildcard, in characters. Names with a
+/// similar prefix are suggested only if the prefix is at least this long.
 const MIN_STEM: usize = 3;
 
-/// The patterns of a setting. Each has a flag that is `true` if it has matched a listed item.
+/// The patterns of a setting. For each pattern, records whether it has matched a listed item.
 #[derive(Debug)]
 pub(crate) struct Unmatched {
     setting: &'static str,
@@ -24,14 +25,16 @@ pub(crate) struct Unmatched {
 // === impl Unmatched ===
 
 impl Unmatched {
-    /// Starts to track the patterns of a setting. Initially, no pattern has matched.
+    /// Creates a value that tracks the patterns of the setting named `setting`. Initially, no
+    /// pattern has matched.
     pub(crate) fn new(setting: &'static str, patterns: Patterns) -> Self {
         let matched = patterns.iter().map(|_| false).collect();
         Self { setting, patterns, matched }
     }
 
-    /// Warns about each pattern that has matched no listed item. `kind` is the kind of the items,
-    /// `of` is the owner of the setting, and `names` are the names that can be suggested.
+    /// Logs a warning for each pattern that has not matched a listed item. In the warning, `kind`
+    /// is the kind of the items, and `of` is the owner of the setting. A similar name in `names` is
+    /// suggested.
     fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
@@ -62,8 +65,8 @@ impl WatchedNames for Vec<Unmatched> {
 // === impl Missed ===
 
 impl Missed<Vec<Unmatched>> {
-    /// Warns about each pattern that matches no item in the list. `kind` is the kind of the listed
-    /// items, and `of` is the owner of the settings.
+    /// Logs a warning for each pattern that matches no item in the list. In the warning, `kind` is
+    /// the kind of the items, and `of` is the owner of the settings.
     pub(crate) fn warn(
         &self,
         warnings: &Warnings,
@@ -77,9 +80,9 @@ impl Missed<Vec<Unmatched>> {
     }
 }
 
-/// Returns the name that the pattern was most likely meant to match. Returns `None` if no name is
-/// similar. A name is similar if it resembles the whole pattern, or if its beginning resembles the
-/// part of a glob before the first wildcard.
+/// Returns the name that the pattern was probably meant to match. It is similar to the whole
+/// pattern or, for a glob, its beginning is similar to the part of the glob before the first
+/// wildcard. Returns `None` if no name is similar.
 fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     if let Some(name) = nearest(pattern, names) {
         return Some(name);
