@@ -1,11 +1,11 @@
-//! Records metrics through the crate [`metrics`], which is a facade for different metrics backends.
+//! Records metrics with the crate [`metrics`], which supports different metrics backends.
 //!
-//! Client requests, and the runs that they start, are measured only if
-//! [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics) is enabled. Rare events, such as new
-//! connections to backends, are always measured. To receive the metrics, the application installs a
-//! recorder and then calls [`describe`], which registers their descriptions and units. Each label
-//! has only a few different values, regardless of the requests that clients send; see the
-//! [table](crate::trace#metrics).
+//! The metrics of client requests, and of the runs that they start, are recorded only if
+//! [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics) is enabled. The metrics of rare
+//! events, such as new connections to backends, are always recorded. To receive metrics, the
+//! application installs a recorder of the crate `metrics`, and then calls [`describe`] to register
+//! the descriptions and units. The number of values that each label can have does not depend on the
+//! requests that clients send; see the [table](crate::trace#metrics).
 //!
 //! # Examples
 //!
@@ -75,9 +75,10 @@ const COMPOSITE: &str = "gen_ai.workflow.name";
 const STATUS: &str = "mcp_composite.status";
 const VIEW: &str = "mcp_composite.view";
 
-/// Registers the descriptions and units of all metrics with the installed recorder.
+/// Registers the descriptions and units of all metrics with the recorder that the application has
+/// installed.
 ///
-/// Call this function after the application has installed a recorder.
+/// Call this function after installing a recorder of the crate `metrics`.
 pub fn describe() {
     describe_histogram!(SERVED, Unit::Seconds, "requests of clients, until they are answered");
     describe_histogram!(CALLED, Unit::Seconds, "tool calls by runs, until they are answered");
@@ -122,7 +123,7 @@ pub(crate) fn served(
     histogram!(SERVED, labels).record(took);
 }
 
-/// Records the duration and outcome of a tool call that is part of a run.
+/// Records the duration and outcome of a tool call that a run has made.
 pub(crate) fn called(tool: &str, end: &End, took: Duration, view: Option<&str>) {
     let mut labels = ended("tools/call", end);
     labels.extend(of_view(view));
@@ -130,8 +131,8 @@ pub(crate) fn called(tool: &str, end: &End, took: Duration, view: Option<&str>) 
     histogram!(CALLED, labels).record(took);
 }
 
-/// Updates all metrics that an event of a run affects, for example the run duration when a run has
-/// ended.
+/// Updates all metrics that depend on an event of a run. For example, records the duration of a run
+/// when the run has ended.
 pub(crate) fn happened(event: &Event<'_>) {
     let run = || {
         let composite = Label::new(COMPOSITE, event.composite.to_owned());
@@ -162,20 +163,21 @@ pub(crate) fn happened(event: &Event<'_>) {
     }
 }
 
-/// Records that a tool call was rejected because a budget is used up.
+/// Records that a tool call was rejected because its budget was used up.
 pub(crate) fn over_budget(budget: &str, view: Option<&str>) {
     let budget = Label::new("mcp_composite.budget", budget.to_owned());
     let labels: Vec<_> = [budget].into_iter().chain(of_view(view)).collect();
     counter!(OVER_BUDGET, labels).increment(1);
 }
 
-/// Records how a tool call with cacheable results used the cache.
+/// Records how a call to a tool with cacheable results used the cache, for example that its result
+/// came from the cache.
 #[cfg(feature = "cache")]
 pub(crate) fn cached(used: &'static str) {
     counter!(CACHED, "mcp_composite.cache" => used).increment(1);
 }
 
-/// Records that a result was truncated, and the number of bytes that were removed.
+/// Records that a tool result was truncated, and the number of bytes that were removed from it.
 pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult, view: Option<&str>) {
     let left_out =
         content_size::of_result(whole).saturating_sub(content_size::of_result(shortened));
@@ -184,7 +186,7 @@ pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult, view
     counter!(LEFT_OUT, labels).increment(u64::try_from(left_out).unwrap_or(u64::MAX));
 }
 
-/// Records that a backend was connected or reconnected.
+/// Records that a connection to a backend was established or re-established.
 #[cfg(feature = "remote")]
 pub(crate) fn connected(backend: &str) {
     counter!(CONNECTIONS, "mcp_composite.backend" => backend.to_owned()).increment(1);

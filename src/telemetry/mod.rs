@@ -1,4 +1,4 @@
-//! Observers, tracing spans, metrics and diagrams of composite runs.
+//! Observability of composite runs: observers, tracing spans, metrics and diagrams.
 
 pub mod mermaid;
 

@@ -1,30 +1,30 @@
 //! Observes the runs of composites.
 //!
-//! An [`Observer`] receives an event when a run of a composite, or one of the run's branches,
-//! starts or ends. A branch is a target, a step, or a loop element. An observer also receives an
-//! event for each attempt to call a tool, and when a branch waits for a person. Add observers to a
-//! [`CompositeLayer`](crate::composite::CompositeLayer::observer), a
-//! [`StackLayer`](crate::stack::StackLayer::observer), or the `config::Config` of a file. If
-//! several observers are added, each of them receives all events.
+//! An [`Observer`] receives an event when a run of a composite, or a branch of the run, starts or
+//! ends. A branch is a target, a step or a loop element. An observer also receives an event for
+//! each attempt to call a tool, and when a branch waits for a person. Observers are added to a
+//! [`CompositeLayer`](crate::composite::CompositeLayer::observer), to a
+//! [`StackLayer`](crate::stack::StackLayer::observer), or to the `config::Config` of a
+//! configuration file. If several observers are added, each of them receives all events.
 //!
 //! Each start event is followed by exactly one end event, even if the call is dropped or panics. A
-//! run that asks for input is [suspended](What::RunSuspended), and its branches end only after it
-//! was [resumed](What::RunResumed). If another process resumes the run, the observers in that
-//! process receive events with the same run ID. A suspended run ends if its call is dropped, or if
-//! its outer run ends.
+//! run that asks a person for input is [suspended](What::RunSuspended), and its branches end only
+//! after the run was [resumed](What::RunResumed). If another process resumes the run, the observers
+//! in that process receive the remaining events, with the same run ID. A suspended run also ends if
+//! its call is dropped, or if its outer run ends.
 //!
-//! There is an exception for runs whose [state](crate::store) was sent to a client, because such a
-//! run can be resumed at any time. If the client never returns the state, or if the state is
-//! rejected, no end event follows. The same holds for a suspended nested run if its outer run is
-//! resumed and ends before the nested run is resumed.
+//! The exception is a run whose [state](crate::store) was sent to the client, because the client
+//! can resume it at any time. If the client never returns the state, or if the state is rejected,
+//! no end event follows. The same is true for a suspended nested run if its outer run is resumed
+//! and ends first.
 //!
-//! Events contain the arguments and results of runs and tools only for observers that want
-//! [arguments](Observer::wants_arguments) or [results](Observer::wants_results). A run calls its
-//! observers synchronously, so they should return quickly.
+//! By default, events contain neither arguments nor results. An observer can request
+//! [arguments](Observer::wants_arguments) and [results](Observer::wants_results) of runs and tools.
+//! Observers should return quickly, because runs call them synchronously.
 //!
-//! The events are also logged, without arguments and results, under the target
-//! `mcp_composite::run`. Runs are logged at the level `debug`, and branches at the level `trace`,
-//! in the [span](crate::trace) of the run. Without observers, and with these logs and spans
+//! The events are also logged, without arguments and results, with the target `mcp_composite::run`.
+//! Events of runs have the level `debug`, and events of branches the level `trace`. The logs belong
+//! to the [span](crate::trace) of the run. If there are no observers, and the logs and spans are
 //! disabled, observing has no overhead.
 //!
 //! # Examples
@@ -88,23 +88,24 @@ use tracing::Level;
 /// If an observer panics, the run is not affected, and the observer continues to receive events.
 /// Only the first panic of an observer is logged.
 pub trait Observer: Send + Sync {
-    /// Processes an event about a run or one of its branches. Called synchronously by the run.
+    /// Processes an event about a run or one of its branches. Must return quickly, because the run
+    /// calls this method synchronously.
     fn on_event(&self, event: &Event<'_>);
 
-    /// Returns `true` if this observer's events must contain the arguments of runs and tools.
+    /// Returns `true` if the events for this observer must contain the arguments of runs and tools.
     /// Defaults to `false`.
     ///
-    /// The arguments of a run are those that the composite layer received. The arguments of a tool
-    /// are those that the composite layer sent, before inner layers change them.
+    /// The arguments of a run are those that the composite layer has received. The arguments of a
+    /// tool are those that the composite layer has sent, before inner layers change them.
     fn wants_arguments(&self) -> bool {
         false
     }
 
-    /// Returns `true` if this observer's events must contain the results of runs and tools.
+    /// Returns `true` if the events for this observer must contain the results of runs and tools.
     /// Defaults to `false`.
     ///
-    /// The result of a tool is the one that the composite layer received. The result of a run is
-    /// the one that the composite layer returned, before outer layers change it.
+    /// The result of a tool is the result that the composite layer has received. The result of a
+    /// run is the result that the composite layer has returned, before outer layers change it.
     fn wants_results(&self) -> bool {
         false
     }
@@ -116,11 +117,12 @@ pub trait Observer: Send + Sync {
 pub struct Event<'e> {
     /// The identifier of the run.
     pub run: RunId,
-    /// The outer run and branch that called the composite. `None` if the run is not nested.
+    /// The outer run that called the composite, and its branch that made the call. `None` if the
+    /// run is not nested.
     pub parent: Option<Parent<'e>>,
     /// The name of the composite.
     pub composite: &'e str,
-    /// The name of the view in which the run was called, such as `/team-a`. `None` if the run was
+    /// The name of the view in which the composite was called, such as `/team-a`. `None` if it was
     /// not called in a view; see [`TraceLayer::view`](crate::trace::TraceLayer::view).
     pub view: Option<&'e str>,
     /// The kind of the event, with its details.
@@ -129,7 +131,7 @@ pub struct Event<'e> {
 
 /// The identifier of a run.
 ///
-/// The identifier is a random number. It does not change if another process resumes the run.
+/// The identifier is a random number. It stays the same if another process resumes the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub(crate) u64);
 
@@ -145,7 +147,8 @@ pub struct Parent<'e> {
 
 /// A branch of a run: a target, a step, or a loop element.
 ///
-/// The `Display` output is `step` for a step or target, and `step[3]` for a loop element.
+/// The `Display` output is `step` for a target or step with this ID, and `step[3]` for a loop
+/// element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Branch<'e> {
@@ -162,11 +165,11 @@ pub enum What<'e> {
     /// A run of a composite started.
     #[non_exhaustive]
     RunStarted {
-        /// The arguments of the run. `None` unless the observer [wants](Observer::wants_arguments)
-        /// arguments.
+        /// The arguments of the run. `None` if the observer does not
+        /// [want](Observer::wants_arguments) arguments.
         arguments: Option<&'e JsonObject>,
     },
-    /// The run was suspended until a person answers its questions.
+    /// The run was suspended. It is resumed when a person has answered its questions.
     RunSuspended,
     /// The suspended run was resumed, possibly in another process.
     RunResumed,
@@ -175,19 +178,19 @@ pub enum What<'e> {
     RunFinished {
         /// Whether the result is an error result (`isError`).
         is_error: bool,
-        /// The name of the limit that ended the run early, such as `max_calls`. `None` if no limit
-        /// ended the run.
+        /// The name of the limit that ended the run early, such as `max_calls`. `None` if the run
+        /// did not reach a limit.
         limit: Option<&'static str>,
-        /// The duration of the run, excluding the time for which it waited for a person.
+        /// The duration of the run, excluding the time for which it waited for a person to answer.
         took: Duration,
-        /// The result of the run. `None` unless the observer [wants](Observer::wants_results)
+        /// The result of the run. `None` if the observer does not [want](Observer::wants_results)
         /// results.
         result: Option<&'e CallToolResult>,
     },
-    /// The run ended without a result, because its call was canceled or dropped.
+    /// The run ended without a result, because the call of the composite was canceled or dropped.
     #[non_exhaustive]
     RunDropped {
-        /// The duration of the run, excluding the time for which it waited for a person.
+        /// The duration of the run, excluding the time for which it waited for a person to answer.
         took: Duration,
     },
     /// A branch of the run started.
@@ -196,20 +199,20 @@ pub enum What<'e> {
         /// The branch.
         branch: Branch<'e>,
     },
-    /// A branch calls its tool, either for the first time or as a retry.
+    /// A branch makes an attempt to call its tool, either for the first time or as a retry.
     #[non_exhaustive]
     Attempt {
         /// The branch.
         branch: Branch<'e>,
-        /// The name of the tool, as the composite calls it.
+        /// The name of the tool, as the composite's definition contains it.
         tool: &'e str,
         /// The number of this attempt, starting at 1.
         attempt: u32,
-        /// The error kind of the previous attempt, with the same values as in reports. `None` for
-        /// the first attempt.
+        /// The kind of the error with which the previous attempt failed, with the same values as in
+        /// reports. `None` for the first attempt.
         after: Option<&'static str>,
-        /// The arguments of the tool call. `None` unless the observer
-        /// [wants](Observer::wants_arguments) arguments.
+        /// The arguments of the tool call. `None` if the observer does not
+        /// [want](Observer::wants_arguments) arguments.
         arguments: Option<&'e JsonObject>,
     },
     /// A branch waits until a person answers its question.
@@ -223,18 +226,18 @@ pub enum What<'e> {
     BranchFinished {
         /// The branch.
         branch: Branch<'e>,
-        /// The status of the branch: `completed`, `failed`, `timed_out` or `cancelled`. The status
-        /// is `skipped` only for a loop that could start none of its elements because a limit was
-        /// reached.
+        /// The status of the branch: `completed`, `failed`, `timed_out` or `cancelled`. A loop has
+        /// the status `skipped` if it could not start any element because a limit was reached.
         status: &'static str,
-        /// The error kind, with the same values as in reports. `None` if the branch did not fail.
+        /// The kind of the error with which the branch failed, with the same values as in reports.
+        /// `None` if the branch did not fail.
         error: Option<&'static str>,
         /// The number of tool calls that were made for the branch, including retries.
         attempts: u32,
-        /// Whether the result came from the cache, so that the last attempt did not call the tool.
-        /// See [`cache`](crate::cache).
+        /// Whether the result of the branch came from the cache, so that the last attempt did not
+        /// call the tool. See [`cache`](crate::cache).
         cached: bool,
-        /// The time from the start of the run to the start of the branch.
+        /// The time at which the branch started, as a duration since the start of the run.
         started: Duration,
         /// The duration of the branch.
         took: Duration,
@@ -242,19 +245,19 @@ pub enum What<'e> {
         /// results, if the tool returned no result, or if the branch is a loop or a question.
         result: Option<&'e CallToolResult>,
     },
-    /// A branch is skipped: it has not started, and will not start.
+    /// A branch is skipped: it has not started, and will not start in this run.
     #[non_exhaustive]
     BranchSkipped {
         /// The branch.
         branch: Branch<'e>,
-        /// The reason why the branch is skipped. It is `condition` if the condition of the branch
-        /// is false. If a limit ended the run, it is the name of the limit, such as `max_calls`. If
-        /// the run ended for another reason, it is `ended`.
+        /// The reason why the branch is skipped. `condition` means that the condition of the branch
+        /// is false. If a limit ended the run, the reason is the name of the limit, such as
+        /// `max_calls`. If the run ended early for any other reason, it is `ended`.
         reason: &'static str,
     },
 }
 
-/// The observers that receive the events of a layer's runs.
+/// The observers that receive the events of all runs of a layer.
 #[derive(Clone, Default)]
 pub(crate) struct Observers(Option<Arc<Vec<Watcher>>>);
 
@@ -293,8 +296,8 @@ impl Observers {
         }
     }
 
-    /// Returns `true` if events are needed. This is the case if there are any observers, or if logs
-    /// or spans of runs are enabled.
+    /// Returns `true` if a run must create events, because it has observers, or because the logs or
+    /// spans of runs are enabled.
     pub(crate) fn are_there(&self) -> bool {
         self.0.is_some()
             || tracing::span_enabled!(target: "mcp_composite::run", Level::INFO)

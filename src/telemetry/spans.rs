@@ -1,8 +1,8 @@
 //! The tracing spans of runs and tool calls, and the outcomes that are recorded in them.
 //!
 //! The spans have the target `mcp_composite::run`, like the logs of [`observe`](crate::observe).
-//! Each span is created with all fields that it may need, because `tracing` cannot add fields
-//! later.
+//! When a span is created, all fields that may be recorded later are declared, because `tracing`
+//! cannot add fields to a span.
 
 mod end;
 
@@ -17,8 +17,8 @@ use crate::{
     observe::{Branch, RunId},
 };
 
-/// The maximum size of arguments or results in a span, in bytes as measured by `content_size`.
-/// Larger contents are not recorded.
+/// The maximum size of the arguments or results in a span, in bytes as measured by `content_size`.
+/// Larger arguments and results are not recorded.
 pub(crate) const MAX_CONTENT: usize = 8 * 1024;
 
 /// Creates the tracing span for a run of a composite.
@@ -46,7 +46,7 @@ pub(crate) fn run(
     )
 }
 
-/// Creates the tracing span for an attempt to call the tool of a branch.
+/// Creates the tracing span for an attempt of a branch to call its tool.
 pub(crate) fn call(
     tool: &str,
     branch: Branch<'_>,
@@ -73,7 +73,7 @@ pub(crate) fn call(
     )
 }
 
-/// Records a tool result in the span of the call, unless the result is too large.
+/// Records a tool result in the tracing span of the call. Does nothing if the result is too large.
 pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     if content_size::of_result(result) <= MAX_CONTENT
         && let Ok(result) = serde_json::to_string(result)
@@ -82,14 +82,14 @@ pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     }
 }
 
-/// Records in the span of the current call how the call used the cache.
+/// Records how the current tool call used the cache, in the tracing span of the call.
 #[cfg(feature = "cache")]
 pub(crate) fn record_cache(used: &'static str) {
     Span::current().record("mcp_composite.cache", used);
 }
 
-/// Returns the name of a request's span: the method, followed by the name of the tool or prompt if
-/// the request names one.
+/// Returns the name of the tracing span for a request. It consists of the method and, if the
+/// request names a tool or prompt, of that name.
 pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Cow<'static, str> {
     match target {
         Some((_, target)) => format!("{method} {target}").into(),
@@ -97,7 +97,8 @@ pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Co
     }
 }
 
-/// Returns the arguments as JSON. Returns `None` if they are too large for a span.
+/// Returns the arguments of a tool call as a JSON string. Returns `None` if they are too large for
+/// a tracing span.
 pub(crate) fn json(arguments: &JsonObject) -> Option<String> {
     let size: usize =
         arguments.iter().map(|(key, value)| key.len() + content_size::of_value(value)).sum();

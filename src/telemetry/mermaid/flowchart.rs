@@ -1,4 +1,4 @@
-//! Renders composites as Mermaid flowcharts, optionally together with the outcome of a run.
+//! Renders composites as Mermaid flowcharts, which can also show the outcome of a run.
 
 use std::fmt::{self, Display};
 
@@ -10,13 +10,13 @@ use super::{
 
 /// A flowchart of a composite and of all composites that it calls, directly or indirectly.
 ///
-/// Its `Display` output is [Mermaid][mermaid] text. See the [module docs](crate::mermaid) for the
-/// contents of the chart and for an example.
+/// Its `Display` output is [Mermaid][mermaid] text. The [module docs](crate::mermaid) describe the
+/// contents of the chart and contain an example.
 ///
 /// [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flowchart {
-    /// The graph of the composite, followed by the graphs of all composites that it calls.
+    /// The graph of the composite, followed by the graphs of the composites that it calls.
     graphs: Vec<Graph>,
     run: Option<Run>,
 }
@@ -26,26 +26,26 @@ pub struct Flowchart {
 pub(crate) struct Graph {
     /// The name of the composite.
     pub(crate) composite: String,
-    /// The kind of the composite. It follows the name in the title of the graph.
+    /// The kind of the composite. It is shown after the name in the title of the graph.
     pub(crate) manner: String,
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
 }
 
-/// A node of a graph: a step, the input or the answer of a composite.
+/// A node of a graph, which represents a step, the input or the answer of a composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) shape: Shape,
     /// The lines of the node's label. For a step, the first line is the ID of the step.
     pub(crate) lines: Vec<String>,
-    /// Whether a run can complete even if this node is skipped or fails.
+    /// Whether a run can complete although this node was skipped or has failed.
     pub(crate) is_conditional: bool,
-    /// The calls to tools and composites that are drawn as arrows. Other calls are lines of the
-    /// label.
+    /// The calls to tools and composites that are drawn as arrows. Other calls are only listed in
+    /// the label.
     pub(crate) calls: Vec<Call>,
 }
 
-/// The kind of a node, which determines the shape that is drawn.
+/// The kind of a node. It determines the shape of the node in the flowchart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Input,
@@ -64,19 +64,20 @@ pub(crate) enum Shape {
 /// A node's call to a tool or composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// The switch case that makes the call. `None` if the node is not a switch.
+    /// The switch case that contains the call. `None` if the node is not a switch.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Callee {
-    /// A composite. Contains the index of its graph in the flowchart.
+    /// Another composite. Contains the index of its graph in the flowchart.
     Graph(usize),
     Tool(String),
 }
 
-/// An arrow between two nodes of a graph. The second node may start after the first has finished.
+/// An arrow from one node of a graph to another. The second node may start after the first has
+/// finished.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edge {
     pub(crate) from: usize,
@@ -91,7 +92,7 @@ enum Arrow {
     Dotted,
 }
 
-/// The identifier of a node in the Mermaid text. It is generated, and therefore never contains user
+/// The identifier of a node in the Mermaid text. It is generated, so that it never contains user
 /// input.
 #[derive(Clone, Copy)]
 struct Id {
@@ -99,15 +100,15 @@ struct Id {
     node: usize,
 }
 
-/// The identifier of a switch case in the Mermaid text.
+/// The identifier of a case of a switch in the Mermaid text.
 #[derive(Clone, Copy)]
 struct CaseId(Id, usize);
 
-/// The identifier of a composite's graph in the Mermaid text.
+/// The identifier of the graph of a composite in the Mermaid text.
 #[derive(Clone, Copy)]
 struct GraphId(usize);
 
-/// A class in the Mermaid text, which is a style that several nodes share.
+/// A class in the Mermaid text, which defines a style for several nodes.
 struct Class<'c> {
     name: &'static str,
     style: &'static str,
@@ -121,9 +122,10 @@ impl Flowchart {
         Self { graphs, run: None }
     }
 
-    /// Adds the status of a run to the flowchart, so that each step shows its outcome or progress.
+    /// Adds a recorded run to the flowchart, so that each step shows its outcome or progress in the
+    /// run.
     ///
-    /// Composites and steps of the run that are not in the flowchart are ignored.
+    /// Composites and steps in the run that are not part of the flowchart are ignored.
     #[must_use]
     pub fn run(mut self, run: &Run) -> Self {
         self.run = Some(run.clone());
@@ -138,8 +140,8 @@ impl Flowchart {
         })
     }
 
-    /// Returns the outcome of a node in the run, as lines of text and as a status. If nothing was
-    /// recorded for the node, the lines are empty and the status is `None`.
+    /// Returns the outcome of a node in the recorded run: lines of text for the label, and a
+    /// status. If nothing was recorded for the node, there are no lines and the status is `None`.
     fn outcome(&self, graph: &Graph, node: &Node) -> (Vec<String>, Option<Status>) {
         let record = self.run.as_ref().and_then(|run| run.of(&graph.composite));
         let (Some(record), Some(id)) = (record, node.lines.first()) else {
@@ -251,8 +253,8 @@ impl Node {
 // === impl Shape ===
 
 impl Shape {
-    /// Returns the brackets around a node's label in the Mermaid text. They determine the shape of
-    /// the node.
+    /// Returns the opening and closing brackets around the label of a node in the Mermaid text.
+    /// They determine the shape of the node.
     const fn brackets(self) -> (&'static str, &'static str) {
         match self {
             Self::Input | Self::Answer | Self::Stop => ("([", "])"),

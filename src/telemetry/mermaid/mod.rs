@@ -1,10 +1,10 @@
 //! Renders composites and their runs as Mermaid flowcharts.
 //!
 //! A [`Flowchart`] describes a composite in [Mermaid][mermaid] text, which Git forges, wikis and
-//! notebooks render as a diagram. The diagram shows the steps with their dependencies and the tools
-//! that they call, as well as conditions, loops, questions, steps that may fail, and the answer.
-//! Create a flowchart from a [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or a
-//! [`Plan`](crate::composite::Plan::flowchart). To create it from a configuration file, run
+//! notebooks render as a diagram. The diagram shows the steps, their dependencies and the tools
+//! that they call. It also shows conditions, loops, questions, steps that may fail, and the answer.
+//! A flowchart is created from a [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or
+//! a [`Plan`](crate::composite::Plan::flowchart). To create it from a configuration file, run
 //! `mcp-composite draw FILE NAME`.
 //!
 //! - A solid arrow from one step to another means that the second may start after the first has
@@ -15,16 +15,16 @@
 //! - A dashed border marks a step that has a condition, or whose failure does not fail the run.
 //!
 //! A [`Recorder`] is an [`Observer`](crate::observe::Observer) that records the outcomes of runs.
-//! Add a recorded [`Run`] to a flowchart to show the status of each step by a color and a line of
-//! text, for example that the step has failed, is running or waits for a person. The flowchart then
-//! also shows the duration of each step, and the outcomes of loop elements. Arguments and results
-//! are not recorded.
+//! If a recorded [`Run`] is added to a flowchart, each step shows its status by a color and a line
+//! of text: for example, that the step has failed, is running or waits for a person. The flowchart
+//! then also shows the duration of each step, and the outcomes of loop elements. Arguments and
+//! results are not recorded.
 //!
 //! Names, conditions and questions are truncated to 80 characters, and are never interpreted as
-//! markup. The same composite and run always produce the same text.
+//! markup. The text of a flowchart depends only on the composite and the run.
 //!
-//! By default, Mermaid refuses to draw charts with more than 500 arrows or 50 000 characters. The
-//! page that embeds the chart can raise these limits with [`maxEdges` and `maxTextSize`][limits].
+//! By default, Mermaid refuses to draw charts with more than 500 arrows or 50 000 characters. Pages
+//! that embed a larger chart can raise these limits with [`maxEdges` and `maxTextSize`][limits].
 //!
 //! [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 //! [limits]: https://mermaid.js.org/config/schema-docs/config.html

@@ -1,4 +1,4 @@
-//! Records the outcomes of runs, for display in flowcharts.
+//! Records the outcomes of runs, so that flowcharts can show them.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -14,10 +14,10 @@ const KEPT: usize = 100;
 /// An observer that records the outcomes of runs, so that [flowcharts](super::Flowchart::run) can
 /// show them.
 ///
-/// Pass the recorder to a layer as an `Arc`, and keep a clone of the `Arc` to read the runs. By
-/// default, the recorder keeps the last 100 runs with their nested runs. It counts the outcomes of
-/// each step, and does not record arguments or results. The memory for a run is therefore
-/// proportional to its concurrent calls, and does not grow with the total number of its calls.
+/// To use a recorder, pass it to a layer as an `Arc`, and read the runs from a clone of the `Arc`.
+/// By default, the recorder stores the last 100 runs with their nested runs. For each step, it
+/// stores only how often each outcome occurred, and no arguments or results. The memory of a run
+/// therefore grows with the number of concurrent calls, but not with the total number of calls.
 #[derive(Debug)]
 pub struct Recorder {
     max_runs: usize,
@@ -30,14 +30,15 @@ pub struct Run {
     id: RunId,
     composite: String,
     is_over: bool,
-    /// The records of the composites that were called in the run, by name.
+    /// For each composite that was called in the run, the record of its runs. Indexed by the name
+    /// of the composite.
     records: BTreeMap<String, Record>,
-    /// The current statuses of everything in the run that has not ended: the run itself, nested
-    /// runs and branches.
+    /// The current status of everything in the run that has not ended: the run itself, its nested
+    /// runs, and their branches.
     open: HashMap<Open, Status>,
 }
 
-/// The outcomes of a composite, over all of its runs within a recorded run.
+/// The outcomes of all runs of one composite within a recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Record {
     pub(super) runs: Tally,
@@ -49,11 +50,11 @@ pub(super) struct Record {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Branches {
     pub(super) own: Tally,
-    /// The outcomes of the loop elements, if the step is a loop.
+    /// The outcomes of the step's loop elements, if the step is a loop.
     pub(super) elements: Tally,
 }
 
-/// The key of a run or branch that has not ended.
+/// Identifies a run, or a branch of a run, that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Open {
     run: RunId,
@@ -64,9 +65,9 @@ struct Open {
 struct Notes {
     /// The recorded outermost runs, by ID.
     runs: HashMap<RunId, Run>,
-    /// The IDs of the runs in `runs`, from the oldest to the newest.
+    /// The IDs of the recorded runs, from the oldest to the newest.
     order: VecDeque<RunId>,
-    /// For each run that has not ended, the outermost run that contains it.
+    /// Maps the ID of each run that has not ended to the ID of the outermost run that contains it.
     outermost: HashMap<RunId, RunId>,
 }
 
@@ -79,8 +80,8 @@ impl Recorder {
         Self { max_runs: KEPT, notes: Mutex::default() }
     }
 
-    /// Sets the maximum number of recorded runs, including runs that have not ended. If a new run
-    /// exceeds the maximum, the oldest runs are removed. Defaults to 100.
+    /// Sets the maximum number of recorded runs, including runs that have not ended. When more runs
+    /// start, the oldest runs are removed. Defaults to 100.
     #[must_use]
     pub const fn max_runs(mut self, runs: usize) -> Self {
         self.max_runs = runs;
@@ -88,7 +89,7 @@ impl Recorder {
     }
 
     /// Returns the recorded runs in their current state, from the newest to the oldest. Nested runs
-    /// are part of the run that contains them.
+    /// are part of their outermost run.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let notes = self.lock();
@@ -128,8 +129,7 @@ impl Observer for Recorder {
 // === impl Notes ===
 
 impl Notes {
-    /// Adds a run that starts. Also adds a run that was started in another process and resumes in
-    /// this process.
+    /// Adds a run that starts, or that was started in another process and resumes in this process.
     fn begin(&mut self, event: &Event<'_>, max_runs: usize) {
         if self.outermost.contains_key(&event.run) {
             return;
@@ -187,8 +187,8 @@ impl Run {
         self.is_over
     }
 
-    /// Returns the record of a composite in this run. Returns `None` if the composite was not
-    /// called.
+    /// Returns the record of a composite in this run. Returns `None` if the run has not called the
+    /// composite.
     pub(super) fn of(&self, composite: &str) -> Option<&Record> {
         self.records.get(composite)
     }
@@ -230,7 +230,7 @@ impl Run {
         }
     }
 
-    /// Records the current status of a run or branch that has not ended.
+    /// Records the current status of a run, or of one of its branches, that has not ended.
     fn stands(&mut self, event: &Event<'_>, branch: Option<Branch<'_>>, status: Status) {
         let before = self.open.insert(Open::new(event, branch), status);
         self.tally(event, branch).note(before, status);

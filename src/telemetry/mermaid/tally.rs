@@ -15,7 +15,7 @@ pub(super) enum Status {
     Skipped,
 }
 
-/// All statuses, from the most to the least important for display.
+/// All statuses, ordered by their importance for display. The most important status comes first.
 pub(super) const STATUSES: [Status; 7] = [
     Status::Failed,
     Status::TimedOut,
@@ -26,13 +26,13 @@ pub(super) const STATUSES: [Status; 7] = [
     Status::Skipped,
 ];
 
-/// Counts the outcomes of all runs of a composite, or of all branches of a step.
+/// Counts the outcomes of the runs of a composite, or of the branches of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
-    /// The number of runs or branches with each status, in the order of [`STATUSES`].
+    /// How many runs or branches have each status. The order is that of [`STATUSES`].
     counts: [u64; STATUSES.len()],
-    /// The reasons of the outcomes: error kinds, reasons for skipping branches, and limits that
-    /// were reached.
+    /// The reasons for the outcomes: error kinds, reasons for skipping branches, and names of
+    /// limits that were reached.
     reasons: BTreeSet<&'static str>,
     /// The longest duration of a run or branch.
     took: Duration,
@@ -43,7 +43,7 @@ pub(super) struct Tally {
 // === impl Status ===
 
 impl Status {
-    /// Parses the status of a finished branch in an event.
+    /// Parses the final status of a branch, as it is contained in an event.
     pub(super) fn of(ended: &str) -> Self {
         let is = |status: &Self| status.name() == ended;
         STATUSES.into_iter().find(is).unwrap_or(Self::Failed)
@@ -71,7 +71,7 @@ impl Status {
         }
     }
 
-    /// Returns the Mermaid style of nodes with this status. The colors are legible on light and
+    /// Returns the Mermaid style for nodes with this status. Its colors are legible on light and
     /// dark pages.
     pub(super) const fn style(self) -> &'static str {
         match self {
@@ -89,8 +89,8 @@ impl Status {
 // === impl Tally ===
 
 impl Tally {
-    /// Counts a run or branch with the status `now`. If it was already counted with the status
-    /// `before`, decrements the count of that status.
+    /// Counts a run or branch with the status `now`. If the run or branch was counted with the
+    /// status `before`, it is no longer counted with that status.
     pub(super) fn note(&mut self, before: Option<Status>, now: Status) {
         if let Some(before) = before {
             let count = self.count_mut(before);
@@ -111,8 +111,8 @@ impl Tally {
         self.attempts += u64::from(attempts);
     }
 
-    /// Returns the most important status of all counted runs or branches. Returns `None` if nothing
-    /// was counted.
+    /// Returns the most important status of the counted runs or branches. Returns `None` if none
+    /// were counted.
     pub(super) fn worst(&self) -> Option<Status> {
         STATUSES
             .into_iter()
@@ -121,8 +121,8 @@ impl Tally {
             .map(|(status, _)| status)
     }
 
-    /// Returns a summary such as `failed (tool) in 1.2s, 3 attempts`. Returns `None` if nothing was
-    /// counted.
+    /// Returns a summary of the outcomes, such as `failed (tool) in 1.2s, 3 attempts`. Returns
+    /// `None` if no runs or branches were counted.
     pub(super) fn summary(&self) -> Option<String> {
         let worst = self.worst()?;
         let all: u64 = self.counts.iter().sum();

@@ -1,10 +1,10 @@
 //! Escapes text in the labels of Mermaid charts.
 //!
-//! Names, conditions and questions can contain any characters: the quote that ends a label,
-//! keywords, or markup that runs as a script if a page allows scripts. All characters in a Mermaid
-//! label except letters, digits and spaces may have a special meaning to the parser, to the
-//! Markdown rendering of labels, or to the embedding page. These characters are therefore written
-//! as Mermaid's [entity codes][codes], which Mermaid decodes last.
+//! Names, conditions and questions can contain any characters. Examples are the quote that ends a
+//! label, keywords, and markup that runs as a script if a page allows scripts. In a Mermaid label,
+//! all characters except letters, digits and spaces may have a special meaning to the parser, to
+//! the Markdown rendering of labels, or to the embedding page. These characters are therefore
+//! written as [entity codes][codes], which Mermaid decodes last.
 //!
 //! [codes]: https://mermaid.js.org/syntax/flowchart.html#entity-codes-to-escape-characters
 
@@ -13,16 +13,16 @@ use std::fmt::{self, Write};
 /// The maximum number of characters in a line of a label. Longer lines are truncated.
 const MAX_CHARS: usize = 80;
 
-/// The character that replaces unsafe characters: those that change the text direction, with which
-/// a text can be disguised, and those that are invalid in XML.
+/// The character that replaces unsafe characters. Unsafe are characters that change the text
+/// direction, which could be used to disguise a text, and characters that are invalid in XML.
 const REPLACEMENT: char = '\u{fffd}';
 
 /// An invisible character that is inserted between two characters that have a special meaning as a
-/// pair, even as entity codes. Examples are two dollar signs (a formula), `:f` (an icon) and `\n`
-/// (a line break). Other pairs are Mermaid's internal encodings of `&` and `;`.
+/// pair, even if they are written as entity codes. Examples are two dollar signs (a formula), `:f`
+/// (an icon) and `\n` (a line break). Other pairs are Mermaid's internal encodings of `&` and `;`.
 const WORD_JOINER: char = '\u{2060}';
 
-/// The lines of a label. The `Display` output is escaped and quoted.
+/// The label of a node, as lines of text. The `Display` output is escaped and quoted.
 pub(super) struct Label<'l, T>(pub(super) &'l [T]);
 
 impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
@@ -38,7 +38,7 @@ impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
     }
 }
 
-/// Writes a string as one line of a label, and escapes special characters.
+/// Writes a string as one line of a label. Special characters are escaped.
 fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let shown = printable(text);
     let mut before = None;
@@ -68,8 +68,8 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns a string in its displayed form: truncated, with unsafe characters replaced, and with
-/// whitespace collapsed to single spaces.
+/// Returns a string in the form in which labels display it: truncated, with unsafe characters
+/// replaced, and with each run of whitespace collapsed to one space.
 fn printable(text: &str) -> String {
     // The rest of a longer string would be truncated anyway, so it is not processed.
     let start: String = text.chars().take(4 * MAX_CHARS).collect();

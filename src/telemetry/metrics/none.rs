@@ -1,5 +1,5 @@
-//! Replaces the functions of `metrics.rs` if the feature `metrics` is disabled. These functions do
-//! nothing.
+//! Provides the functions of `metrics.rs` without effects. Used if the feature `metrics` is
+//! disabled.
 
 use std::time::Duration;
 

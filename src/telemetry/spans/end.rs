@@ -1,5 +1,5 @@
-//! The outcomes of client requests, runs and tool calls, as the OpenTelemetry conventions define
-//! them.
+//! The outcomes of client requests, runs and tool calls, with the values that the OpenTelemetry
+//! conventions define.
 
 use std::{borrow::Cow, ops::RangeInclusive};
 
@@ -11,16 +11,16 @@ use crate::message::Reply;
 /// The error codes that [JSON-RPC](https://www.jsonrpc.org/specification#error_object) reserves.
 const RESERVED: RangeInclusive<i32> = -32768..=-32000;
 
-/// The outcome of a client request, a run or a tool call. Spans and metrics record it.
+/// The outcome of a client request, a run or a tool call, as it is recorded in spans and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
     /// The status: `completed`, `failed`, `timed_out`, `suspended` or `cancelled`.
     pub(crate) status: &'static str,
-    /// The error kind (`error.type`), which has only a few different values. `None` if the
-    /// operation did not fail, or if the client caused the failure.
+    /// The error kind (the attribute `error.type`), which has only a few different values. `None`
+    /// if the operation did not fail, or if the client caused the failure.
     pub(crate) error: Option<Cow<'static, str>>,
-    /// The JSON-RPC error code (`rpc.response.status_code`). `None` if the reply is not a JSON-RPC
-    /// error.
+    /// The JSON-RPC error code (the attribute `rpc.response.status_code`). `None` if the reply is
+    /// not a JSON-RPC error.
     pub(crate) code: Option<i32>,
 }
 
@@ -30,15 +30,15 @@ impl End {
     pub(crate) const CANCELLED: Self = Self::of("cancelled");
     pub(crate) const SUSPENDED: Self = Self::of("suspended");
     pub(crate) const PANICKED: Self = Self::failed("panic");
-    /// The outcome of an operation whose service returns an error instead of a reply.
+    /// The outcome of an operation that ended with an error of the service instead of a reply.
     pub(crate) const UNANSWERED: Self = Self::failed("_OTHER");
     pub(crate) const TOOL_ERROR: Self = Self::failed("tool_error");
 
     /// Returns the outcome of an operation from its reply.
     ///
-    /// If the reply is a JSON-RPC error that the server caused (an internal error or a server
-    /// error), the outcome has an error kind. If the client caused the error, the outcome has no
-    /// error kind.
+    /// If the reply is a JSON-RPC error, the outcome contains an error kind only if the server
+    /// caused the error, as with an internal error. It contains no error kind if the client caused
+    /// the error.
     pub(crate) fn of_reply(reply: &Reply) -> Self {
         match reply.error() {
             Some(error) => {
@@ -54,7 +54,7 @@ impl End {
         }
     }
 
-    /// Returns the outcome of a tool call from the `isError` flag of its result.
+    /// Returns the outcome of a tool call whose result has the given `isError` flag.
     pub(crate) const fn of_result(is_error: bool) -> Self {
         if is_error { Self::TOOL_ERROR } else { Self::of("completed") }
     }
@@ -73,14 +73,16 @@ impl End {
         }
     }
 
-    /// Returns the JSON-RPC error code as a label value. Only a few different values are possible.
+    /// Returns the JSON-RPC error code as the value of a metrics label. The number of possible
+    /// values is small.
     #[cfg(feature = "metrics")]
     pub(crate) fn low_code(&self) -> Option<Cow<'static, str>> {
         self.code.map(Self::of_code)
     }
 
-    /// Returns a reserved JSON-RPC error code as a string. Returns `_OTHER` for any other code, to
-    /// keep the number of label values small although servers may return any code.
+    /// Returns a JSON-RPC error code as a string if the specification reserves the code, and
+    /// `_OTHER` for any other code. Servers may return any code, and this limits the number of
+    /// different values in metrics.
     pub(crate) fn of_code(code: i32) -> Cow<'static, str> {
         if RESERVED.contains(&code) { code.to_string().into() } else { "_OTHER".into() }
     }
