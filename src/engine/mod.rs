@@ -5,16 +5,21 @@
 //! ends when all steps are finished. The engine does not depend on Tower, services or files: it
 //! calls tools only through a [`Caller`](caller::Caller).
 //!
-//! Suggested reading order: `action`, `plan` (with `step_set`), `record` and `outcome` (the
-//! outcomes of steps), `step_output` (the stored parts of tool results), `preserved_outputs` (step
-//! outputs for the report of a failed run), `meter` and `scope` (resource usage and limits),
-//! `observation`, `question` (one question to the user), `loop_state`, `state` (the state of a
-//! run), `retention` (which outcomes a run stores), `suspension` (the size of a suspended run's
-//! state), `expression_data` (access of expressions to the state), `questions` (all questions of a
-//! run and their answers), `attempts` (one call with its retries), `for_each`, `scheduler` (a run
-//! as a state machine without I/O), `predicted_stop` (whether an answer ends a run), `caller`,
-//! `branches`, `progress` and `run` (the driver of the scheduler on Tokio). `output` builds the
-//! answer of a plan. `preview` lists the tool calls of a plan without making them.
+//! Suggested reading order:
+//!
+//! - The definition of a plan: `action` and `plan` (with `step_set`).
+//! - The outcomes of steps: `record`, `outcome`, `step_output` (the stored parts of tool results)
+//!   and `preserved_outputs` (step outputs for the report of a failed run).
+//! - The resources and events of a run: `meter` and `scope` (resource usage and limits) and
+//!   `observation`.
+//! - The state of a run: `question` (one question to the user), `loop_state`, `state`, `retention`
+//!   (which outcomes are stored), `suspension` (the size of a suspended run's state),
+//!   `expression_data` (the data for expressions) and `questions` (all questions and answers).
+//! - The execution of a run: `attempts` (one call with its retries), `for_each`, `scheduler` (a run
+//!   as a state machine without I/O), `predicted_stop` (whether an answer ends a run), `caller`,
+//!   `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
+//! - Before and after a run: `preview` lists the tool calls of a plan without making them, and
+//!   `output` builds the answer.
 //!
 //! A run owns all tasks and tool calls that it starts. Dropping a run aborts its running steps.
 //! There is no other way to cancel a run.
