@@ -49,8 +49,8 @@ pub(crate) struct CallSite {
 pub(crate) struct PossibleCall<'a> {
     /// The path to the call within the definition of its step, such as `cases[0]`.
     pub(crate) path: Vec<PathSegment>,
-    /// The condition of the switch case that contains the call. `None` if the call belongs to no
-    /// case.
+    /// The condition of the switch case to which the call belongs. `None` for the default call of a
+    /// switch, and for calls of other steps.
     pub(crate) when: Option<&'a Condition>,
     pub(crate) site: &'a CallSite,
 }
@@ -125,8 +125,8 @@ pub enum OnRefusal {
     /// The run fails.
     #[default]
     Abort,
-    /// The step completes without an answer, and the run continues. The output of the step has only
-    /// one member, `action`, whose value is for example `decline`.
+    /// The step completes without an answer, and the run continues. The output of the step is then
+    /// an object with the single member `action`, such as `{ "action": "decline" }`.
     Continue,
     /// The step completes and the run ends early: steps that are already running finish, and all
     /// other steps are skipped.
@@ -321,8 +321,8 @@ impl ForEach {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Returns `true` if the run can continue without an answer to this question, because
-    /// `on_decline` or `on_cancel` is [`OnRefusal::Continue`].
+    /// Returns `true` if the run can continue without an answer to this question. This is the case
+    /// if `on_decline` or `on_cancel` is [`OnRefusal::Continue`].
     pub(crate) fn may_go_on(&self) -> bool {
         [self.on_decline, self.on_cancel].contains(&OnRefusal::Continue)
     }

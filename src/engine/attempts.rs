@@ -52,7 +52,7 @@ enum Phase {
     Calling,
     /// The last attempt failed, and the delay before the next attempt has not passed.
     Waiting,
-    /// The delay has passed, so that the next attempt can start.
+    /// The delay before the next attempt has passed, so that the attempt can start.
     Due,
 }
 
@@ -194,19 +194,18 @@ impl<'p> Attempts<'p> {
 // === impl Retry ===
 
 impl Retry {
-    /// Returns the delay before the next attempt of a call that has failed `attempts` times.
+    /// Returns a random delay before the next attempt of a call that has failed `attempts` times.
     ///
-    /// The delay is chosen at random between zero and [`longest_wait`](Self::longest_wait), so that
-    /// calls that failed at the same time are not retried at the same time.
+    /// The delay is chosen at random between zero and [`longest_wait`](Self::longest_wait). This
+    /// prevents calls that failed at the same time from being retried at the same time.
     fn wait(self, attempts: u32, random: &mut Rng) -> Duration {
         let longest = self.longest_wait(attempts);
         let nanoseconds = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(random.u64(0..=nanoseconds))
     }
 
-    /// Returns the upper bound of the delay before the next attempt of a call that has failed
-    /// `attempts` times. The bound doubles with each attempt, up to the maximum delay of the retry
-    /// policy.
+    /// Returns the maximum delay before the next attempt of a call that has failed `attempts`
+    /// times. It doubles with each attempt, up to the limit of the retry policy.
     pub(super) fn longest_wait(self, attempts: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         self.delay.saturating_mul(doubled).min(self.max_delay)

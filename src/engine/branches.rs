@@ -88,7 +88,8 @@ struct Started<T> {
 pub(crate) struct SpawnHint {
     /// The number of upcoming calls that are spawned as tasks without a first poll.
     left: AtomicU8,
-    /// The value that `left` gets the next time a call is pending after its first poll.
+    /// The number of calls that will be spawned without a first poll if another call is pending
+    /// after its first poll.
     after_wait: AtomicU8,
 }
 
@@ -196,8 +197,8 @@ impl<T: Send + 'static> Branches<T> {
         started.spawn(self.runtime.as_ref(), id, branch);
     }
 
-    /// Takes the step of the last branch whose first poll took long. Returns `None` if no first
-    /// poll took long since the previous call of this method.
+    /// Returns the step of the last branch whose first poll took long, and then forgets it. Returns
+    /// `None` if no first poll took long since the previous call of this method.
     pub(super) fn took_long(&mut self) -> Option<usize> {
         self.started.as_mut()?.long.take()
     }

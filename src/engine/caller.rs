@@ -148,7 +148,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns an error if the reply exceeds a limit.
+    /// Returns an error if the run would exceed a limit with this reply.
     pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
         let bytes = match answer {
             Ok(ToolReply::Result(result)) => content_size::of_result(result),

@@ -1,4 +1,4 @@
-//! A running loop and the results of its elements.
+//! A running loop of a run, with the results of its elements.
 
 use std::{mem, ops::Range, time::Duration};
 
@@ -43,16 +43,16 @@ impl<'p> Loop<'p> {
         Self { step, definition, iterations, next: 0, running: 0, attempts: 0, since, items }
     }
 
-    /// Creates the loop of a run that resumes after a suspension. `asked` is the number of elements
-    /// that wait for answers of the user.
+    /// Creates the loop of a run that resumes after a suspension. `asked` is the number of loop
+    /// elements that wait for the user to answer.
     pub(super) fn resumed(state: LoopState, definition: &'p ForEach, asked: usize) -> Self {
         let LoopState { step, items, iterations, next, attempts, started_ms } = state;
         let since = Duration::from_millis(started_ms);
         Self { step, definition, items, iterations, next, running: asked, attempts, since }
     }
 
-    /// Converts the loop to the state that is stored while the run is suspended. The run is
-    /// suspended only when all running elements wait for answers of the user.
+    /// Converts the loop to the state that is stored while the run is suspended. At that time, all
+    /// running elements wait for the user to answer.
     pub(super) fn into_state(self) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
         LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
@@ -109,13 +109,14 @@ impl<'p> Loop<'p> {
         !self.items.is_empty() && self.iterations.iter().all(is_skipped)
     }
 
-    /// Returns `true` if at least one element has ended without being skipped.
+    /// Returns `true` if at least one loop element has ended, not counting elements that were
+    /// skipped.
     pub(super) fn has_ended_any(&self) -> bool {
         let mut iterations = self.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status != Status::Skipped)
     }
 
-    /// Stores the outcome of an element that has ended.
+    /// Stores the outcome of a loop element that has ended.
     pub(super) fn end(&mut self, index: usize, mut outcome: Outcome) {
         self.running -= 1;
         self.attempts += outcome.attempts;

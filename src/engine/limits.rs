@@ -17,8 +17,8 @@ const MAX_ROUNDS: usize = 10;
 /// notification that keeps the request from timing out.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The resource limits of one call of a composite, including all nested runs: the number of tool
-/// calls, the total size of their results, and the rounds of questions to the user.
+/// The limits on the resources that one call of a composite uses, including all nested runs: the
+/// number of tool calls, the total size of their results, and the rounds of questions to the user.
 ///
 /// A step or loop element that would exceed a limit fails with an error message that names the
 /// limit. All other steps and elements continue.
@@ -68,9 +68,9 @@ impl CallLimits {
         self
     }
 
-    /// Sets the maximum number of rounds of questions. In each round, the client receives all
-    /// questions that can be asked at that time. Defaults to 10, because clients handle up to 10
-    /// rounds automatically.
+    /// Sets the maximum number of rounds of questions. In one round, the client receives all
+    /// questions that are pending at that time. Defaults to 10, because MCP clients automatically
+    /// handle up to 10 rounds.
     #[must_use]
     pub const fn max_rounds(mut self, rounds: usize) -> Self {
         self.max_rounds = rounds;

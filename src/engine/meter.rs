@@ -45,8 +45,8 @@ pub(super) struct Meter {
     /// the outermost meter, which belongs to the whole composite call.
     pub(super) parsed_bytes: AtomicUsize,
     /// A lock that is held while an amount is added to a meter and to its outer meters. If one of
-    /// the meters rejects the amount, no other thread has seen it in the others. All nested meters
-    /// share the lock of the outermost meter.
+    /// the meters rejects the amount, no other thread can see that it was already added to others.
+    /// All nested meters share the lock of the outermost meter.
     pub(super) counting: Mutex<()>,
     /// The run that ends when a limit of this meter is reached. If `None`, reaching a limit fails
     /// only the tool call that would exceed it.

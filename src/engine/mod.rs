@@ -1,9 +1,9 @@
 //! The engine, which runs plans.
 //!
 //! A [`Plan`](plan::Plan) is a validated set of steps with their dependencies. A run of a plan
-//! starts from a [`RunState`](state::RunState), in which some steps may already be finished, and
-//! ends when all steps are finished. The engine does not depend on Tower, services or files: it
-//! calls tools only through a [`Caller`](caller::Caller).
+//! starts from a [`RunState`](state::RunState), and ends when all steps are finished. If the run
+//! resumes after a suspension, some steps are already finished in this state. The engine does not
+//! depend on Tower, services or files: it calls tools only through a [`Caller`](caller::Caller).
 //!
 //! Suggested reading order:
 //!

@@ -75,7 +75,7 @@ struct Open {
     place: BranchPlace,
     /// The time at which the branch started, as a duration since the start of the run.
     started: Duration,
-    /// The number of tool calls that were made for the branch.
+    /// The number of tool calls that the branch has made so far.
     attempts: u32,
     /// The tool call to a server that the branch is making. `None` if the branch is not calling a
     /// server.
@@ -158,7 +158,7 @@ impl<'p> Observation<'p> {
     }
 
     /// Adds a branch of a run that resumes. The branch started before the run was suspended, and
-    /// waits for answers of the user.
+    /// waits for the user to answer.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.phase = Phase::Before { was_put_away: true };
         let (step, element) = self.element(id);
@@ -255,7 +255,7 @@ impl<'p> Observation<'p> {
         call.end(&outcome.end());
     }
 
-    /// Reports that a branch waits for answers of the user.
+    /// Reports that a branch waits for the user to answer its questions.
     pub(super) fn wait(&mut self, id: BranchId) {
         if let Some(call) = self.take_call(id) {
             call.end(&End::SUSPENDED);
@@ -387,8 +387,8 @@ impl<'p> Observation<'p> {
         }
     }
 
-    /// Returns the step of a branch, and the index of its loop element. The index is `None` if the
-    /// step is not a loop.
+    /// Splits the ID of a branch into its step and the index of its loop element. The index is
+    /// `None` if the step is not a loop.
     fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
         (step, self.plan.steps()[step].is_loop().then_some(element))
     }

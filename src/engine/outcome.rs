@@ -31,7 +31,7 @@ pub(crate) struct Outcome {
     /// other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
-    /// The number of tool calls that were made for the step, including retries.
+    /// The total number of tool calls that were made for the step, including retries.
     pub(crate) attempts: u32,
     /// The time at which the step started, in milliseconds after the start of the run. Zero if the
     /// step never started.
@@ -96,7 +96,7 @@ pub(crate) enum ErrorKind {
     Definition,
     /// The user declined.
     Declined,
-    /// The user dismissed the question, or it could not be asked.
+    /// The user dismissed the question of the step, or the user could not be asked.
     Dismissed,
 }
 

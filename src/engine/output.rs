@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
-    /// The names of the properties that must exist and not be null.
+    /// The names of the properties that must exist and must not be null in the answer.
     pub(crate) required: Vec<String>,
 }
 

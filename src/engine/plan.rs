@@ -19,7 +19,7 @@ use crate::{
 /// The maximum number of steps in a plan.
 pub(crate) const MAX_PLAN_STEPS: usize = 100;
 
-/// The plan of a run: its steps and their order.
+/// The plan of a run: a validated set of steps with their dependencies.
 ///
 /// A plan is validated when it is created.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     steps: Vec<Step>,
     /// The concurrency limit: the maximum number of steps that run at the same time.
     pub(crate) concurrency: usize,
-    /// The event that ends a run early, before all of its steps have run.
+    /// Determines whether the run can end before all of its steps have ended.
     pub(crate) stop: Stop,
     pub(crate) answer: RunOutput,
     /// The names of the steps, as progress notifications show them.
@@ -99,8 +99,7 @@ pub(crate) enum OnFailure {
 /// Determines whether a run can end before all of its steps have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The run ends when all steps have ended. It ends earlier only if a failed step aborts the
-    /// run.
+    /// The run ends when all of its steps have ended, unless a failed step aborts it earlier.
     #[default]
     Never,
     /// The run ends after the first step that succeeds.
@@ -397,7 +396,7 @@ impl Step {
         self.action.sites().any(|call| matches!(call.arguments, Arguments::Input))
     }
 
-    /// Returns `true` if a failure of the step does not fail the run.
+    /// Returns `true` if the run continues when the step fails.
     ///
     /// A loop with [`OnFailure::Continue`] does not fail if its elements fail, but only if it
     /// cannot start. In this case, the run continues only if the loop has default results.

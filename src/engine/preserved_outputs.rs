@@ -47,7 +47,8 @@ impl Preservation {
         }
     }
 
-    /// Truncates or drops the output if it exceeds `max` bytes.
+    /// Truncates the output if it exceeds `max` bytes. Drops it if it cannot be truncated to this
+    /// size.
     fn within(self, max: usize) -> Self {
         if self.bytes() <= max {
             return self;

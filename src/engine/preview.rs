@@ -42,8 +42,8 @@ pub struct StepPreview {
     /// The result with which the step ends the run. `None` if the step does not end the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stops: Option<StopPreview>,
-    /// The error with which the step is certain to fail when it computes its value or its result.
-    /// `None` if no error is predictable.
+    /// An error that is certain to occur when the step computes its value or its result, and that
+    /// fails the step. `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The tool calls that the step may make. A switch makes at most one of them. A loop has a
@@ -61,8 +61,8 @@ pub struct ConditionPreview {
     /// run, or if the evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// The error with which the condition is certain to fail the step. `None` if no error is
-    /// predictable.
+    /// An error that is certain to occur when the condition is evaluated, and that fails the step.
+    /// `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -71,8 +71,8 @@ pub struct ConditionPreview {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallPreview {
-    /// The condition of the switch case that contains the call. `None` if the call belongs to no
-    /// case.
+    /// The condition of the switch case to which the call belongs. `None` for the default call of a
+    /// switch, and for calls of other steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<ConditionPreview>,
     /// The name of the tool.
@@ -81,8 +81,8 @@ pub struct CallPreview {
     /// text, such as `$steps.scan.output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// The error with which the arguments are certain to fail the step. `None` if no error is
-    /// predictable.
+    /// An error that is certain to occur when the arguments are evaluated or prepared, and that
+    /// fails the step. `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -97,8 +97,8 @@ pub struct LoopPreview {
     /// evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<Value>>,
-    /// The error with which the collection is certain to fail the step. `None` if no error is
-    /// predictable.
+    /// An error that is certain to fail the step when the loop starts, because the collection
+    /// cannot be evaluated or has too many elements. `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The maximum number of loop elements that are processed at the same time.
@@ -117,8 +117,8 @@ pub struct ElicitationPreview {
     /// The schema of the form that the user fills in. Strings that depend on values that are known
     /// only during a run are shown as their source text.
     pub schema: Value,
-    /// The error with which the question is certain to fail the step. `None` if no error is
-    /// predictable.
+    /// An error that is certain to occur when the question is evaluated, and that fails the step.
+    /// `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The effect on the run if the user declines.

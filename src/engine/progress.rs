@@ -96,8 +96,8 @@ impl RunProgress {
         self.beat.as_ref().map(|beat| beat.due)
     }
 
-    /// Sends a heartbeat if it is due. The heartbeat reports the steps in `running` as still
-    /// running.
+    /// Sends a heartbeat to the client if it is due. The heartbeat names the steps in `running` as
+    /// still running.
     pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
         let Some(beat) = &mut self.beat else { return };
         let Some(sent) = self.steps.sent() else { return };

@@ -38,7 +38,7 @@ pub(crate) struct Answered {
     pub(crate) resume: Resume,
 }
 
-/// The user's response to the question of a step.
+/// The user's response to a question that a step has asked.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
     /// The user answered the question. Contains the content of the answer, which matches the schema

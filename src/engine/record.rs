@@ -15,7 +15,8 @@ pub(crate) struct Record {
     pub(super) output: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) content: Option<Value>,
-    /// The text of the step. `None` if no expression reads the text, or if `content` contains it.
+    /// The text of the step's output. `None` if no expression reads the text, or if `content`
+    /// contains it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) text: Option<Value>,
     /// The error of the step, already converted to the JSON value that expressions read. Reading

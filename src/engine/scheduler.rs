@@ -313,7 +313,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// # Errors
     ///
     /// Returns an error if the condition, the collection or the value of the step cannot be
-    /// evaluated, or if the collection has too many elements.
+    /// evaluated, or if the collection has more elements than the loop allows.
     #[inline]
     fn decide(&mut self, step: usize) -> Result<Begin<'p>, StepError> {
         let plan = self.plan;
@@ -453,7 +453,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.record(step, outcome);
     }
 
-    /// Records the outcome of a step, without failing the run.
+    /// Records the outcome of a step. Never fails the run, unlike [`finish`](Self::finish).
     #[inline]
     fn record(&mut self, step: usize, outcome: Outcome) {
         self.effects.end_step(step, &outcome, self.state.limit());

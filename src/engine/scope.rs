@@ -63,7 +63,7 @@ enum Asking {
     /// Questions are allowed. The outermost run can be suspended for a question if the size of its
     /// state is at most `room` bytes. `room` is `usize::MAX` if a suspended run stays in memory.
     Open { room: usize },
-    /// Questions are not allowed. Contains the reason.
+    /// The run must not ask questions. Contains the reason.
     Closed(Arc<str>),
 }
 
@@ -148,7 +148,8 @@ impl Scope {
         self
     }
 
-    /// Returns the reason why questions are forbidden. Returns `None` if they are allowed.
+    /// Returns the reason why the run must not ask questions. Returns `None` if it may ask
+    /// questions.
     pub(crate) const fn closed(&self) -> Option<&Arc<str>> {
         match &self.asking {
             Asking::Open { .. } => None,

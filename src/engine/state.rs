@@ -207,8 +207,8 @@ impl RunState {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }
 
-    /// Calls `visit` with the preserved outputs of this run and of each of its suspended nested
-    /// runs.
+    /// Calls `visit` with the preserved outputs of this run, and with those of each of its
+    /// suspended nested runs.
     pub(crate) fn each_preserved(&mut self, visit: &mut dyn FnMut(&mut Preserved)) {
         visit(&mut self.preserved);
         for run in self.asked.iter_mut().filter_map(PendingQuestion::run_mut) {

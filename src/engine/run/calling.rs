@@ -242,8 +242,8 @@ impl<'p, C: Caller> Run<'p, C> {
 // === impl Times ===
 
 impl Times {
-    /// Converts the reply of a tool that has just arrived to the end of the branch that called the
-    /// tool.
+    /// Converts the reply of a tool to the end of the branch that called the tool. The reply must
+    /// have just arrived, because the current time is recorded as the end.
     fn ended(self, called: Called) -> Ended {
         self.ended_at(called, Instant::now().saturating_duration_since(self.run))
     }

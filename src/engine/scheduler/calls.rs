@@ -136,7 +136,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_branch(id, site, outcome, now);
     }
 
-    /// Returns the call site of a pending call. Returns `None` if the call has ended.
+    /// Returns the call site of the pending call with this ID. Returns `None` if the call has
+    /// ended.
     pub(in crate::engine) fn site_of(&self, id: BranchId) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id == id).map(|call| call.site)
     }

@@ -56,7 +56,8 @@ pub(super) struct Resumed {
     pub(super) answered: Box<Answered>,
 }
 
-/// The output of a step that calls no tool, such as the user's answer to the question of the step.
+/// An output that a step has produced without calling a tool, such as the user's answer to a
+/// question.
 pub(in crate::engine) struct MadeOutput {
     pub(super) step: usize,
     /// The start of the step.

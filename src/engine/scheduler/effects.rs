@@ -22,7 +22,7 @@ pub(in crate::engine) trait Effects {
     /// Reports that an element of a loop begins.
     fn begin_element(&mut self, id: BranchId);
 
-    /// Reports that a branch waits for answers of the user.
+    /// Reports that a branch waits for the user to answer its questions.
     fn wait(&mut self, id: BranchId);
 
     /// Reports the end of an attempt to call a tool, with the outcome of the attempt.
