@@ -23,7 +23,7 @@ pub enum ExpressionError {
     UnknownStep {
         /// The reference as written.
         text: String,
-        /// The name or index of the step in the reference.
+        /// The name or index by which the reference identifies the step.
         step: String,
         /// The name of the step that is most similar to the unknown name. Suggested in the error
         /// message. `None` if no name is similar.
@@ -34,7 +34,7 @@ pub enum ExpressionError {
     LaterStep {
         /// The reference as written.
         text: String,
-        /// The name or index of the step in the reference.
+        /// The name or index by which the reference identifies the step.
         step: String,
     },
     /// The reference `$prev` is used in the first step of a pipeline, which has no previous step.
@@ -112,7 +112,7 @@ pub enum EvaluationError {
         /// A description of the failure.
         reason: String,
     },
-    /// The string that a template produces is too large.
+    /// A template produced a string that exceeds the maximum size.
     #[error("the output of the template `{template}` has more than {max} bytes")]
     TooLarge {
         /// The text of the template, or of the part of it that failed. Truncated if it is too long.

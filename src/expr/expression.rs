@@ -67,7 +67,7 @@ impl Use<'_> {
 
 impl Expression {
     /// Parses the references and templates in the strings of `value`. They can refer only to the
-    /// input.
+    /// input of a composite.
     ///
     /// # Errors
     ///
@@ -106,7 +106,8 @@ impl Expression {
         Self(Node::Literal(value))
     }
 
-    /// Replaces all references and templates by their values for the given input.
+    /// Evaluates the expression for an input. All references and templates are replaced by their
+    /// values.
     ///
     /// If an optional reference refers to a missing value, the array element or object member that
     /// contains the reference is omitted. If the whole expression is such a reference, returns
@@ -151,8 +152,8 @@ impl Expression {
         }
     }
 
-    /// Returns the expression as it is written, except that a leading `$$` in a literal string is
-    /// replaced by `$`.
+    /// Returns the expression as it was written, except for literal strings that begin with `$$`:
+    /// their first `$` is removed.
     pub(crate) fn written(&self) -> Value {
         self.0.written()
     }
@@ -164,8 +165,8 @@ impl Expression {
         places
     }
 
-    /// Converts the expression to the value that is known before a run: references and templates
-    /// become unknown parts.
+    /// Converts the expression to a partially known value. All references and templates become
+    /// unknown parts.
     pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }

@@ -6,7 +6,8 @@ use serde_json::Value;
 /// The maximum memory of a value that is parsed from a string, in bytes.
 const MAX_READ_BYTES: usize = 16 << 20;
 
-/// Describes a string that contains JSON whose parsed value could be too large, in error messages.
+/// The words for a JSON string whose parsed value could be too large, as error messages contain
+/// them.
 pub(crate) const TOO_LARGE: &str = "a text whose value is too large";
 
 /// Returns an upper bound for the memory of the value that a JSON string contains, in bytes.

@@ -15,7 +15,7 @@
 //! | `"$steps.search"`, `"$steps[0]"` | the output of a step |
 //! | `"$steps.search.output.x"` | a part of the output; other fields of a step are `content`, `text`, `status` and `error` |
 //! | `"$item"`, `"$index"` | in a loop, the current element and its index, from zero |
-//! | `"$workflow.id"`, `"$workflow.name"` | the ID of the run, and the name of the composite |
+//! | `"$workflow.id"`, `"$workflow.name"`, `"$workflow.started_at"` | the ID of the run, the name of the composite, and the start time of the run |
 //! | `"$input.tone?"` | the value if it exists; otherwise the key or element with this reference is omitted |
 //! | `"$null"` | JSON null, which TOML lacks |
 //! | `"$$5.00"` | the literal `$5.00` |

@@ -46,7 +46,8 @@ pub(crate) struct ScopeNames<'n> {
     /// The name by which expressions in a loop refer to the current element. `None` outside of
     /// loops.
     pub(crate) item: Option<&'n str>,
-    /// Whether the expression can refer to the ID of the run and the name of the composite.
+    /// Whether the expression can refer to the run and the composite, for example by `workflow.id`,
+    /// `workflow.name` or `workflow.started_at`.
     pub(crate) run: bool,
     /// Whether strings with an unknown name after the `$` are literals, and all references are
     /// optional.

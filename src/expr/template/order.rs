@@ -20,7 +20,8 @@ use super::{
 /// order in which the variants are declared.
 #[derive(Clone, Debug)]
 enum Key {
-    /// The element does not have the attribute by which the list is sorted.
+    /// The element has no sort key, because it does not have the attribute by which the list is
+    /// sorted.
     Missing,
     Null,
     Bool(bool),

@@ -524,7 +524,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     }
 }
 
-/// The name of the only function that templates can call.
+/// The name of the function `range`, which is the only function that templates can call.
 const FUNCTION: &str = "range";
 
 /// Rejects a regular expression that is invalid, or that is not a literal string. If regular

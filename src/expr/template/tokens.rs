@@ -21,7 +21,7 @@ pub(super) enum Piece<'t> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Code<'t> {
     pub(super) tokens: Vec<Token<'t>>,
-    /// The byte positions in the template at which the code starts and ends.
+    /// The byte positions in the template at which the code block starts and ends.
     pub(super) start: usize,
     pub(super) end: usize,
 }

@@ -222,8 +222,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts a JSON value that was created during the evaluation. Deducts no memory from the
-    /// budget.
+    /// Converts a JSON value that was created during the evaluation, and therefore cannot be
+    /// borrowed. Deducts no memory from the budget.
     pub(super) fn made(json: Json) -> Self {
         match json {
             Json::Null => Self::Null,
@@ -276,7 +276,7 @@ impl<'v> Value<'v> {
         matches!(self, Self::Object(_) | Self::Map(_))
     }
 
-    /// Returns the type of the value for error messages, such as `a number`.
+    /// Returns a description of the value's type for error messages, such as `a number`.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "nothing",
@@ -289,8 +289,8 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Returns the number of characters in a string, elements in an array, or members in an object.
-    /// Returns `None` for other values.
+    /// Returns the length of the value: the number of characters in a string, elements in an array,
+    /// or members in an object. Returns `None` for other values.
     pub(super) fn len(&self) -> Option<usize> {
         Some(match self {
             Self::Text(text) => text.chars().count(),

@@ -184,8 +184,8 @@ fn grouped(number: &str, separator: &str) -> String {
     text + &number[end..]
 }
 
-/// Converts the number that a filter has computed to a value. Returns an error if the number is
-/// `None`, because it could not be computed.
+/// Converts the result of a numeric filter to a template value. Returns an error if the result is
+/// `None`, because the computation has failed.
 fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
     number.map(Value::from).ok_or(Failure::Incalculable)
 }

@@ -106,8 +106,8 @@ pub(super) fn replace<'v>(
     budget.text(text.replace(&*from, &to))
 }
 
-/// Indents the lines of a string. Indents the first line only if the argument `first` is true, and
-/// blank lines only if `blank` is true.
+/// Indents the lines of a string. The first line is indented only if the argument `first` is true,
+/// and blank lines only if `blank` is true.
 pub(super) fn indent<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
