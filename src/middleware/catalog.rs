@@ -1,4 +1,4 @@
-//! Caches the list of tools that the service behind a layer offers.
+//! Caches the list of tools that the inner service of a layer offers.
 //!
 //! A catalog is a cached list of the tools that the service behind a layer offers, with their
 //! names, schemas and annotations. When the tools are needed for the first time, the catalog
@@ -19,7 +19,8 @@
 //!
 //! # Examples
 //!
-//! A composite needs the definitions of its target tools. They are listed once for all calls:
+//! A composite needs the definitions of the tools that it calls. They are listed only once, even
+//! for several calls of the composite:
 //!
 //! ```
 //! # #[cfg(feature = "testing")]
@@ -175,7 +176,8 @@ enum AtHand<D> {
     Stale(Arc<Known<D>>),
     /// No tools are cached, and the last attempt to list them failed less than a second ago.
     Failed(ListError),
-    /// The request must wait until the tools have been listed.
+    /// The cached tools do not suffice, so that the request must wait until the tools have been
+    /// listed.
     Unknown,
 }
 
@@ -255,8 +257,8 @@ pub(crate) use catalog_setters;
 ///
 /// # Errors
 ///
-/// Returns an error if the service fails, times out, or replies with an error or an unexpected
-/// result. Also returns an error if the list is endless or too large.
+/// Returns an error if the service fails, times out, or replies with a JSON-RPC error or a result
+/// that is not a list of tools. Also returns an error if the list is endless or too large.
 pub(crate) async fn list_all<S>(service: S, context: Context) -> Result<Tools, ListError>
 where
     S: Service<Request, Response = Reply> + Clone,

@@ -65,11 +65,11 @@ pub struct Bumps(watch::Receiver<u64>);
 #[derive(Clone, Default)]
 pub struct Changes {
     kinds: Arc<Kinds>,
-    /// Translates the URI that a reporter uses for a resource to the URIs that are published on the
-    /// channel.
+    /// Translates a reported URI of a resource to the URIs that are published on the channel.
+    /// `None` if no translation is necessary.
     renamed_for_reporters: Option<Arc<Renamed>>,
     /// Translates a URI that is published on the channel to the URIs that the listeners of this
-    /// clone receive.
+    /// clone receive. `None` if no translation is necessary.
     renamed_for_listeners: Option<Arc<Renamed>>,
 }
 
@@ -165,8 +165,8 @@ impl Changes {
         self.kinds.updates.listen(self.renamed_for_listeners.clone(), Some(wanted))
     }
 
-    /// Returns a clone whose listeners use different URIs for the resources. The function `renamed`
-    /// translates a URI that is published on the channel to the URIs of the listeners.
+    /// Returns a clone for listeners that know the resources under different URIs. The function
+    /// `renamed` translates a URI that is published on the channel to the URIs of the listeners.
     pub(crate) fn for_listeners(&self, renamed: Arc<Renamed>) -> Self {
         // Renamings are composed, so that an outer listener renames the URIs that an inner listener
         // receives.
@@ -176,8 +176,8 @@ impl Changes {
         }
     }
 
-    /// Returns a clone whose reporters use different URIs for the resources. The function `renamed`
-    /// translates the URI of a reporter to the URIs that are published on the channel.
+    /// Returns a clone for components that report changes under different URIs. The function
+    /// `renamed` translates a reported URI to the URIs that are published on the channel.
     pub(crate) fn for_reporters(&self, renamed: Arc<Renamed>) -> Self {
         let renamed = match self.renamed_for_reporters.clone() {
             Some(renamed_for_reporters) => after(Some(renamed), renamed_for_reporters),

@@ -51,7 +51,7 @@ pub(crate) use self::{
 /// The prefix that marks a pattern as a regular expression.
 const REGEX: &str = "re:";
 
-/// A set of patterns, compiled into a single matcher.
+/// A set of patterns that match names and URIs. All patterns are compiled into a single matcher.
 ///
 /// Plain texts are matched in constant time, regardless of their number.
 #[derive(Clone, Default)]
@@ -72,8 +72,8 @@ struct Compiled {
     automaton: OnceLock<Option<Automaton>>,
 }
 
-/// Selects names by an allow list and a deny list of patterns. A name is selected if the allow list
-/// matches it and the deny list does not. Without an allow list, all names are selected except
+/// An allow list and a deny list of patterns, which select names. A name is selected if the allow
+/// list matches it and the deny list does not. Without an allow list, all names are selected except
 /// those that the deny list matches.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -86,7 +86,7 @@ pub struct Selection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
-/// A pattern that is invalid, or that is both allowed and denied.
+/// A rejected pattern, which is invalid or both allowed and denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMistake {
     index: usize,

@@ -60,7 +60,7 @@ pub(crate) struct Missed<S> {
 
 #[derive(Debug)]
 struct Search<S> {
-    /// The patterns. `None` after the watch is over.
+    /// The patterns that are matched against listed names. `None` after the watch is over.
     sought: Option<S>,
     names: BTreeSet<String>,
     /// The cursors of the next pages that will be watched. The value is `true` if the list contains

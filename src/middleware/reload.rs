@@ -72,8 +72,8 @@ type Latest<S> = Arc<Mutex<S>>;
 // === impl Reload ===
 
 impl<S> Reload<S> {
-    /// Creates a `Reload` that forwards requests to `service`. Also returns the [`Reloader`] that
-    /// can replace the service.
+    /// Creates a `Reload` that forwards requests to `service`. Also returns a [`Reloader`], which
+    /// can replace the service with another.
     #[must_use]
     pub fn new(service: S) -> (Self, Reloader<S>) {
         let reloader = Reloader(Arc::new(watch::Sender::new(Arc::new(Mutex::new(service)))));

@@ -83,10 +83,10 @@ use std::{
 use rmcp::model::{CallToolResult, JsonObject};
 use tracing::Level;
 
-/// Receives events about the runs of composites.
+/// Receives events about the runs of composites, for example to log or measure them.
 ///
-/// If an observer panics, the run is not affected, and the observer continues to receive events.
-/// Only the first panic of an observer is logged.
+/// If an observer panics, the run continues, and the observer still receives further events. Only
+/// the first panic of each observer is logged.
 pub trait Observer: Send + Sync {
     /// Processes an event about a run or one of its branches. Must return quickly, because the run
     /// calls this method synchronously.
@@ -232,7 +232,7 @@ pub enum What<'e> {
         /// The kind of the error with which the branch failed, with the same values as in reports.
         /// `None` if the branch did not fail.
         error: Option<&'static str>,
-        /// The number of tool calls that were made for the branch, including retries.
+        /// The number of tool calls that the branch has made, including retries.
         attempts: u32,
         /// Whether the result of the branch came from the cache, so that the last attempt did not
         /// call the tool. See [`cache`](crate::cache).

@@ -1,4 +1,4 @@
-//! The tracing spans of runs and tool calls, and the outcomes that are recorded in them.
+//! Creates the tracing spans of runs and tool calls, and records outcomes in them.
 //!
 //! The spans have the target `mcp_composite::run`, like the logs of [`observe`](crate::observe).
 //! When a span is created, all fields that may be recorded later are declared, because `tracing`

@@ -95,7 +95,7 @@ impl Updates {
     /// Waits until at least one URI is queued. Then removes all URIs from the queue and returns
     /// them, sorted.
     ///
-    /// Waits forever if the queue is empty and no more updates can arrive.
+    /// If the queue is empty and no more updates can arrive, waits forever.
     pub(crate) async fn recv_all(&mut self) -> Vec<Arc<str>> {
         loop {
             let mut uris = self.inbox.pending().take();

@@ -1,4 +1,4 @@
-//! A layer that runs an async hook around tool calls.
+//! A layer that runs an async hook around tool calls, for example to wait for an approval.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use crate::{
     readiness::take_ready,
 };
 
-/// Creates a layer that runs an async hook around every `tools/call`.
+/// Creates a layer that runs an async hook around each tool call (`tools/call`).
 ///
 /// Unlike a [rule](super::Intercept), the hook can wait, for example for an approval or a remote
 /// policy service. It can forward the call with [`Next::run`], unchanged or rewritten, and then

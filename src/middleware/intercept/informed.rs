@@ -31,7 +31,7 @@ use crate::{
     readiness::take_ready,
 };
 
-/// The maximum duration of a rule before the response future yields to other tasks.
+/// If a rule takes longer than this duration, the response future yields to other tasks.
 const LONG: Duration = Duration::from_millis(1);
 
 /// A rule that inspects or rewrites requests and replies, based on the tools of the service behind
@@ -122,7 +122,7 @@ pub trait InterceptInformed: Clone {
         true
     }
 
-    /// Returns the tools that the rule must know before it can decide about this request.
+    /// Returns which tools the rule must know before it can decide about this request.
     ///
     /// Called before [`on_request`](Self::on_request). The result should depend only on state that
     /// does not change between these two calls.
@@ -176,8 +176,8 @@ pub trait InterceptInformed: Clone {
 /// and then waits until `S` is ready again. It also releases the instance if the rule replies
 /// without forwarding the request.
 ///
-/// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
-/// rule.
+/// A [malformed](Request::is_malformed) request does not reach the rule. It is answered with an
+/// error.
 ///
 /// If the rule takes longer than 1 ms, the response future yields to other tasks once before it
 /// calls `S`. Without this, slow rules in several layers would block other tasks for their total
@@ -210,7 +210,7 @@ pin_project! {
 /// The decision of a rule about a request.
 struct Decision<M> {
     flow: ControlFlow<Reply, M>,
-    /// Whether the rule took longer than [`LONG`] to decide.
+    /// Whether the rule took longer than [`LONG`] to decide about the request.
     is_long: bool,
 }
 

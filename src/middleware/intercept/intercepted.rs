@@ -57,8 +57,8 @@ pub trait Intercept: Clone {
 /// called again or dropped. A ready `S` may occupy a slot of a concurrency limit. Clones of the
 /// service that are no longer used should therefore be dropped.
 ///
-/// A [malformed](Request::is_malformed) request is answered with an error before it reaches the
-/// rule.
+/// A [malformed](Request::is_malformed) request does not reach the rule. It is answered with an
+/// error.
 #[derive(Clone, Debug)]
 pub struct Intercepted<I, S> {
     rule: I,

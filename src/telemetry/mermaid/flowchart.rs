@@ -21,7 +21,7 @@ pub struct Flowchart {
     run: Option<Run>,
 }
 
-/// The part of a flowchart that represents one composite.
+/// The part of a flowchart that shows one composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Graph {
     /// The name of the composite.
@@ -36,7 +36,7 @@ pub(crate) struct Graph {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) shape: Shape,
-    /// The lines of the node's label. For a step, the first line is the ID of the step.
+    /// The lines of text in the node's label. For a step, the first line is the ID of the step.
     pub(crate) lines: Vec<String>,
     /// Whether a run can complete although this node was skipped or has failed.
     pub(crate) is_conditional: bool,

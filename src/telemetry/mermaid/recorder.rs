@@ -24,7 +24,7 @@ pub struct Recorder {
     notes: Mutex<Notes>,
 }
 
-/// A run that a [`Recorder`] has recorded, with its nested runs.
+/// A run that was recorded by a [`Recorder`], including its nested runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     id: RunId,

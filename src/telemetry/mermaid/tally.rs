@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-/// The current or final status of a run or branch.
+/// The status of a run or branch: its current status, or its final status if it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     Failed,

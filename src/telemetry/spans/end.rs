@@ -8,7 +8,8 @@ use tracing::Span;
 
 use crate::message::Reply;
 
-/// The error codes that [JSON-RPC](https://www.jsonrpc.org/specification#error_object) reserves.
+/// The range of error codes that the [JSON-RPC
+/// specification](https://www.jsonrpc.org/specification#error_object) reserves.
 const RESERVED: RangeInclusive<i32> = -32768..=-32000;
 
 /// The outcome of a client request, a run or a tool call, as it is recorded in spans and metrics.
@@ -34,7 +35,7 @@ impl End {
     pub(crate) const UNANSWERED: Self = Self::failed("_OTHER");
     pub(crate) const TOOL_ERROR: Self = Self::failed("tool_error");
 
-    /// Returns the outcome of an operation from its reply.
+    /// Returns the outcome of an operation that has returned this reply.
     ///
     /// If the reply is a JSON-RPC error, the outcome contains an error kind only if the server
     /// caused the error, as with an internal error. It contains no error kind if the client caused
