@@ -26,10 +26,10 @@
 //! them are parsed when the definition is built. The values that replace them are not parsed again.
 //! Data from clients or tools therefore cannot introduce a reference or a template.
 //!
-//! If a composite sets `strict = false`, strings with an unknown name after the `$`, such as `$5.00
-//! off`, are literals, and all references are optional. Templates are strict regardless of this
-//! setting: an unknown name is an error in the definition, and a missing value is an evaluation
-//! error.
+//! If a composite sets `strict = false`, strings with an unknown name after the `$`, such as
+//! `$5.00 off`, are literals, and all references are optional. Templates are strict regardless of
+//! this setting: an unknown name is an error in the definition, and a missing value is an
+//! evaluation error.
 //!
 //! # Templates
 //!

@@ -89,8 +89,8 @@ impl Template {
         text.contains("{{") || text.contains("{%")
     }
 
-    /// Parses a string that contains expressions and statements in braces, such as `Dear {{
-    /// input.name }}`.
+    /// Parses a string that contains expressions and statements in braces, such as
+    /// `Dear {{ input.name }}`.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let mut pieces = tokens::pieces(text)?;

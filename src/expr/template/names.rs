@@ -13,8 +13,8 @@ use crate::{expr::RESERVED, suggest::nearest};
 pub(super) struct Path {
     pub(super) start: Start,
     pub(super) segments: Vec<PathSegment>,
-    /// Whether the value may be missing, because the template provides a default with `|
-    /// default(…)` or checks the path with `is defined`.
+    /// Whether the value may be missing, because the template provides a default with
+    /// `| default(…)` or checks the path with `is defined`.
     pub(super) optional: bool,
     /// Whether `is defined` follows the path.
     pub(super) asked: bool,
