@@ -3,12 +3,13 @@
 
 use std::{convert::Infallible, future};
 
+use futures::FutureExt;
 use mcp_composite::{
     adapter::ServeService,
     advertise::AdvertiseLayer,
     alias::{AliasLayer, ToolAlias},
     filter::FilterLayer,
-    intercept,
+    intercept::{self, Next},
     message::{Context, Reply, Request},
     pattern::Selection,
     stack::StackLayer,
@@ -18,7 +19,7 @@ use rmcp::{
     model::{CallToolResult, CustomRequest, ServerCapabilities, ServerConfig},
 };
 use serde_json::{Value, json};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer, service_fn};
 
 use crate::{
     http,
@@ -83,6 +84,18 @@ async fn malformed_request_is_rejected_under_every_rule() {
         }
     }
     assert_eq!(log.lines(), [""; 0]);
+}
+
+#[tokio::test]
+async fn malformed_request_occupies_no_slot_behind_a_hook() {
+    let limited = ConcurrencyLimitLayer::new(1).layer(server(Log::default()));
+    let mut sibling = limited.clone();
+    let mut service =
+        intercept::from_fn(async |request, next: Next| next.run(request).await).layer(limited);
+    let request = request("tools/call", &json!({ "name": 7 }));
+    let reply = service.ready().await.unwrap().call(request).await.unwrap();
+    assert_eq!(reply.error().unwrap().message, "malformed `tools/call`");
+    assert!(sibling.ready().now_or_never().is_some(), "the slot is free");
 }
 
 #[tokio::test]

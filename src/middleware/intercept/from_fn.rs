@@ -155,6 +155,8 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let state = if request.is_malformed() {
+            // The inner service is not called, so it must not stay ready.
+            drop(take_ready(&mut self.inner));
             State::Answered { reply: Some(Reply::malformed(request.method())) }
         } else if request.tool_call().is_some() {
             let ready = take_ready(&mut self.inner);
