@@ -87,6 +87,7 @@
 //! - `metrics`: records counters and histograms through the `metrics` facade.
 //! - `opentelemetry`: connects the spans of the client, this process and the servers to one
 //!   OpenTelemetry trace.
+//! - `toolhive`: reads configurations of ToolHive's vMCP.
 //! - `testing`: provides scripted servers and injects faults, for your tests.
 //!
 //! # Runtime
@@ -109,6 +110,7 @@
         feature = "rig-compose",
         feature = "metrics",
         feature = "opentelemetry",
+        feature = "toolhive",
         feature = "testing"
     )),
     allow(rustdoc::broken_intra_doc_links, reason = "the docs speak of all features")

@@ -674,6 +674,8 @@ mod stores;
 mod table;
 mod targets;
 mod tool_patterns;
+#[cfg(feature = "toolhive")]
+mod toolhive;
 mod truncate;
 mod unread;
 mod validate;

@@ -61,6 +61,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "layers/truncate/shorten.rs META",
             "hosts/normalize/text/mod.rs INDENT",
             "redis/store.rs OWNER",
+            "config/toolhive/write.rs MAX_LINE",
         ],
     ),
     (

@@ -1,0 +1,172 @@
+//! Reads configurations of ToolHive's vMCP.
+//!
+//! The text is converted to TOML, which is then read like any other file, so that there is only one
+//! way to read a section.
+
+mod auth;
+mod composite;
+mod go_template;
+mod import;
+mod objects;
+mod server;
+mod translate;
+mod write;
+mod written;
+mod yaml;
+
+use std::{env, ops::Range, path::Path};
+
+use self::{
+    import::Import,
+    objects::Objects,
+    server::Server,
+    write::{Document, Table},
+    yaml::YamlError,
+};
+use super::{
+    Config, ConfigError,
+    fault::Fault,
+    include::{self, Texts},
+    source::Source,
+};
+
+/// The value of environment variables while a converted text is checked.
+const PLACEHOLDER: &str = "https://example.com/mcp";
+
+/// The converted configuration, and what differs.
+struct Converted {
+    toml: String,
+    /// The bytes of the YAML that may be secret.
+    masks: Vec<Range<usize>>,
+    /// The parts that ToolHive protects, and the result does not.
+    unprotected: Vec<YamlError>,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Reads a configuration of ToolHive's vMCP, or Kubernetes objects with composite tools, from
+    /// the text of a YAML file. Each `${VAR}` is replaced by the value of an environment variable
+    /// of this process.
+    ///
+    /// The text is converted as [`toolhive_to_toml`](Self::toolhive_to_toml) does. [Migrating from
+    /// ToolHive](crate::guide::from_toolhive) has the differences between both.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`toolhive_to_toml`](Self::toolhive_to_toml), and an error if the
+    /// text has rules of authentication, authorization or filtering that are not imported. An error
+    /// in the value of an environment variable, or a missing one, is located in the converted text.
+    pub fn from_toolhive_str(text: &str) -> Result<Self, ConfigError> {
+        Self::from_toolhive_str_with_env(text, |name| env::var(name).ok())
+    }
+
+    /// Reads a configuration of ToolHive like [`from_toolhive_str`](Self::from_toolhive_str). Calls
+    /// `env` to look up each `${VAR}`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`from_toolhive_str`](Self::from_toolhive_str).
+    pub fn from_toolhive_str_with_env(
+        text: &str,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let Converted { toml, masks, unprotected } = convert(text, None)?;
+        if !unprotected.is_empty() {
+            return Err(mistaken(text, None, masks, unprotected));
+        }
+        Self::from_toml_str_with_env(&toml, env)
+    }
+
+    /// Converts the YAML file of ToolHive at `path` to TOML, with comments where both differ.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read. Returns all mistakes in the file, but at most
+    /// 100: unknown keys, values of a wrong type, templates that are invalid or have no equivalent,
+    /// and definitions that [`from_toml_str`](Self::from_toml_str) would reject. If the file is not
+    /// valid YAML, or exceeds a [limit](crate::guide::limits), only the first such error is
+    /// returned.
+    pub fn toolhive_to_toml(path: impl AsRef<Path>) -> Result<String, ConfigError> {
+        let path = path.as_ref();
+        match include::read_first(path) {
+            Ok(text) => convert(&text, Some(path)).map(|converted| converted.toml),
+            Err(error) => Err(ConfigError::unreadable(path.to_owned(), error)),
+        }
+    }
+}
+
+fn convert(text: &str, path: Option<&Path>) -> Result<Converted, ConfigError> {
+    let mut import = Import { text, ..Import::default() };
+    let document = match yaml::parse(text) {
+        Ok(documents) => {
+            let objects = Objects::sort(&mut import, &documents);
+            let tables = tables(&mut import, &objects);
+            let document = write::write(&tables);
+            // The reader of TOML would report the consequences of other mistakes.
+            if import.mistakes.is_empty() {
+                check(&mut import, &document);
+            }
+            document
+        }
+        Err(error) => {
+            import.mask_line(&error.span);
+            import.mistakes.push(error);
+            Document::default()
+        }
+    };
+    if !import.mistakes.is_empty() {
+        return Err(mistaken(text, path, import.masks, import.mistakes));
+    }
+    let comments = import.comments();
+    let separator = if comments.is_empty() { "" } else { "\n" };
+    let toml = format!("{comments}{separator}{}", document.toml);
+    let differences = import.differences.into_iter();
+    let unprotected = differences
+        .filter(|difference| difference.protects)
+        .map(|difference| YamlError { message: difference.message, span: difference.span })
+        .collect();
+    Ok(Converted { toml, masks: import.masks, unprotected })
+}
+
+/// Converts the objects of a file.
+fn tables(import: &mut Import<'_>, objects: &Objects<'_>) -> Vec<Table> {
+    let mut server = Server::default();
+    let definitions = match objects.server {
+        Some(spec) => server.read(import, spec, objects),
+        None => objects.definitions.iter().map(|(_, spec)| *spec).collect(),
+    };
+    server.add_workloads(import, objects);
+    let composites: Vec<_> =
+        definitions.into_iter().map(|node| composite::composite(import, node)).collect();
+    if !server.has_workloads() {
+        server.name_workloads(composites.iter().flat_map(|composite| &composite.tools));
+    }
+    let mut tables = server.tables(import);
+    tables.extend(composites.into_iter().flat_map(|composite| composite.tables));
+    tables
+}
+
+/// Reads the converted text, and reports its mistakes where they are in YAML.
+fn check(import: &mut Import<'_>, document: &Document) {
+    let checked = Config::from_toml_str_with_env(&document.toml, |_| Some(PLACEHOLDER.to_owned()));
+    let Err(error) = checked else { return };
+    for mistake in error.mistakes() {
+        let origin = document.origins.get(mistake.line() - 1).cloned().unwrap_or_default();
+        import.mistake(mistake.message(), &origin);
+    }
+}
+
+fn mistaken(
+    text: &str,
+    path: Option<&Path>,
+    masks: Vec<Range<usize>>,
+    mistakes: Vec<YamlError>,
+) -> ConfigError {
+    let texts = Texts { text: text.to_owned(), ..Texts::gather("", path) };
+    let source = Source::of_files(text, texts.files.clone()).masked(masks);
+    let faults = mistakes.into_iter();
+    let faults =
+        faults.map(|YamlError { message, span }| Fault { path: Vec::new(), message, span });
+    ConfigError::mistaken(&texts, &source, &[0], faults.collect(), true)
+}

@@ -1,0 +1,89 @@
+//! Sorts the documents of a file by their kinds.
+
+use super::{
+    import::Import,
+    yaml::{Content, Node},
+};
+
+/// The kind of a Kubernetes object with a composite tool.
+const DEFINITION: &str = "VirtualMCPCompositeToolDefinition";
+/// The kind of a Kubernetes object with a virtual server.
+const SERVER: &str = "VirtualMCPServer";
+/// The kind of a Kubernetes object with the filter and the overrides of a workload.
+const TOOL_CONFIG: &str = "MCPToolConfig";
+/// The kinds of Kubernetes objects that are workloads.
+const WORKLOADS: [&str; 3] = ["MCPServer", "MCPRemoteProxy", "MCPServerEntry"];
+
+/// The objects of a file, each with its name and its specification.
+#[derive(Debug, Default)]
+pub(super) struct Objects<'n> {
+    /// The virtual server, which has no name as a configuration of a vMCP.
+    pub(super) server: Option<&'n Node>,
+    pub(super) definitions: Vec<(&'n str, &'n Node)>,
+    pub(super) tool_configs: Vec<(&'n str, &'n Node)>,
+    pub(super) workloads: Vec<(&'n str, &'n Node)>,
+}
+
+// === impl Objects ===
+
+impl<'n> Objects<'n> {
+    pub(super) fn sort(import: &mut Import<'_>, documents: &'n [Node]) -> Self {
+        let mut objects = Self::default();
+        if documents.iter().all(Node::is_null) {
+            import.mistake("the file is empty", &(0..0));
+        }
+        for document in documents.iter().filter(|document| !document.is_null()) {
+            objects.add(import, document);
+        }
+        objects
+    }
+
+    fn add(&mut self, import: &mut Import<'_>, document: &'n Node) {
+        let Some(kind) = document.get("kind").and_then(Node::as_text) else {
+            return self.add_server(import, document);
+        };
+        // The output of `kubectl get -o yaml`.
+        if let ("List", Some(Content::List(items))) =
+            (kind, document.get("items").map(|items| &items.content))
+        {
+            items.iter().for_each(|item| self.add(import, item));
+            return;
+        }
+        let objects = match kind {
+            SERVER => None,
+            DEFINITION => Some(&mut self.definitions),
+            TOOL_CONFIG => Some(&mut self.tool_configs),
+            _ if WORKLOADS.contains(&kind) => Some(&mut self.workloads),
+            // It only has the name of the workloads' group.
+            "MCPGroup" => return,
+            _ => {
+                import.differs(format!("the kind `{kind}` is not imported"), &document.span);
+                return;
+            }
+        };
+        let name = document.get("metadata").and_then(|metadata| metadata.get("name")?.as_text());
+        let (Some(name), Some(spec)) = (name, document.get("spec")) else {
+            import.mistake("expected `metadata.name` and `spec`", &document.span);
+            return;
+        };
+        match objects {
+            None => self.add_server(import, spec),
+            Some(objects) if objects.iter().any(|(other, _)| *other == name) => {
+                import.mistake(format!("a second `{kind}` is called `{name}`"), &document.span);
+            }
+            Some(objects) => objects.push((name, spec)),
+        }
+    }
+
+    fn add_server(&mut self, import: &mut Import<'_>, spec: &'n Node) {
+        if self.server.is_some() {
+            import.mistake("a second virtual server: expected one per file", &spec.span);
+        }
+        self.server = Some(spec);
+    }
+}
+
+/// Returns the specification of an object.
+pub(super) fn find<'n>(objects: &[(&str, &'n Node)], name: &str) -> Option<&'n Node> {
+    objects.iter().find(|(own, _)| *own == name).map(|(_, spec)| *spec)
+}

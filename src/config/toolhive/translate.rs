@@ -1,0 +1,547 @@
+//! Translates Go templates into expressions.
+
+use std::{collections::HashSet, ops::Range};
+
+use serde_json::Value;
+
+use super::{
+    go_template::{self, Base, Block, Expr, Part, TemplateError},
+    written::{Level, Segment, Written, key, literal, string},
+};
+
+/// The values that a template can refer to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scope<'s> {
+    /// The name of the current element. `None` outside a loop.
+    pub(super) item_var: Option<&'s str>,
+    /// The parameters that a client may leave out.
+    pub(super) optional: Option<&'s HashSet<String>>,
+    /// The innermost `range` or `with`.
+    pub(super) frame: Option<&'s Frame<'s>>,
+}
+
+/// The names that a `range` or `with` defines, as expressions.
+#[derive(Debug)]
+pub(super) struct Frame<'s> {
+    outer: Option<&'s Self>,
+    /// The number of enclosing loops.
+    loops: usize,
+    dot: String,
+    /// Each with the number of loops if it is an index, which only the innermost loop has.
+    variables: Vec<(String, String, Option<usize>)>,
+}
+
+type Result<T> = std::result::Result<T, TemplateError>;
+
+/// Translates a template whose value can have any type, such as an argument.
+pub(super) fn value(text: &str, scope: Scope<'_>) -> Result<String> {
+    let parts = go_template::parse(text)?;
+    if let [Part::Print(expr)] = parts.as_slice() {
+        let written = match expr {
+            // The value itself, instead of its text in JSON.
+            Expr::Call { function, arguments, .. }
+                if function == "json" && arguments.len() == 1 =>
+            {
+                scope.written(&arguments[0])?
+            }
+            _ => scope.written(expr)?,
+        };
+        if written.is_path {
+            let mark = if scope.is_optional(&written.text) { "?" } else { "" };
+            return Ok(format!("${}{mark}", written.text));
+        }
+        return Ok(format!("{{{{ {} }}}}", written.text));
+    }
+    scope.text(&parts)
+}
+
+/// Translates a template whose value is a text, such as the message of a question.
+pub(super) fn text(text: &str, scope: Scope<'_>) -> Result<String> {
+    scope.text(&go_template::parse(text)?)
+}
+
+/// Translates a condition, which must evaluate to the text `true` or `false`.
+pub(super) fn condition(text: &str, scope: Scope<'_>) -> Result<String> {
+    let parts = go_template::parse(text)?;
+    if let [Part::Print(expr)] = parts.as_slice() {
+        return Ok(scope.written(expr)?.text);
+    }
+    match scope.truth_of(&parts)? {
+        Some(truth) => Ok(truth.text),
+        None => Err(TemplateError {
+            message: "the condition must give `true` or `false`, without text around it".to_owned(),
+            span: 0..text.len(),
+        }),
+    }
+}
+
+fn fail<T>(message: impl Into<String>, span: &Range<usize>) -> Result<T> {
+    Err(TemplateError { message: message.into(), span: span.clone() })
+}
+
+// === impl Scope ===
+
+impl Scope<'_> {
+    fn is_optional(self, path: &str) -> bool {
+        // A step has an error only if it has failed.
+        let is_error = path.starts_with("steps") && path.ends_with(".error.message");
+        let name = path.strip_prefix("input.");
+        let is_left_out = |name| self.optional.is_some_and(|optional| optional.contains(name));
+        is_error || name.is_some_and(is_left_out)
+    }
+
+    /// Translates a condition that consists of blocks. Returns `None` if it has other text.
+    fn truth_of(self, parts: &[Part]) -> Result<Option<Written>> {
+        let meaningful: Vec<_> = parts
+            .iter()
+            .filter(|part| !matches!(part, Part::Text(text) if text.trim().is_empty()))
+            .collect();
+        match meaningful.as_slice() {
+            [Part::Text(text)] => Ok(match text.trim() {
+                "true" | "True" | "TRUE" => Some(Written::boolean("true")),
+                "false" | "False" | "FALSE" => Some(Written::boolean("false")),
+                _ => None,
+            }),
+            [Part::Print(expr)] => self.written(expr).map(Some),
+            [Part::If { branches, otherwise }] => {
+                let Some(mut value) = self.truth_of(otherwise)? else { return Ok(None) };
+                for (test, body) in branches.iter().rev() {
+                    let Some(then) = self.truth_of(body)? else { return Ok(None) };
+                    value = Written::choice(&self.test(test)?, &then, &value);
+                }
+                Ok(Some(value))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Translates the parts of a text.
+    fn text(self, parts: &[Part]) -> Result<String> {
+        let mut text = String::new();
+        self.push(parts, &mut text)?;
+        let is_template = parts.iter().any(|part| !matches!(part, Part::Text(_)));
+        // A leading `$` begins a reference, and `$$` means `$`.
+        if text.starts_with("$$") || (text.starts_with('$') && !is_template) {
+            text.insert(0, '$');
+        }
+        Ok(text)
+    }
+
+    fn push(self, parts: &[Part], text: &mut String) -> Result<()> {
+        for part in parts {
+            match part {
+                Part::Text(literal) if literal.contains("{{") || literal.contains("{%") => {
+                    text.extend(["{% raw %}", literal, "{% endraw %}"]);
+                }
+                Part::Text(literal) => *text += literal,
+                Part::Print(expr) => {
+                    let mut written = self.written(expr)?;
+                    if written.is_path && self.is_optional(&written.text) {
+                        written = written.filter("default('')");
+                    }
+                    text.extend(["{{ ", &written.text, " }}"]);
+                }
+                Part::If { branches, otherwise } => {
+                    for (index, (test, body)) in branches.iter().enumerate() {
+                        let word = if index == 0 { "if" } else { "elif" };
+                        text.extend(["{% ", word, " ", &self.test(test)?.text, " %}"]);
+                        self.push(body, text)?;
+                    }
+                    if !otherwise.is_empty() {
+                        *text += "{% else %}";
+                        self.push(otherwise, text)?;
+                    }
+                    *text += "{% endif %}";
+                }
+                Part::Range(block) => self.range(block, text)?,
+                Part::With(block) => self.with(block, text)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Translates a `range` over a list.
+    fn range(self, block: &Block, text: &mut String) -> Result<()> {
+        let list = self.written(&block.value)?;
+        // In Go, nothing is a list without elements.
+        let list = if list.is_path { list.filter("default([])") } else { list };
+        let loops = self.frame.map_or(0, |frame| frame.loops) + 1;
+        let dot = match loops {
+            1 => "element".to_owned(),
+            _ => format!("element{loops}"),
+        };
+        let variables = match block.variables.as_slice() {
+            [] => Vec::new(),
+            [element] => vec![(element.clone(), dot.clone(), None)],
+            [index, element] => vec![
+                (index.clone(), "loop.index0".to_owned(), Some(loops)),
+                (element.clone(), dot.clone(), None),
+            ],
+            _ => return fail("`range` has at most two variables", &block.span),
+        };
+        text.extend(["{% for ", &dot, " in ", &list.text, " %}"]);
+        let frame = Frame { outer: self.frame, loops, dot, variables };
+        Scope { frame: Some(&frame), ..self }.push(&block.body, text)?;
+        self.push_else(block, text)?;
+        *text += "{% endfor %}";
+        Ok(())
+    }
+
+    /// Translates a `with`, which is an `if` with another `.`.
+    fn with(self, block: &Block, text: &mut String) -> Result<()> {
+        let dot = self.written(&block.value)?.at(Level::Value);
+        let variables = match block.variables.as_slice() {
+            [] => Vec::new(),
+            [variable] => vec![(variable.clone(), dot.clone(), None)],
+            _ => return fail("`with` has at most one variable", &block.span),
+        };
+        text.extend(["{% if ", &self.test(&block.value)?.text, " %}"]);
+        let loops = self.frame.map_or(0, |frame| frame.loops);
+        let frame = Frame { outer: self.frame, loops, dot, variables };
+        Scope { frame: Some(&frame), ..self }.push(&block.body, text)?;
+        self.push_else(block, text)?;
+        *text += "{% endif %}";
+        Ok(())
+    }
+
+    fn push_else(self, block: &Block, text: &mut String) -> Result<()> {
+        if block.otherwise.is_empty() {
+            return Ok(());
+        }
+        *text += "{% else %}";
+        self.push(&block.otherwise, text)
+    }
+
+    /// Returns the expression of `.` or a variable in a block. `None` if it is the data of the
+    /// template.
+    fn local(self, base: &Base, span: &Range<usize>) -> Result<Option<String>> {
+        let mut frames = std::iter::successors(self.frame, |frame| frame.outer);
+        let name = match base {
+            Base::Dot => return Ok(self.frame.map(|frame| frame.dot.clone())),
+            Base::Value(_) => return Ok(None),
+            Base::Variable(name) if name.is_empty() => return Ok(None),
+            Base::Variable(name) => name,
+        };
+        let found =
+            frames.find_map(|frame| frame.variables.iter().rev().find(|(own, ..)| own == name));
+        let loops = self.frame.map_or(0, |frame| frame.loops);
+        match found {
+            None => fail(format!("the variable `${name}` is not defined"), span),
+            Some((.., Some(own))) if *own != loops => {
+                fail(format!("the index `${name}` of an outer `range` has no equivalent"), span)
+            }
+            Some((_, code, _)) => Ok(Some(code.clone())),
+        }
+    }
+
+    /// Translates the test of an `if`. In Go, a missing value is false.
+    fn test(self, expr: &Expr) -> Result<Written> {
+        match expr {
+            Expr::Call { function, arguments, .. } if function == "and" || function == "or" => {
+                self.logic(function, arguments, |argument| self.test(argument))
+            }
+            Expr::Call { function, arguments, .. } if function == "not" && arguments.len() == 1 => {
+                Ok(self.test(&arguments[0])?.not())
+            }
+            _ => {
+                let written = match self.error_of_step(expr) {
+                    // An object, or null without an error.
+                    Some(path) => self.path(&path, &(0..0))?,
+                    None => self.written(expr)?,
+                };
+                Ok(if written.is_path { written.filter("default(false)") } else { written })
+            }
+        }
+    }
+
+    fn logic(
+        self,
+        function: &str,
+        arguments: &[Expr],
+        each: impl Fn(&Expr) -> Result<Written>,
+    ) -> Result<Written> {
+        let (level, inner) = match function {
+            "and" => (Level::And, Level::Not),
+            _ => (Level::Or, Level::And),
+        };
+        let written = arguments.iter().map(each).collect::<Result<Vec<_>>>()?;
+        let is_bool = written.iter().all(|written| written.is_bool);
+        let texts: Vec<_> = written.iter().map(|written| written.at(inner)).collect();
+        let text = texts.join(&format!(" {function} "));
+        Ok(Written { text, level, is_bool, is_path: false })
+    }
+
+    /// Translates a value.
+    fn written(self, expr: &Expr) -> Result<Written> {
+        if let Some(path) = self.error_of_step(expr) {
+            // The text of the error; ours is an object.
+            let path = [path, vec![Segment::Key("message".to_owned())]].concat();
+            return self.path(&path, &(0..0));
+        }
+        match expr {
+            Expr::Literal(value) => {
+                Ok(Written { is_bool: value.is_boolean(), ..Written::value(literal(value)) })
+            }
+            Expr::Chain { base, fields, span } => {
+                if let Some(path) = self.segments(expr)? {
+                    return self.path(&path, span);
+                }
+                let local = self.local(base, span)?;
+                let is_path = local.is_some();
+                let base = match (local, base) {
+                    (None, Base::Value(value)) => self.written(value)?.at(Level::Value),
+                    (local, _) => local.unwrap_or_default(),
+                };
+                let fields: String = fields.iter().map(|field| key(field)).collect();
+                Ok(Written { is_path, ..Written::value(base + &fields) })
+            }
+            Expr::Call { function, arguments, span } => self.call(function, arguments, span, expr),
+        }
+    }
+
+    /// Returns the Go path of a value that is a part of the data. `None` if it is computed.
+    fn segments(self, expr: &Expr) -> Result<Option<Vec<Segment>>> {
+        match expr {
+            Expr::Chain { base, fields, span } => {
+                let base = match base {
+                    _ if self.local(base, span)?.is_some() => None,
+                    Base::Dot | Base::Variable(_) => Some(Vec::new()),
+                    Base::Value(value) => self.segments(value)?,
+                };
+                Ok(base.map(|mut path| {
+                    path.extend(fields.iter().cloned().map(Segment::Key));
+                    path
+                }))
+            }
+            Expr::Call { function, arguments, .. }
+                if function == "index" && !arguments.is_empty() =>
+            {
+                let Some(mut path) = self.segments(&arguments[0])? else { return Ok(None) };
+                for index in &arguments[1..] {
+                    path.push(self.segment(index)?);
+                }
+                Ok(Some(path))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn segment(self, index: &Expr) -> Result<Segment> {
+        Ok(match index {
+            Expr::Literal(Value::String(key)) => Segment::Key(key.clone()),
+            Expr::Literal(Value::Number(number)) if number.is_u64() => {
+                Segment::Index(number.as_u64().unwrap_or_default())
+            }
+            other => Segment::Computed(self.written(other)?.text),
+        })
+    }
+
+    /// Translates a path in the data of a template.
+    fn path(self, path: &[Segment], span: &Range<usize>) -> Result<Written> {
+        let [Segment::Key(root), rest @ ..] = path else {
+            return fail(
+                "the whole data has no equivalent: name a value, such as `.params.x`",
+                span,
+            );
+        };
+        let (root, rest) = match (root.as_str(), rest) {
+            ("params", rest) => ("input".to_owned(), rest),
+            ("steps", [Segment::Key(id), Segment::Key(field), rest @ ..]) => {
+                if !["output", "content", "status", "error"].contains(&field.as_str()) {
+                    let known = "a step has `output`, `content`, `status` and `error`";
+                    return fail(format!("a step has no `{field}`: {known}"), span);
+                }
+                (format!("steps{}{}", key(id), key(field)), rest)
+            }
+            ("steps", _) => {
+                return fail("expected a part of a step, such as `.steps.a.output`", span);
+            }
+            ("forEach", [Segment::Key(name), rest @ ..]) => match self.item_var {
+                None => {
+                    return fail("`.forEach` has a value only in the step of a `forEach`", span);
+                }
+                Some(_) if name == "index" => ("index".to_owned(), rest),
+                Some(item) if item == name => (item.to_owned(), rest),
+                Some(item) => {
+                    let message = format!("`.forEach` has `{item}` and `index`, not `{name}`");
+                    return fail(message, span);
+                }
+            },
+            ("workflow", [Segment::Key(field)]) if field == "id" => {
+                ("workflow.id".to_owned(), &[][..])
+            }
+            ("workflow", [Segment::Key(field)]) if field == "start_time" => {
+                ("workflow.started_at".to_owned(), &[][..])
+            }
+            ("workflow", _) => {
+                let message = "`.workflow` has an equivalent only for `id` and `start_time`";
+                return fail(message, span);
+            }
+            ("timestamp", _) => {
+                let hint = "write `.workflow.start_time`";
+                return fail(format!("ToolHive has no `.timestamp`, either: {hint}"), span);
+            }
+            ("vars", _) => return fail("`.vars` is always empty in ToolHive", span),
+            (other, _) => {
+                let known = "expected `params`, `steps`, `workflow` or `forEach`";
+                return fail(format!("no value is called `{other}`: {known}"), span);
+            }
+        };
+        let is_path = rest.iter().all(Segment::is_literal);
+        let text = root + &rest.iter().map(Segment::written).collect::<String>();
+        Ok(Written { is_path, ..Written::value(text) })
+    }
+
+    /// Returns the path of the error of a step, such as `.steps.a.error`.
+    fn error_of_step(self, expr: &Expr) -> Option<Vec<Segment>> {
+        let path = self.segments(expr).ok()??;
+        let is_error = matches!(path.as_slice(), [Segment::Key(root), _, Segment::Key(field)]
+            if root == "steps" && field == "error");
+        is_error.then_some(path)
+    }
+
+    fn call(
+        self,
+        function: &str,
+        arguments: &[Expr],
+        span: &Range<usize>,
+        call: &Expr,
+    ) -> Result<Written> {
+        let count = arguments.len();
+        let wrong = |expected: &str| fail(format!("`{function}` needs {expected}"), span);
+        let filter = |name: &str| match arguments {
+            [argument] => Ok(self.written(argument)?.filter(name)),
+            _ => wrong("one value"),
+        };
+        match function {
+            "json" => filter("tojson"),
+            "fromJson" => filter("fromjson"),
+            "quote" => filter("quote"),
+            "len" => filter("length"),
+            "not" if count == 1 => self.test(call),
+            "not" => wrong("one value"),
+            "and" | "or" if count == 0 => wrong("at least one value"),
+            "and" | "or" => self.logic(function, arguments, |argument| {
+                let written = self.written(argument)?;
+                Ok(if written.is_path { written.filter("default(none)") } else { written })
+            }),
+            "eq" | "ne" | "lt" | "le" | "gt" | "ge" => self.compare(function, arguments, span),
+            "index" if count == 0 => wrong("a value"),
+            "index" => match self.segments(call)? {
+                Some(path) => self.path(&path, span),
+                None => {
+                    let mut text = self.written(&arguments[0])?.at(Level::Value);
+                    for index in &arguments[1..] {
+                        text += &self.segment(index)?.written();
+                    }
+                    Ok(Written::value(text))
+                }
+            },
+            "slice" if (1..=3).contains(&count) => {
+                let base = self.written(&arguments[0])?.at(Level::Value);
+                let bounds = arguments[1..].iter().map(|bound| Ok(self.written(bound)?.text));
+                let bounds = bounds.collect::<Result<Vec<_>>>()?;
+                let (from, to) = (bounds.first(), bounds.get(1));
+                let (from, to) = (from.map_or("", String::as_str), to.map_or("", String::as_str));
+                Ok(Written::value(format!("{base}[{from}:{to}]")))
+            }
+            "printf" => self.printf(arguments, span),
+            "print" if count == 1 => Ok(self.written(&arguments[0])?.filter("string")),
+            "print" | "println" | "html" | "js" | "urlquery" | "call" | "slice" => {
+                fail(format!("the function `{function}` has no equivalent"), span)
+            }
+            _ => fail(format!("ToolHive has no function `{function}`, either"), span),
+        }
+    }
+
+    fn compare(self, function: &str, arguments: &[Expr], span: &Range<usize>) -> Result<Written> {
+        let operator = match function {
+            "eq" => "==",
+            "ne" => "!=",
+            "lt" => "<",
+            "le" => "<=",
+            "gt" => ">",
+            _ => ">=",
+        };
+        let written = arguments.iter().map(|argument| self.written(argument));
+        let written = written.collect::<Result<Vec<_>>>()?;
+        let at = |index: usize| written[index].at(Level::Join);
+        // A step that timed out has a status of its own.
+        let failed = Expr::Literal("failed".into());
+        let status = written.iter().find(|written| written.is_status());
+        let status = status.filter(|_| written.len() == 2 && arguments.contains(&failed));
+        let text = match (function, status) {
+            ("eq", Some(status)) => format!("{} in ['failed', 'timed_out']", status.text),
+            ("ne", Some(status)) => format!("{} not in ['failed', 'timed_out']", status.text),
+            _ if written.len() == 2 => format!("{} {operator} {}", at(0), at(1)),
+            ("eq", _) if written.len() > 2 => {
+                let others: Vec<_> = written[1..].iter().map(|other| other.text.clone()).collect();
+                format!("{} in [{}]", at(0), others.join(", "))
+            }
+            _ => return fail(format!("`{function}` needs two values"), span),
+        };
+        Ok(Written { text, level: Level::Compare, is_bool: true, is_path: false })
+    }
+
+    /// Translates `printf` with a constant format into a concatenation.
+    fn printf(self, arguments: &[Expr], span: &Range<usize>) -> Result<Written> {
+        let [Expr::Literal(Value::String(format)), values @ ..] = arguments else {
+            return fail("`printf` needs a constant format", span);
+        };
+        let only = format.strip_prefix('%').and_then(verb);
+        if let (Some((Some(filter), "")), [value]) = (only, values) {
+            return Ok(self.written(value)?.filter(&filter));
+        }
+        let (mut texts, mut literal, mut values) = (Vec::new(), String::new(), values.iter());
+        let mut rest = format.as_str();
+        while let Some((before, after)) = rest.split_once('%') {
+            literal += before;
+            if let Some(after) = after.strip_prefix('%') {
+                literal.push('%');
+                rest = after;
+                continue;
+            }
+            let Some((filter, after)) = verb(after) else {
+                let message =
+                    "only `%s`, `%v`, `%d`, `%t`, `%q`, `%.2f` and `%%` have an equivalent";
+                return fail(format!("`printf`: {message}"), span);
+            };
+            rest = after;
+            let Some(value) = values.next() else {
+                return fail("`printf` needs a value for each `%`", span);
+            };
+            if !literal.is_empty() {
+                texts.push(string(&std::mem::take(&mut literal)));
+            }
+            let value = self.written(value)?;
+            texts.push(match filter {
+                Some(filter) => value.filter(&filter).text,
+                None => value.at(Level::Filter),
+            });
+        }
+        literal += rest;
+        if values.next().is_some() {
+            return fail("`printf` has more values than its format", span);
+        }
+        if !literal.is_empty() || texts.is_empty() {
+            texts.push(string(&literal));
+        }
+        if let [text] = texts.as_slice() {
+            return Ok(Written::value(text.clone()).filter("string"));
+        }
+        Ok(Written { level: Level::Join, ..Written::value(texts.join(" ~ ")) })
+    }
+}
+
+/// Reads a verb of `printf`, such as `s` or `.2f`. Returns its filter and the rest of the format.
+fn verb(format: &str) -> Option<(Option<String>, &str)> {
+    if let [b'.', places @ b'0'..=b'9', b'f', ..] = format.as_bytes() {
+        return Some((Some(format!("format({})", places - b'0')), &format[3..]));
+    }
+    let rest = |verb: char| format.strip_prefix(verb);
+    let plain = ['s', 'v', 'd', 't'].into_iter().find_map(rest);
+    plain.map(|rest| (None, rest)).or_else(|| Some((Some("quote".to_owned()), rest('q')?)))
+}
+
+#[cfg(test)]
+mod tests;

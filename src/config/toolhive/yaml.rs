@@ -1,0 +1,456 @@
+//! Documents of YAML, with the position of each value.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
+use serde_json::{Map, Value};
+
+/// Maximum size of a YAML file, in bytes.
+const MAX_YAML_BYTES: usize = 1 << 20;
+/// Maximum number of values in a YAML file, after its aliases are expanded.
+const MAX_YAML_VALUES: usize = 100_000;
+/// Maximum depth of nested lists and maps in a YAML file.
+const MAX_YAML_DEPTH: usize = 64;
+
+/// A value with its position.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) content: Content,
+    /// The bytes of the value in the text.
+    pub(super) span: Range<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// Null, a boolean, a number or a text.
+    Scalar(Value),
+    List(Vec<Node>),
+    Map(Vec<Member>),
+}
+
+/// A key of a map, and its value.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) key: String,
+    pub(super) key_span: Range<usize>,
+    pub(super) value: Node,
+}
+
+/// A mistake in the text, with its position.
+#[derive(Debug)]
+pub(super) struct YamlError {
+    pub(super) message: String,
+    pub(super) span: Range<usize>,
+}
+
+/// Builds the documents from the events of the parser.
+struct Builder<'t> {
+    text: &'t str,
+    /// The byte at which each character begins. Empty if the text is ASCII.
+    offsets: Vec<usize>,
+    open: Vec<Open>,
+    /// The values that aliases can refer to, each with its number of values.
+    anchors: HashMap<usize, (Node, usize)>,
+    values: usize,
+    documents: Vec<Node>,
+}
+
+/// A list or map whose end was not read yet.
+struct Open {
+    anchor: usize,
+    start: Range<usize>,
+    /// The number of values that were read before it.
+    before: usize,
+    kind: OpenKind,
+}
+
+enum OpenKind {
+    List(Vec<Node>),
+    Map(OpenMap),
+}
+
+#[derive(Default)]
+struct OpenMap {
+    members: Vec<Member>,
+    keys: HashSet<String>,
+    /// The key whose value follows.
+    pending: Option<(String, Range<usize>)>,
+}
+
+/// Parses all documents of a text.
+///
+/// # Errors
+///
+/// Returns the first mistake: a syntax error, a duplicate key, a tag, or a limit that is exceeded.
+pub(super) fn parse(text: &str) -> Result<Vec<Node>, YamlError> {
+    if text.len() > MAX_YAML_BYTES {
+        let message =
+            format!("the file has {} bytes: at most {MAX_YAML_BYTES} are read", text.len());
+        return Err(YamlError { message, span: 0..0 });
+    }
+    let offsets = if text.is_ascii() {
+        Vec::new()
+    } else {
+        text.char_indices().map(|(offset, _)| offset).collect()
+    };
+    let mut builder = Builder {
+        text,
+        offsets,
+        open: Vec::new(),
+        anchors: HashMap::new(),
+        values: 0,
+        documents: Vec::new(),
+    };
+    let mut parser = Parser::new_from_str(text);
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| {
+            let at = builder.offset(*error.marker());
+            YamlError { message: builder.syntax(error.info(), at), span: at..at + 1 }
+        })?;
+        let span = builder.span(span);
+        builder.event(event, span)?;
+    }
+    Ok(builder.documents)
+}
+
+// === impl Builder ===
+
+impl Builder<'_> {
+    fn offset(&self, marker: Marker) -> usize {
+        match self.offsets.is_empty() {
+            true => marker.index().min(self.text.len()),
+            false => self.offsets.get(marker.index()).copied().unwrap_or(self.text.len()),
+        }
+    }
+
+    fn span(&self, span: Span) -> Range<usize> {
+        let start = self.offset(span.start);
+        start..self.offset(span.end).max(start)
+    }
+
+    /// Returns the message of a syntax error. A tab as indentation is named, since it is invisible.
+    fn syntax(&self, info: &str, at: usize) -> String {
+        let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let indentation = self.text[line..].trim_start_matches(' ');
+        if indentation.starts_with('\t') {
+            return "YAML does not allow tabs as indentation: use spaces".to_owned();
+        }
+        format!("invalid YAML: {info}")
+    }
+
+    fn event(&mut self, event: Event<'_>, span: Range<usize>) -> Result<(), YamlError> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                self.count(1, &span)?;
+                let value = scalar(&text, style, tag.as_deref(), &span)?;
+                let node = Node { content: Content::Scalar(value), span };
+                self.anchor(anchor, &node, 1);
+                self.push(node)
+            }
+            Event::Alias(anchor) => {
+                let Some((node, values)) = self.anchors.get(&anchor) else {
+                    return Err(error("the alias refers to a value that contains it", &span));
+                };
+                let (node, values) = (Node { span: span.clone(), ..node.clone() }, *values);
+                self.count(values, &span)?;
+                self.push(node)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.begin(anchor, tag.as_deref(), span, OpenKind::List(Vec::new()))
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.begin(anchor, tag.as_deref(), span, OpenKind::Map(OpenMap::default()))
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(&span),
+            Event::DocumentEnd => {
+                self.anchors.clear();
+                Ok(())
+            }
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => {
+                Ok(())
+            }
+        }
+    }
+
+    fn count(&mut self, values: usize, span: &Range<usize>) -> Result<(), YamlError> {
+        self.values += values;
+        if self.values <= MAX_YAML_VALUES {
+            return Ok(());
+        }
+        let message = "values, after its aliases are expanded";
+        Err(error(&format!("the file has more than {MAX_YAML_VALUES} {message}"), span))
+    }
+
+    fn begin(
+        &mut self,
+        anchor: usize,
+        tag: Option<&Tag>,
+        start: Range<usize>,
+        kind: OpenKind,
+    ) -> Result<(), YamlError> {
+        let before = self.values;
+        self.count(1, &start)?;
+        if let Some(tag) = tag {
+            return Err(error(&format!("the tag `{tag}` is not supported"), &start));
+        }
+        if self.open.len() >= MAX_YAML_DEPTH {
+            return Err(error(&format!("more than {MAX_YAML_DEPTH} nested levels"), &start));
+        }
+        self.open.push(Open { anchor, start, before, kind });
+        Ok(())
+    }
+
+    fn end(&mut self, span: &Range<usize>) -> Result<(), YamlError> {
+        let Some(Open { anchor, start, before, kind }) = self.open.pop() else { return Ok(()) };
+        let content = match kind {
+            OpenKind::List(list) => Content::List(list),
+            OpenKind::Map(map) => Content::Map(merged(map)?),
+        };
+        let node = Node { content, span: start.start..span.start.max(start.end) };
+        self.anchor(anchor, &node, self.values - before);
+        self.push(node)
+    }
+
+    fn anchor(&mut self, anchor: usize, node: &Node, values: usize) {
+        // The parser numbers anchors from one.
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.clone(), values));
+        }
+    }
+
+    fn push(&mut self, node: Node) -> Result<(), YamlError> {
+        let Some(open) = self.open.last_mut() else {
+            self.documents.push(node);
+            return Ok(());
+        };
+        match &mut open.kind {
+            OpenKind::List(list) => list.push(node),
+            OpenKind::Map(map) => match map.pending.take() {
+                Some((key, key_span)) => map.members.push(Member { key, key_span, value: node }),
+                None => {
+                    let key = key(&node)?;
+                    if !map.keys.insert(key.clone()) {
+                        let first = map.members.iter().find(|member| member.key == key);
+                        let start = first.map_or(0, |member| member.key_span.start);
+                        let line = self.text[..start].matches('\n').count() + 1;
+                        let message = format!("the key `{key}` is already set in line {line}");
+                        return Err(error(&message, &node.span));
+                    }
+                    map.pending = Some((key, node.span));
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Returns the text of a key. A number, such as the status 404, is its text.
+fn key(node: &Node) -> Result<String, YamlError> {
+    match &node.content {
+        Content::Scalar(Value::String(key)) => Ok(key.clone()),
+        Content::Scalar(other) => Ok(other.to_string()),
+        Content::List(_) | Content::Map(_) => Err(error("a key must be a text", &node.span)),
+    }
+}
+
+fn error(message: &str, span: &Range<usize>) -> YamlError {
+    YamlError { message: message.to_owned(), span: span.clone() }
+}
+
+/// Resolves the key `<<`, whose maps have the defaults of the other keys.
+fn merged(OpenMap { mut members, mut keys, .. }: OpenMap) -> Result<Vec<Member>, YamlError> {
+    let Some(place) = members.iter().position(|member| member.key == "<<") else {
+        return Ok(members);
+    };
+    let base = members.remove(place).value;
+    let bases = match base.content {
+        Content::List(bases) => bases,
+        _ => vec![base],
+    };
+    for base in bases {
+        let Content::Map(defaults) = base.content else {
+            return Err(error("`<<` must be a map, or a list of maps", &base.span));
+        };
+        for default in defaults {
+            if keys.insert(default.key.clone()) {
+                members.push(default);
+            }
+        }
+    }
+    Ok(members)
+}
+
+/// Converts a scalar as the core schema of YAML 1.2 does.
+fn scalar(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    span: &Range<usize>,
+) -> Result<Value, YamlError> {
+    match tag {
+        Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => return Ok(text.into()),
+        Some(tag) => return Err(error(&format!("the tag `{tag}` is not supported"), span)),
+        None => {}
+    }
+    if style != ScalarStyle::Plain {
+        return Ok(text.into());
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
+        "true" | "True" | "TRUE" => return Ok(true.into()),
+        "false" | "False" | "FALSE" => return Ok(false.into()),
+        _ => {}
+    }
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if let Ok(integer) = digits.parse::<i64>() {
+        return Ok(integer.into());
+    }
+    if let Ok(integer) = digits.parse::<u64>() {
+        return Ok(integer.into());
+    }
+    for (prefix, radix) in [("0x", 16), ("0o", 8)] {
+        let parsed = text.strip_prefix(prefix).map(|digits| u64::from_str_radix(digits, radix));
+        if let Some(Ok(integer)) = parsed {
+            return Ok(integer.into());
+        }
+    }
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
+        && digits.bytes().any(|byte| byte.is_ascii_digit());
+    match digits.parse::<f64>() {
+        Ok(number) if is_number && number.is_finite() => Ok(number.into()),
+        _ => Ok(text.into()),
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    pub(super) const fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Scalar(Value::String(text)) => Some(text.as_str()),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn is_null(&self) -> bool {
+        matches!(self.content, Content::Scalar(Value::Null))
+    }
+
+    /// Returns the value of a key. `None` if there is no such key, or if this is no map.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Content::Map(members) = &self.content else { return None };
+        members.iter().find(|member| member.key == key).map(|member| &member.value)
+    }
+
+    /// Returns the value without positions.
+    pub(super) fn to_json(&self) -> Value {
+        match &self.content {
+            Content::Scalar(value) => value.clone(),
+            Content::List(list) => list.iter().map(Self::to_json).collect(),
+            Content::Map(members) => {
+                let pairs =
+                    members.iter().map(|member| (member.key.clone(), member.value.to_json()));
+                Value::Object(pairs.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// Returns the kind of the value for an error message.
+    pub(super) const fn kind(&self) -> &'static str {
+        match &self.content {
+            Content::Scalar(Value::Null) => "null",
+            Content::Scalar(Value::Bool(_)) => "a boolean",
+            Content::Scalar(Value::Number(_)) => "a number",
+            Content::Scalar(_) => "a text",
+            Content::List(_) => "a list",
+            Content::Map(_) => "a map",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn values(text: &str) -> Vec<Value> {
+        parse(text).unwrap().iter().map(Node::to_json).collect()
+    }
+
+    /// Returns the message of a mistake, with the text at its position.
+    fn mistake(text: &str) -> (String, String) {
+        let YamlError { message, span } = parse(text).unwrap_err();
+        (message, text.get(span).unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn scalars_have_the_types_of_the_core_schema() {
+        let text =
+            "[1, -2, +3, 0x1f, 1.5, 1e3, true, ~, null, 'true', \"1\", 1.2.3, abc, .inf, !!str 4]";
+        let expected = json!([
+            1, -2, 3, 31, 1.5, 1000.0, true, null, null, "true", "1", "1.2.3", "abc", ".inf", "4"
+        ]);
+        assert_eq!(values(text), [expected]);
+    }
+
+    #[test]
+    fn documents_are_separate() {
+        assert_eq!(values("a: 1\n---\nb: [2]\n"), [json!({ "a": 1 }), json!({ "b": [2] })]);
+    }
+
+    #[test]
+    fn spans_are_bytes() {
+        let text = "ä: é\nb: ü";
+        let documents = parse(text).unwrap();
+        let node = documents[0].get("b").unwrap();
+        assert_eq!(&text[node.span.clone()], "ü");
+    }
+
+    #[test]
+    fn aliases_and_merge_keys_are_expanded() {
+        let text = "base: &b { x: 1, y: 2 }\nuse: { <<: *b, y: 3 }\nlist: [*b]";
+        let expected = json!({
+            "base": { "x": 1, "y": 2 }, "use": { "y": 3, "x": 1 }, "list": [{ "x": 1, "y": 2 }]
+        });
+        assert_eq!(values(text), [expected]);
+    }
+
+    #[test]
+    fn alias_bombs_are_rejected() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let uses = vec![format!("*a{}", level - 1); 10].join(", ");
+            writeln!(text, "a{level}: &a{level} [{uses}]").unwrap();
+        }
+        let (message, _) = mistake(&text);
+        assert_eq!(message, "the file has more than 100000 values, after its aliases are expanded");
+    }
+
+    #[test]
+    fn bad_texts_are_rejected() {
+        let expected = [
+            ("a: &a [*a]", "the alias refers to a value that contains it"),
+            ("a: 1\nb: 2\na: 3", "the key `a` is already set in line 1"),
+            ("a:\n\tb: 1", "YAML does not allow tabs as indentation: use spaces"),
+            ("a: !secret x", "the tag `!secret` is not supported"),
+            ("? [a]\n: 1", "a key must be a text"),
+        ];
+        for (text, message) in expected {
+            assert_eq!(mistake(text).0, message, "{text}");
+        }
+        assert!(mistake("a: [1").0.starts_with("invalid YAML: "));
+        assert!(mistake(&"[".repeat(100_000)).0.starts_with("invalid YAML: "));
+        assert!(mistake("a: *none").0.starts_with("invalid YAML: "));
+        assert_eq!(mistake(&"[".repeat(70)).0, "more than 64 nested levels");
+        assert_eq!(
+            mistake(&" ".repeat(2 << 20)).0,
+            "the file has 2097152 bytes: at most 1048576 are read"
+        );
+    }
+}
