@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint, value_parser};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
 use clap_complete::Shell;
 use rmcp::model::JsonObject;
 
@@ -107,11 +107,29 @@ pub(crate) enum Command {
         #[arg(long, value_name = "JSON_FILE", value_hint = ValueHint::FilePath)]
         from: Option<PathBuf>,
     },
+    /// Prints the configuration of another gateway as a configuration file of this program.
+    ///
+    /// Comments at its top name the differences. Connects nothing.
+    Import {
+        /// The other gateway.
+        #[arg(value_enum)]
+        from: ImportFormat,
+        /// Its configuration.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
     /// Prints a script that completes commands and options in a shell.
     Completions {
         /// The shell.
         shell: Shell,
     },
+}
+
+/// A gateway whose configuration can be imported.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ImportFormat {
+    /// ToolHive: YAML of a vMCP, or Kubernetes objects with composite tools.
+    Toolhive,
 }
 
 #[derive(Args, Debug)]

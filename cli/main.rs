@@ -38,7 +38,7 @@ use clap::{CommandFactory, Parser};
 use mcp_composite::config::Config;
 
 use self::{
-    arguments::{Arguments, Command},
+    arguments::{Arguments, Command, ImportFormat},
     metrics::Metrics,
     observed::ObserverOptions,
     progress::Progress,
@@ -117,6 +117,9 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
         Command::View(view) => view::view(&view, out),
         Command::Schema => Ok(write!(out, "{}", Config::JSON_SCHEMA)?),
         Command::Init { file, from } => init::init(&file, from.as_deref(), out),
+        Command::Import { from: ImportFormat::Toolhive, file } => {
+            Ok(write!(out, "{}", Config::toolhive_to_toml(file)?)?)
+        }
         Command::Completions { shell } => {
             let mut command = Arguments::command();
             clap_complete::generate(shell, &mut command, "mcp-composite", &mut out);
