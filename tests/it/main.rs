@@ -111,6 +111,8 @@ mod support;
 #[cfg(all(unix, feature = "cli"))]
 mod telemetry;
 mod testing;
+#[cfg(feature = "toolhive")]
+mod toolhive;
 mod traces;
 mod truncate;
 mod validate;

@@ -233,3 +233,19 @@ async fn error_at_the_end_has_the_format_of_the_log() {
     assert!(message.contains("/nowhere/tools.toml"), "{message}");
     assert!(error["timestamp"].is_string() && error["target"].is_string(), "{text}");
 }
+
+#[tokio::test]
+async fn import_prints_a_valid_file_or_all_mistakes() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/configs/toolhive");
+    let file = |name: &str| format!("{folder}/{name}");
+    let toml = printed(&["import", "toolhive", &file("valid_deploy.yaml")]).await;
+    let config = Config::from_toml_str_with_env(&toml, |_| Some("t0k3n".to_owned())).unwrap();
+    assert_eq!(config.composite_tools().len(), 1);
+
+    let (code, error) = failed(&["import", "toolhive", &file("tab.yaml")]).await;
+    assert_eq!(code, Some(1));
+    assert!(error.contains("tab.yaml:2:2") && error.contains("use spaces"), "{error}");
+    let (code, error) = failed(&["import", "toolhive", &file("none.yaml")]).await;
+    assert_eq!(code, Some(1));
+    assert!(error.contains("cannot read"), "{error}");
+}
