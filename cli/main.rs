@@ -36,6 +36,7 @@ use std::{
 
 use clap::{CommandFactory, Parser};
 use mcp_composite::config::Config;
+use mimalloc::MiMalloc;
 
 use self::{
     arguments::{Arguments, Command, ImportFormat},
@@ -47,6 +48,9 @@ use self::{
     traces::Traces,
     ui::Page,
 };
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The filter of the log of `serve` if `RUST_LOG` is not set. rmcp logs an error whenever a client
 /// leaves during a call or exceeds a limit, so clients could fill the log.
