@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "config")]
 use super::error::Segment;
-use crate::{engine::plan::OnRefusal, named::named};
+use crate::{
+    engine::plan::{OnRefusal, Parse},
+    named::named,
+};
 
 /// The default number of retries of a step.
 const RETRIES: u32 = 3;
@@ -96,8 +99,8 @@ pub struct ToolCall {
     /// The arguments of the call, such as `{ q = "$input.query" }`. If `None`, a step passes no
     /// arguments, and a target passes the arguments of the composite.
     pub(crate) arguments: Option<Value>,
-    /// Whether to parse the text of the tool result as JSON if the result consists only of text.
-    pub(crate) parse_json: bool,
+    /// The format in which the tool result is parsed if it consists only of text.
+    pub(crate) parse: Option<Parse>,
 }
 
 /// A loop: calls a tool for each element of a collection.
@@ -505,7 +508,7 @@ impl ToolCall {
     /// If the layer has a composite with the name `tool`, this composite is called, even if the
     /// inner service has a tool with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
-        Self { tool: tool.into(), behind: false, arguments: None, parse_json: false }
+        Self { tool: tool.into(), behind: false, arguments: None, parse: None }
     }
 
     /// Creates a call like [`new`](Self::new), but always calls the tool of the inner service, even
@@ -525,21 +528,40 @@ impl ToolCall {
     /// If the tool result contains only text, parses the text as JSON. The parsed value becomes the
     /// output of the step, so that other steps can refer to parts of it. If the text is not valid
     /// JSON, the step fails.
+    ///
+    /// If the result has several texts, each of which is JSON, the output is an array of their
+    /// values.
     #[must_use]
     pub const fn parse_json(mut self) -> Self {
-        self.parse_json = true;
+        self.parse = Some(Parse::Json);
+        self
+    }
+
+    /// Parses the result as comma-separated values (RFC 4180) if its only content is text. The
+    /// first line contains the names of the columns. The output of the step is an array with an
+    /// object for each further line, whose members are texts.
+    ///
+    /// The step fails if a line does not have a field for each column, or if a name is not unique.
+    #[must_use]
+    pub const fn parse_csv(mut self) -> Self {
+        self.parse = Some(Parse::Csv);
         self
     }
 
     /// Encodes all settings of the call as JSON. The encoded settings are part of the composite's
     /// fingerprint.
     pub(super) fn encode(&self) -> Value {
-        let Self { tool, behind, arguments, parse_json } = self;
+        let Self { tool, behind, arguments, parse } = self;
         json!({
             "tool": tool,
             "behind": behind,
             "arguments": encode_optional(arguments.as_ref()),
-            "parse_json": parse_json,
+            // A boolean if possible, as in earlier fingerprints.
+            "parse_json": match parse {
+                None => json!(false),
+                Some(Parse::Json) => json!(true),
+                Some(other) => other.name().into(),
+            },
         })
     }
 }

@@ -85,7 +85,7 @@
 //! arguments = { query = "$input.topic", limit = 5 }
 //! timeout = "30s"                              # of each attempt
 //! on_error = { action = "retry", retry_count = 3, delay = "1s", max_delay = "60s", then = "abort" }
-//! parse = "json"
+//! parse = "json"                               # or "csv"
 //!
 //! [[composite_tools.steps]]
 //! id = "read"

@@ -89,12 +89,8 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
 pub(super) fn call(table: &mut TableReader<'_, '_, '_>) -> ToolCall {
     let mut call = ToolCall::new(table.text("tool"));
     table.set("arguments", &mut call.arguments);
-    call.parse_json = parses_json(table);
+    table.set("parse", &mut call.parse);
     call
-}
-
-fn parses_json(table: &mut TableReader<'_, '_, '_>) -> bool {
-    table.word("parse", &["json"]).is_some()
 }
 
 fn for_each(table: &mut TableReader<'_, '_, '_>) -> ForEach {
@@ -127,8 +123,8 @@ fn switch(table: &mut TableReader<'_, '_, '_>) -> Switch {
         call.map_or(Otherwise::Skip, Otherwise::Call)
     };
     let mut switch = Switch::new(cases.unwrap_or_default(), default);
-    if parses_json(table) {
-        switch.calls_mut().for_each(|(_, call)| call.parse_json = true);
+    if let Some(format) = table.get("parse") {
+        switch.calls_mut().for_each(|(_, call)| call.parse = Some(format));
     }
     switch
 }

@@ -37,8 +37,8 @@ pub(crate) struct CallSite {
     pub(crate) tool: Arc<str>,
     /// The arguments of the call.
     pub(crate) arguments: Arguments,
-    /// Whether a tool result that consists only of text is parsed as JSON.
-    pub(crate) parse_json: bool,
+    /// The format in which a tool result that consists only of text is parsed.
+    pub(crate) parse: Option<Parse>,
     /// Decides whether the next calls at this site are spawned as Tokio tasks immediately, or first
     /// polled once in the task of the run.
     pub(crate) hint: SpawnHint,
@@ -115,6 +115,15 @@ pub(crate) enum EndForm {
     Error,
     /// Structured content.
     Output,
+}
+
+/// The format of a text that is parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parse {
+    /// JSON. Several texts become an array.
+    Json,
+    /// Comma-separated values, which become an array of objects.
+    Csv,
 }
 
 /// The effect on the run if the user declines a question or does not answer it.
@@ -338,6 +347,24 @@ impl EndForm {
             Self::Output => "output",
         }
     }
+}
+
+// === impl Parse ===
+
+impl Parse {
+    /// Returns the name that configuration files use for this format.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+#[cfg(feature = "config")]
+impl crate::named::Named for Parse {
+    const ALL: &'static [(&'static str, Self)] =
+        &[(Self::Json.name(), Self::Json), (Self::Csv.name(), Self::Csv)];
 }
 
 // === impl OnRefusal ===

@@ -8,8 +8,9 @@
 //! Suggested reading order:
 //!
 //! - The definition of a plan: `action` and `plan` (with `step_set`).
-//! - The outcomes of steps: `record`, `outcome`, `step_output` (the stored parts of tool results)
-//!   and `preserved_outputs` (step outputs for the report of a failed run).
+//! - The outcomes of steps: `record`, `outcome`, `step_output` (the stored parts of tool results),
+//!   `parsed_text` (outputs parsed from texts) and `preserved_outputs` (step outputs for the report
+//!   of a failed run).
 //! - The resources and events of a run: `meter` and `scope` (resource usage and limits) and
 //!   `observation`.
 //! - The state of a run: `question` (one question to the user), `loop_state`, `state`, `retention`
@@ -37,6 +38,7 @@ mod milliseconds;
 pub(crate) mod observation;
 pub(crate) mod outcome;
 pub(crate) mod output;
+mod parsed_text;
 pub(crate) mod plan;
 mod predicted_stop;
 pub(crate) mod preserved_outputs;

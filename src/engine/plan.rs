@@ -6,7 +6,7 @@ use serde_json::Value;
 
 pub use super::action::OnRefusal;
 pub(crate) use super::action::{
-    Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, ForEach, Switch,
+    Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, ForEach, Parse, Switch,
 };
 pub(crate) use super::branches::SpawnHint;
 use super::output::{Output, placed};

@@ -6,13 +6,12 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Map, Value, json};
 
 use super::{
-    outcome::{ErrorKind, Outcome, Status, StepError},
+    outcome::{ErrorKind, Outcome, StepError},
     plan::{EarlyEnd, EndForm, Fields},
     record::{Record, joined},
-    scope::Scope,
 };
 use crate::{
-    expr::{self, Field},
+    expr::Field,
     message::{ToolResult, branch::is_label},
 };
 
@@ -258,7 +257,8 @@ pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     Some(text)
 }
 
-fn output_texts(result: &CallToolResult) -> impl Iterator<Item = &str> {
+/// Returns the texts of a tool result, without the label before each branch's content.
+pub(super) fn output_texts(result: &CallToolResult) -> impl Iterator<Item = &str> {
     result.content.iter().filter(|block| !is_label(block)).filter_map(text)
 }
 

@@ -266,7 +266,7 @@ impl<'c> Steps<'c> {
             site,
             tool: call.tool.as_str().into(),
             arguments,
-            parse_json: call.parse_json,
+            parse: call.parse,
             hint: SpawnHint::default(),
         }
     }

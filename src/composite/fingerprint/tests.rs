@@ -11,7 +11,7 @@ use crate::{
             Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Stop, Switch, ToolCall,
         },
     },
-    engine::plan::OnRefusal,
+    engine::plan::{OnRefusal, Parse},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -137,7 +137,7 @@ const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("target optional", |tool| target(tool).optional = true),
 ];
 
-const WORKFLOW: [Change<CompositeTool>; 57] = [
+const WORKFLOW: [Change<CompositeTool>; 58] = [
     ("report", |tool| of_workflow(tool).report = false),
     ("max_parallel", |tool| of_workflow(tool).max_parallel = 1),
     ("no steps", |tool| of_workflow(tool).steps = Vec::new()),
@@ -152,7 +152,8 @@ const WORKFLOW: [Change<CompositeTool>; 57] = [
     ("step arguments", |tool| call(tool).arguments = None),
     ("step arguments of null", |tool| call(tool).arguments = Some(Value::Null)),
     ("step argument", |tool| call(tool).arguments = Some(json!({ "q": "$input.p" }))),
-    ("parse_json", |tool| call(tool).parse_json = true),
+    ("parse json", |tool| call(tool).parse = Some(Parse::Json)),
+    ("parse csv", |tool| call(tool).parse = Some(Parse::Csv)),
     ("depends_on", |tool| step(tool).depends_on = vec!["b".into()]),
     ("condition", |tool| step(tool).condition = Some("true".into())),
     ("step timeout", |tool| step(tool).timeout = Some(6 * SECOND)),

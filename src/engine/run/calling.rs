@@ -136,8 +136,8 @@ impl<'p, C: Caller> Run<'p, C> {
                 self.note_limit();
                 match times.ended_at(called, self.now) {
                     Ended::Outcome(mut outcome) => {
-                        if site.parse_json {
-                            outcome.parse(self.scope);
+                        if let Some(format) = site.parse {
+                            outcome.parse(format, self.scope);
                         }
                         self.scheduler.finish(id.step, outcome);
                     }
@@ -224,8 +224,8 @@ impl<'p, C: Caller> Run<'p, C> {
         let error = match end {
             Ok(Ended::Outcome(mut outcome)) => {
                 self.scheduler.effects.end_attempt(id, &outcome);
-                if site.parse_json {
-                    outcome.parse(self.scope);
+                if let Some(format) = site.parse {
+                    outcome.parse(format, self.scope);
                 }
                 return self.scheduler.end_attempt(id, outcome, self.now);
             }

@@ -36,7 +36,7 @@ use super::{
     output::{Output, Property, Source},
     plan::{
         Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, ForEach, OnFailure, OnRefusal,
-        Plan, Retry, RunOutput, SpawnHint, Step, Stop, Switch,
+        Parse, Plan, Retry, RunOutput, SpawnHint, Step, Stop, Switch,
     },
     run::Run,
     scope::Scope,
@@ -85,9 +85,12 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
             }
         };
         *sites += 1;
-        let parse_json = step.get("parse").is_some();
+        let parse = step.get("parse").map(|format| match format.as_str() {
+            Some("json") => Parse::Json,
+            _ => Parse::Csv,
+        });
         let hint = SpawnHint::default();
-        CallSite { site: *sites - 1, tool: tool.into(), arguments, parse_json, hint }
+        CallSite { site: *sites - 1, tool: tool.into(), arguments, parse, hint }
     };
     let action = if let Some(collection) = step.get("collection") {
         let within = ScopeNames { item: Some("item"), ..names };

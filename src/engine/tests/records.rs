@@ -109,6 +109,81 @@ async fn text_result_is_parsed_only_if_parse_is_set() {
     assert_eq!(seen, json!({ "output": { "text": "1" }, "text": "1" }));
 }
 
+/// Runs a step whose tool returns `texts`, and returns its output or the message of its error.
+async fn parsed(format: &str, texts: &[&str]) -> Result<Value, String> {
+    let plan = workflow(&json!([
+        { "id": "a", "tool": "says", "arguments": { "texts": texts }, "parse": format },
+        { "id": "b", "arguments": { "x": "$steps.a.output" } },
+    ]));
+    let state = World::new().run(&plan, json!({})).await;
+    match &outcome(&state, 0).error {
+        None => Ok(output_of(&state, 1).unwrap()["x"].clone()),
+        Some(error) => Err(error.message.clone()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_json_texts_become_an_array() {
+    for (texts, expected) in [
+        (&["{\"a\": 1}", "[2]", "null"][..], json!([{ "a": 1 }, [2], null])),
+        (&["[1]"], json!([1])),
+        // One text in several blocks.
+        (&["{\"a\":", "1}"], json!({ "a": 1 })),
+    ] {
+        assert_eq!(parsed("json", texts).await, Ok(expected));
+    }
+    let message = parsed("json", &["1", "no", "secret"]).await.unwrap_err();
+    assert_eq!(
+        message,
+        "text 2 of 3 in the result is not JSON, as its `parse` requires: expected ident at line 1 column 2"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn csv_text_becomes_an_array_of_objects() {
+    for (texts, expected) in [
+        (
+            &["id,say\r\n1,\"a, \"\"b\"\"\nc\"\r\n\r\n2,\r\n"][..],
+            json!([{ "id": "1", "say": "a, \"b\"\nc" }, { "id": "2", "say": "" }]),
+        ),
+        (&["\u{feff}a\n1"], json!([{ "a": "1" }])),
+        (&["a,b"], json!([])),
+        (&[""], json!([])),
+        (&["a,b", "1,2"], json!([{ "a": "1", "b": "2" }])),
+    ] {
+        assert_eq!(parsed("csv", texts).await, Ok(expected), "{texts:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_that_is_not_csv_fails_the_step() {
+    for (text, why) in [
+        ("a,b\n1,2\nsecret\n", "line 3 has 1 fields, and the first line has 2"),
+        ("a\n1,secret", "line 2 has 2 fields, and the first line has 1"),
+        ("a,b,a\n1,2,3", "columns 1 and 3 have the same name"),
+    ] {
+        let expected = format!("the text of the result is not CSV, as its `parse` requires: {why}");
+        assert_eq!(parsed("csv", &[text]).await, Err(expected), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn csv_is_not_parsed_beyond_the_shared_memory_limit() {
+    let text = "a\n".to_owned() + &"1\n".repeat(100);
+    let plan = workflow(&json!([
+        { "id": "a", "tool": "says", "arguments": { "texts": [text] }, "parse": "csv" }
+    ]));
+    let scope = |max: usize| {
+        Scope::new(CallLimits::default().max_result_bytes(max), Duration::from_secs(600))
+    };
+    let of = async |max: usize| {
+        run(&plan, RunState::new(json!({}), 1), &scope(max), World::new().caller()).await
+    };
+    // Each row takes at least 640 bytes, of which 16 times the limit are allowed.
+    assert_eq!(error(&of(100 * 640 / 16).await, 0).kind, ErrorKind::Limit);
+    assert!(outcome(&of(100 * 800 / 16).await, 0).is_success());
+}
+
 #[tokio::test(start_paused = true)]
 async fn structured_or_empty_result_is_not_parsed() {
     let reads = json!({ "output": "$steps.a.output" });

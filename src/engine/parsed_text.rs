@@ -1,0 +1,117 @@
+//! The outputs of steps that are parsed from the texts of tool results.
+
+use std::collections::HashMap;
+
+use csv::{ReaderBuilder, StringRecord};
+use rmcp::model::CallToolResult;
+use serde_json::{Map, Value};
+
+use super::{
+    action::Parse,
+    outcome::{ErrorKind, Outcome, Status, StepError},
+    scope::Scope,
+    step_output::{output_text, output_texts},
+};
+use crate::expr;
+
+/// An upper bound of the memory in bytes that an object takes, without its members. Adding the
+/// first member allocates space for eleven.
+const OBJECT_BYTES: usize = 640;
+/// An upper bound of the memory in bytes that a further member of an object takes, without its key
+/// and value.
+const MEMBER_BYTES: usize = 128;
+/// The memory in bytes that an element of an array takes at most.
+const ELEMENT_BYTES: usize = 64;
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// Parses a tool result that has only text. The parsed value becomes the output of the step.
+    ///
+    /// Fails the step if the text does not have the format or the value exceeds a limit.
+    pub(super) fn parse(&mut self, format: Parse, scope: &Scope) {
+        let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
+        let blocks = &result.content;
+        if result.structured_content.is_some()
+            || blocks.is_empty()
+            || blocks.iter().any(|block| block.as_text().is_none())
+        {
+            return;
+        }
+        let parsed = match format {
+            Parse::Json => json(result, scope),
+            Parse::Csv => csv(&output_text(result).unwrap_or_default(), scope),
+        };
+        match parsed {
+            Ok(parsed) => self.set_output(parsed),
+            Err(error) => {
+                self.status = Status::Failed;
+                self.error = Some(Box::new(error));
+            }
+        }
+    }
+}
+
+/// Parses the texts of a result as JSON. Several texts are one JSON text in several blocks, or
+/// otherwise each of them is a JSON text, and their values become an array.
+fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
+    let text = output_text(result).unwrap_or_default();
+    let count = output_texts(result).count();
+    let elements = if count > 1 { count * ELEMENT_BYTES } else { 0 };
+    scope.count_parsed(expr::json::bytes_of(&text) + elements)?;
+    match serde_json::from_str(&text) {
+        Ok(value) => return Ok(value),
+        Err(error) if count < 2 => {
+            return Err(failed(format!("the text of the result is not JSON{REQUIRED}: {error}")));
+        }
+        Err(_) => (),
+    }
+    let values = output_texts(result).enumerate().map(|(index, text)| {
+        serde_json::from_str::<Value>(text).map_err(|error| {
+            let number = index + 1;
+            failed(format!("text {number} of {count} in the result is not JSON{REQUIRED}: {error}"))
+        })
+    });
+    values.collect()
+}
+
+/// Parses a text as comma-separated values, as of RFC 4180. The first record contains the names of
+/// the columns. Each further record becomes an object with texts as values.
+fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
+    let invalid =
+        |why: String| failed(format!("the text of the result is not CSV{REQUIRED}: {why}"));
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
+    let names = reader.headers().map_err(|error| invalid(error.to_string()))?.clone();
+    let mut known = HashMap::new();
+    for (index, name) in names.iter().enumerate() {
+        if let Some(other) = known.insert(name, index) {
+            let (other, index) = (other + 1, index + 1);
+            return Err(invalid(format!("columns {other} and {index} have the same name")));
+        }
+    }
+    let bytes_of_names: usize = names.iter().map(|name| name.len() + MEMBER_BYTES).sum();
+    let mut record = StringRecord::new();
+    let mut rows = Vec::new();
+    while reader.read_record(&mut record).map_err(|error| invalid(error.to_string()))? {
+        if record.len() != names.len() {
+            let line = record.position().map_or(0, csv::Position::line);
+            return Err(invalid(format!(
+                "line {line} has {} fields, and the first line has {}",
+                record.len(),
+                names.len(),
+            )));
+        }
+        scope.count_parsed(OBJECT_BYTES + bytes_of_names + record.as_slice().len())?;
+        let members = names.iter().zip(&record);
+        let row: Map<_, _> = members.map(|(name, field)| (name.to_owned(), field.into())).collect();
+        rows.push(Value::Object(row));
+    }
+    Ok(Value::Array(rows))
+}
+
+/// The reason why a text must have a format, in error messages.
+const REQUIRED: &str = ", as its `parse` requires";
+
+fn failed(message: String) -> StepError {
+    StepError::new(ErrorKind::Tool, message)
+}
