@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{annotations::AnnotationsTable, read::Reader, secret::Secret, set_some::SetSome};
+use super::{
+    annotations::AnnotationsTable, literal::Literal, read::Reader, secret::Secret,
+    set_some::SetSome,
+};
 use crate::{
     alias::{AliasErrors, AliasLayer, ArgumentAlias, PromptAlias, ResourceAlias, ToolAlias},
     composite::Segment,
@@ -58,7 +61,7 @@ struct ArgumentTable {
     /// The new name of the argument, as clients see it.
     rename: Option<String>,
     /// The value that the backend receives if the client does not set the argument.
-    default: Option<Secret<serde_json::Value>>,
+    default: Option<Secret<Literal<serde_json::Value>>>,
     /// The new description of the argument, which replaces the backend's description.
     description: Option<String>,
 }
@@ -214,7 +217,10 @@ impl From<ArgumentTable> for ArgumentAlias {
     fn from(table: ArgumentTable) -> Self {
         let alias = Self::new()
             .set_some(table.rename, Self::rename)
-            .set_some(table.default.map(Secret::into_exposed), Self::default)
+            .set_some(
+                table.default.map(|default| default.into_exposed().into_inner()),
+                Self::default,
+            )
             .set_some(table.description, Self::description);
         if table.hide.unwrap_or_default() { alias.hide() } else { alias }
     }

@@ -167,10 +167,10 @@ fn composite(table: &mut TableReader<'_, '_, '_>) -> CompositeTool {
         let message = "`parameters` is another name of `input_schema`: expected one of them";
         table.report("parameters", message);
     }
-    table.set("parameters", &mut tool.input_schema);
-    table.set("input_schema", &mut tool.input_schema);
+    let parameters = table.literal("parameters");
+    tool.input_schema = table.literal("input_schema").or(parameters);
     table.set("title", &mut tool.title);
-    table.set("output_schema", &mut tool.output_schema);
+    tool.output_schema = table.literal("output_schema");
     table.set("annotations", &mut tool.annotations);
     table.set("timeout", &mut tool.timeout);
     table.set("max_calls", &mut tool.limits.max_calls);

@@ -145,6 +145,24 @@
 //!
 //! The keys of a step are documented in [`composite`](crate::composite#pipelines-and-workflows).
 //!
+//! TOML has no null. Wherever a file contains a JSON value, the text `"$null"` is null, and
+//! `"$$null"` is the text `$null`. This applies to [expressions](crate::expr), and to values that
+//! are not evaluated: `default_results`, schemas, and the `default` of an output property or of an
+//! argument of an alias.
+//!
+//! # Variables
+//!
+//! ```toml
+//! [vars]
+//! team = "platform"                            # any JSON value but an object
+//! server = { value = { host = "${HOST}", ports = [80, 443] } } # an object
+//! key = { value = "${API_KEY}", secret = true } # a text of at least 4 characters
+//! ```
+//!
+//! Expressions of composites refer to these constants as `$vars.team` or `{{ vars.team }}`. They
+//! are documented at [`Variables`](crate::expr::Variables). In all texts, `${VAR}` is replaced by
+//! the value of an environment variable.
+//!
 //! # State
 //!
 //! ```toml
@@ -645,6 +663,7 @@ mod hints;
 mod include;
 mod json_schema;
 mod limits;
+mod literal;
 mod lock;
 mod lock_file;
 #[cfg(any(feature = "stdio", feature = "http"))]

@@ -46,7 +46,7 @@ fn property(table: &mut TableReader<'_, '_, '_>) -> OutputProperty {
     table.set("description", &mut property.description);
     // Ignores the default if the type is missing or invalid, because the default would be checked
     // against a wrong type.
-    let default = table.get("default");
+    let default = table.literal("default");
     property.default = default.filter(|_| kind.is_some() && mismatch.is_none());
     property
 }

@@ -143,7 +143,12 @@ impl<'a, 't> Reader<'a, 't> {
                         DUPLICATE.to_owned()
                     }
                 },
-                message => message.replacen(", expected ", ": expected ", 1),
+                message => match self.source.slice(&span) {
+                    "null" | "nil" | "None" | "~" => {
+                        "TOML has no null: write `\"$null\"`".to_owned()
+                    }
+                    _ => message.replacen(", expected ", ": expected ", 1),
+                },
             };
             self.faults.push(Fault { path: Vec::new(), message, span });
         }

@@ -77,7 +77,7 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     table.set("depends_on", &mut step.depends_on);
     table.set("condition", &mut step.condition);
     table.set("timeout", &mut step.timeout);
-    table.set("default_results", &mut step.default_results);
+    step.default_results = table.literal("default_results");
     let asks = matches!(step.action, Action::Elicitation(_));
     let on_error =
         table.word_or_table("on_error", "action", ON_ERROR, |read, table| read(asks, table));

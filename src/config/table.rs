@@ -10,6 +10,7 @@ use super::{
     annotations::AnnotationsTable,
     duration::Duration,
     failure::Failure,
+    literal::Literal,
     node::Node,
     read::{Reader, placeholder},
     value::Value,
@@ -210,6 +211,14 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         }
     }
 
+    /// Returns the JSON value of a key, which contains no expressions.
+    pub(super) fn literal<T>(&mut self, key: &str) -> Option<T>
+    where
+        Literal<T>: FromToml,
+    {
+        self.get(key).map(Literal::into_inner)
+    }
+
     /// Returns the value of a required key. Reports an error if the key is missing.
     pub(super) fn required<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.require(key);
@@ -342,3 +351,4 @@ macro_rules! deserialized {
 }
 
 deserialized!(bool u32 u64 usize String Vec<String> JsonObject serde_json::Value);
+deserialized!(Literal<JsonObject> Literal<serde_json::Value>);

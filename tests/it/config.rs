@@ -2,6 +2,7 @@
 
 mod documents;
 mod keys;
+mod nulls;
 mod schema;
 mod secrets;
 mod targets;

@@ -219,7 +219,7 @@ impl<'c> Steps<'c> {
             timeout: step.timeout.unwrap_or(STEP_TIMEOUT),
             retry,
             on_failure,
-            default_results: step.default_results.clone().map(with_nulls),
+            default_results: step.default_results.clone(),
         };
         if step.default_results.as_ref().is_some_and(looks_evaluated) {
             self.remarks.push(format!(
@@ -370,29 +370,12 @@ fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Ret
 /// would therefore be evaluated.
 fn looks_evaluated(value: &Value) -> bool {
     match value {
-        Value::String(text) if matches!(&**text, "$null" | "$$null") => false,
+        // A file has written it as `$$null`.
+        Value::String(text) if text == "$null" => false,
         Value::String(text) => text.starts_with('$') || text.contains("{{"),
         Value::Array(elements) => elements.iter().any(looks_evaluated),
         Value::Object(members) => members.values().any(looks_evaluated),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-/// Replaces each string `$null` in a JSON value by null, because TOML has no null. Then replaces
-/// each string `$$null`, which is the escaped form, by the string `$null`.
-fn with_nulls(value: Value) -> Value {
-    match value {
-        Value::String(text) => match &*text {
-            "$null" => Value::Null,
-            "$$null" => "$null".into(),
-            _ => Value::String(text),
-        },
-        Value::Array(elements) => elements.into_iter().map(with_nulls).collect(),
-        Value::Object(members) => {
-            let members = members.into_iter().map(|(key, member)| (key, with_nulls(member)));
-            Value::Object(members.collect())
-        }
-        other => other,
     }
 }
 
